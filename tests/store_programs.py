@@ -1,7 +1,7 @@
 """Random programs of `kg.KVStore`, on one process or on ranks, beside a store that is a dict of NumPy arrays.
 
-After each step everything is compared that a caller holds: what he gave, what he pulled, what is stored. Then some of it
-is written to, which nothing else may see. A step that raises changes nothing; what fails late is raised once, by a pull.
+After each step everything is compared that a caller holds: what he gave, what he pulled, what is stored. Then some of
+it is written to, which nothing else may see. A step that raises changes nothing; what fails late a pull raises, once.
 
 python -m tests.store_programs KIND RANKS SEEDS [FIRST]
 """
@@ -287,7 +287,8 @@ class Program:
         forms = [
             fixed, [empty, fixed], 3, "text", None, [None],
             np.full((*value.shape, 2), 9, value.dtype), np.zeros(value.shape, "f8" if value.dtype != "f8" else "f4"),
-            kg.zeros((7, 7)), empty.tolist(), np.ma.masked_array(empty, False), np.broadcast_to(empty, (2, *empty.shape)),
+            kg.zeros((7, 7)), empty.tolist(), np.ma.masked_array(empty, False),
+            np.broadcast_to(empty, (2, *empty.shape)),
         ]  # fmt: skip
         if value.shape and value.size:  # else a part is no view
             forms += [base[1], base[0], base[::-1][0], [kg.asarray(empty, device="cpu"), base[1]]]

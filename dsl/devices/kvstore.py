@@ -14,13 +14,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...runtime.engine.collective_calls import EngineCollectiveCall
-from ...runtime.engine.communicator import (
-    SMALL_BYTES,
-    Agreement,
-    EngineCommunicator,
-    rank_agreement_on_collective,
-    rank_agreement_on_collectives,
-)
+from ...runtime.engine.communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy, on_device, snapshot
 from ..array.devices import device as default_device
@@ -29,16 +23,22 @@ from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..core.spec import Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
+from ..jit.specializations import remember_in_bounded_cache
+from .checkpoints import read_optimizer_states, write_optimizer_states
 from .collectives import all_reduce
-from .copies import copy_of_array, first_copy_of_array
+from .copies import (
+    check_targets_of_pull,
+    copy_of_array,
+    fill_target_of_pull,
+    first_copy_of_array,
+    is_laid_out_as_stored,
+)
 from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
-from .optimizer_states import read_optimizer_states, write_optimizer_states
-from .pull_targets import check_targets_of_pull, fill_target_of_pull, is_laid_out_as_stored, targets_of_pull
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Host, Key, Part, StoredValue, StoredValues
-from .updaters import StoreUpdater, Updater
+from .updaters import StoreUpdater, Updater, agreement_on_updates
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 
@@ -67,7 +67,7 @@ class KVStore:
         self.type = kind
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
-        self._programs: dict[tuple[bytes, str], Callable[[Array], Array]] = {}
+        self._programs: dict[Any, Callable[[Array], Array]] = {}  # to sum over the ranks' GPUs
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
         self._servers: KeyValueStoreWorker | None = None
@@ -117,10 +117,10 @@ class KVStore:
         comes twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
         raises. Raises ArgumentsError, ShapeError, DTypeError."""
         with self._lock:
-            if self._servers is not None and type(value) is np.ndarray and type(key) in (int, str):
-                if is_laid_out_as_stored(value, self._spec_for_push(key)):
-                    self._servers.push({key: value})
-                    return
+            plain = type(value) is np.ndarray and type(key) in (int, str)
+            if plain and self._servers is not None and is_laid_out_as_stored(value, self._spec_for_push(key)):
+                self._servers.push({key: value})
+                return
             given: dict[Key, list[Any]] = {}
             for one, arrays in _keys_with_values(key, value, "push"):
                 given.setdefault(one, []).extend(self._arrays_to_push(one, arrays))
@@ -153,9 +153,9 @@ class KVStore:
                 if is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec) and out.flags.writeable:
                     self._servers.push_and_pull(key, value, out)
                     return
-            wanted = self._targets_by_key(key, out)
+            checked = self._targets_by_key(key, out)
             self.push(key, value, priority)
-            self._fill_targets(wanted)
+            self._fill_targets(checked)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull` into `out`."""
@@ -167,7 +167,7 @@ class KVStore:
         if self._ranks is None:
             return
         with self._lock:
-            agreement = self._agreement("the store's barrier()", *self._meaning_of_servers_updates(self._specs))
+            agreement = agreement_on_updates("the store's barrier()", *self._meaning_of_servers_updates(self._specs))
         self._ranks.run(agreement)
         if self._servers is not None:
             self._servers.barrier()
@@ -192,7 +192,7 @@ class KVStore:
                 update = self._values.set_update(made)
             try:
                 self._updater = made
-                self._ranks.run(self._agreement("set_updater", *self._meaning_of_servers_updates(self._specs)))
+                self._ranks.run(agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs)))
             except BaseException:
                 self._updater = before
                 with self._values_lock:
@@ -258,7 +258,7 @@ class KVStore:
         """Raises PlanError where ranks differ in keys, shapes, dtypes or what their servers' updaters compute."""
         meaning, name = self._meaning_of_servers_updates({key: array._spec for key, array in first.items()})
         agreements = [
-            self._agreement(f"init of {key!r} of {array.dtype}{list(array.shape)}", meaning, name)
+            agreement_on_updates(f"init of {key!r} of {array.dtype}{list(array.shape)}", meaning, name)
             for key, array in first.items()
         ]
         lines = [line for agreement in agreements for line in agreement.lines]
@@ -273,11 +273,6 @@ class KVStore:
         pieces = {key: servers.spec_of_piece(key, spec) for key, spec in specs.items()}
         return updater.meaning_of_keys(pieces, device_named("cpu")), str(updater)
 
-    @staticmethod
-    def _agreement(doing: str, meaning: str, name: str) -> Agreement:
-        """Ranks that do the same with updaters of one meaning agree, whatever these are called."""
-        return _agreement_on_updates(doing, meaning, name)
-
     def _agreements_on_push(self, keys: Sequence[Key]) -> list[Agreement]:
         """On the sum of each key; a push of several is no push of one after another, since all or none is updated."""
         found, count = [], len(keys)
@@ -285,10 +280,9 @@ class KVStore:
             spec, meaning, name = self._specs[key], "", ""
             if self._updater is not None:
                 device = self._values.latest((key, 0)).value._device
-                summed = spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if _is_narrow_float(spec.dtype) else spec
-                meaning, name = self._updater.meaning(key, spec, device, summed), str(self._updater)
+                meaning, name = self._updater.meaning(key, spec, device, _spec_of_sum(spec)), str(self._updater)
             of = f", {number + 1} of {count}" if count > 1 else ""
-            found.append(_agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
+            found.append(agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
         return found
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, given: Mapping[Key, list[Any]]) -> None:
@@ -310,29 +304,31 @@ class KVStore:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
         return spec
 
-    def _sums_over_ranks(self, ranks: EngineCommunicator, joined: Mapping[Key, Array]) -> dict[Key, Array]:
-        """The sums of all ranks' arrays, on their way; of narrow floats in float32. Whatever a sum fails with, all are
-        begun: so do other ranks."""
-        agreements = self._agreements_on_push([*joined])
-        given = {key: x.astype(np.float32) if _is_narrow_float(x.dtype) else x for key, x in joined.items()}
+    def _sums_over_ranks(self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]) -> dict[Key, Array]:
+        """The sums, on their way. Whatever one fails with, all are begun: so do other ranks."""
+        agreements, given = self._agreements_on_push([*arrays]), dict[Key, Array]()
+        for key, x in arrays.items():
+            dtype = _spec_of_sum(x._spec).dtype
+            given[key] = x if x.dtype == dtype else x.astype(dtype)
         return {
             key: self._sum_over_ranks(ranks, agreement, array)
             for (key, array), agreement in zip(given.items(), agreements, strict=True)
         }
 
     def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
-        if not given._device.host_memory:
-            return self._program_to_sum_over_ranks(agreement, name_of(given._device))(given)
+        device = given._device
+        if not device.host_memory:
+            return self._program_on_gpus(agreement, name_of(device))(given)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
-        target = given._device.allocate(given.nbytes)
-        call = EngineCollectiveCall(step, given._device, ranks)
+        target = device.allocate(given.nbytes)
+        call = EngineCollectiveCall(step, device, ranks)
         before = [] if given._event is None else [given._event]
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
-        return Array(target, given._spec, given._device, event)
+        return Array(target, given._spec, device, event)
 
-    def _program_to_sum_over_ranks(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
+    def _program_on_gpus(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
         """What sums an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
         made = self._programs.get((agreement.digest, device))
         if made is None:
@@ -344,7 +340,11 @@ class KVStore:
             with default_device(device):
                 mesh = Mesh(self.num_workers)
             program = MeshFunction(add_over_ranks, mesh, None, None)
-            made = self._programs[agreement.digest, device] = lambda x: program(Sharded([x], mesh, None)).parts[0]
+
+            def made(x: Array) -> Array:
+                return program(Sharded([x], mesh, None)).parts[0]  # type: ignore[no-any-return]
+
+            remember_in_bounded_cache(self._programs, (agreement.digest, device), made)
         return made
 
     def _arrays_to_push(self, key: Key, given: Any) -> list[Any]:
@@ -353,7 +353,7 @@ class KVStore:
         spec = self._spec_for_push(key)
         if is_laid_out_as_stored(given, spec) and self._reads_host_arrays(key):
             return [given]
-        parts = targets_of_pull(given)
+        parts = _arrays_given(given)
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
@@ -411,20 +411,20 @@ class KVStore:
     def _targets_by_key(self, key: Any, out: Any) -> list[tuple[Key, list[Any]]]:
         """The arrays that each key is pulled into. Raises ArgumentsError, ShapeError, ReadOnlyError where one is not to
         be written to."""
-        found = [(one, targets_of_pull(given)) for one, given in _keys_with_values(key, out, "pull")]
+        found = [(one, _arrays_given(given)) for one, given in _keys_with_values(key, out, "pull")]
         for one, targets in found:
             check_targets_of_pull(one, self._spec(one), targets)
         return found
 
-    def _fill_targets(self, wanted: Sequence[tuple[Key, list[Any]]]) -> None:
+    def _fill_targets(self, targets_by_key: Sequence[tuple[Key, list[Any]]]) -> None:
         servers = self._servers
         if servers is None:
-            stored = [self._values.settled((key, 0)).value for key, _ in wanted]
-            for (_, targets), value in zip(wanted, stored, strict=True):
+            stored = [self._values.settled((key, 0)).value for key, _ in targets_by_key]
+            for (_, targets), value in zip(targets_by_key, stored, strict=True):
                 for target in targets:
                     fill_target_of_pull(target, value)
             return
-        for key, targets in wanted:
+        for key, targets in targets_by_key:
             spec = self._spec(key)
             if len(targets) == 1 and is_laid_out_as_stored(targets[0], spec):
                 servers.pull(key, targets[0])
@@ -441,6 +441,13 @@ class KVStore:
 
     def __repr__(self) -> str:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
+
+
+def _arrays_given(given: Any) -> list[Any]:
+    """Those of a key: one, a list of them, or those that lie on a mesh."""
+    if isinstance(given, Sharded):
+        return [*given.parts]
+    return [target for one in given for target in _arrays_given(one)] if isinstance(given, (list, tuple)) else [given]
 
 
 def _keys_with_values(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]]:
@@ -463,14 +470,6 @@ def _checked_key(key: Any) -> Key:
     raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
 
 
-@functools.lru_cache(maxsize=4096)
-def _agreement_on_updates(doing: str, meaning: str, name: str, spec: Spec | None = None) -> Agreement:
-    """Ranks that do the same with updaters of one meaning agree, whatever these are called. spec: of what is summed."""
-    of = "" if spec is None else f" of {spec.dtype}{list(spec.shape)}"
-    shown = f"{doing}{f' to {name}, meaning {meaning[:8]},' if name else ''}{of}"
-    return Agreement((shown,), rank_agreement_on_collective(f"{doing}{of} {meaning}").digest, doing)
-
-
 def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredValue:
     """What is stored without an updater."""
     before = stored.value
@@ -479,9 +478,10 @@ def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredVal
     return StoredValue(copy_of_array(pushed) if pushed.dtype == before.dtype else pushed.astype(before.dtype))
 
 
-def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is so narrow that sums over ranks are in float32 instead."""
-    return dtype.itemsize == 2 and dtype_kind(dtype) == "f"
+def _spec_of_sum(spec: Spec) -> Spec:
+    """Arrays of narrow floats are summed in float32."""
+    narrow = spec.dtype.itemsize == 2 and dtype_kind(spec.dtype) == "f"
+    return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
 
 
 @functools.cache

@@ -163,6 +163,7 @@ class Sharded:
 def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
     """An array in equal parts along an axis, one on each device of a mesh. x: an array, or any structure of arrays.
 
+    The parts are copies; a `kg.Sharded` that already is as asked for comes back itself.
     Raises ShapeError where the axis is not a multiple of the mesh.
 
     >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"]))
@@ -173,6 +174,8 @@ def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
 
 def replicate(x: Any, mesh: Mesh) -> Any:
     """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts.
+
+    Each device has a copy; a `kg.Sharded` that already is as asked for comes back itself.
 
     >>> np.asarray(kg.replicate(np.arange(2.0), kg.Mesh(["cpu:0", "cpu:1"]))).tolist()
     [0.0, 1.0]
@@ -191,7 +194,7 @@ def _spread_over_mesh(x: Any, mesh: Mesh, axis: int | None) -> Any:
 def _spread_array_over_mesh(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
     if isinstance(given, Sharded):
         if given.mesh == mesh and given.axis == axis:
-            return Sharded([first_copy_of_array(part) for part in given.parts], mesh, axis)
+            return given
         given = given.numpy()
     if axis is not None:
         axis = local_axis(np.shape(given), mesh, axis)

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
+from ...runtime.engine.communicator import Agreement, rank_agreement_on_collective
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
 from ..array.devices import name_of
@@ -201,3 +202,11 @@ def _contents_of_cell(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # which is empty
         return None
+
+
+@functools.lru_cache(maxsize=4096)
+def agreement_on_updates(doing: str, meaning: str, name: str, spec: Spec | None = None) -> Agreement:
+    """Ranks that do the same with updaters of one meaning agree, whatever these are called. spec: of what is summed."""
+    of = "" if spec is None else f" of {spec.dtype}{list(spec.shape)}"
+    shown = f"{doing}{f' to {name}, meaning {meaning[:8]},' if name else ''}{of}"
+    return Agreement((shown,), rank_agreement_on_collective(f"{doing}{of} {meaning}").digest, doing)

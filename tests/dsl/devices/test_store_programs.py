@@ -1,4 +1,4 @@
-"""Random programs of stores, each kind alone and over ranks, beside a dict of arrays; what ranks agree on of updaters."""
+"""Random programs of stores, alone and over ranks, beside a dict of arrays; what ranks agree on of updaters."""
 
 from __future__ import annotations
 
