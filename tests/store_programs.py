@@ -392,9 +392,10 @@ class Program:
         how, missing = self.choose.choice(("shape", "key", "order", "fewer", "rate", "none", "raises")), 0
         others = [key for key in self.meant.values if key not in keys]
         self.log.append(how)
-        if how in ("rate", "none", "raises"):
-            if not any(self.meant.values[key].size for key in keys):  # of which all graphs are one
-                return
+        updaters = how in ("rate", "none", "raises")
+        if updaters and not any(self.meant.values[key].size for key in keys):  # of which all graphs are one
+            return
+        if updaters or self.meant.updater is not replace:  # one that raises nothing of its own
             self.meant.updater, self.meant.count, self.meant.states = subtract, 0, {}
             self.store.set_updater(subtract)
         if odd and how == "shape":
@@ -421,7 +422,7 @@ class Program:
             except (kg.PlanError, kg.UserError, KeyError) as error:
                 errors.append(error)
         assert any(isinstance(error, kg.PlanError) for error in errors), f"{how}: {errors}"
-        if how in ("rate", "none", "raises"):
+        if updaters:
             self.store.set_updater(subtract)
 
     def pull(self) -> None:

@@ -5,13 +5,13 @@ A `kg.Array` in; out, one with the same values on the same device; or a target t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.readable_text import with_article
+from ...runtime.program.device import Device
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import name_of
 from ..array.mutation import check_array_not_a_view
@@ -21,22 +21,25 @@ from ..jit.kernel_graph import KernelGraph
 from ..jit.write_back import call_array_overlaps_itself, write_back_to_callers_array
 
 
+_copies: dict[Device, KernelGraph] = {}
+
+
 def copy_of_array(x: Array) -> Array:
     """By a compiled kernel; it may be on its way."""
-    return _copy_on_device(name_of(x._device))(x)  # type: ignore[no-any-return]
+    device = x._device
+    made = _copies.get(device)
+    if made is None:
+
+        def copied(x: Any) -> Any:
+            return np.copy(x)
+
+        made = _copies[device] = KernelGraph(copied, device=name_of(device))
+    return made(x)  # type: ignore[no-any-return]
 
 
 def first_copy_of_array(x: Array) -> Array:
     """Where nothing need be compiled for it, of which there may be no more."""
     return from_numpy(x.numpy(), x._device) if x._device.host_memory and x.is_ready() else copy_of_array(x)
-
-
-@functools.cache
-def _copy_on_device(device: str) -> KernelGraph:
-    def copied(x: Any) -> Any:
-        return np.copy(x)
-
-    return KernelGraph(copied, device=device)
 
 
 def check_targets_of_pull(key: int | str, spec: Spec, targets: Sequence[Any]) -> None:
