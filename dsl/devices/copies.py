@@ -20,7 +20,6 @@ from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
 from ..jit.write_back import call_array_overlaps_itself, write_back_to_callers_array
 
-
 _copies: dict[Device, KernelGraph] = {}
 
 
