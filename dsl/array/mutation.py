@@ -49,7 +49,7 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
 
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
-    _check_array_not_a_view(array)
+    check_array_not_a_view(array)
     array.wait()
     array._host = None
     own = _writable_host_view(array)
@@ -74,7 +74,7 @@ def call_numpy_with_out_array(
     stand_ins: dict[int, Any] = {}
     for out in given:
         if isinstance(out, Array):
-            _check_array_not_a_view(out)
+            check_array_not_a_view(out)
             stand_ins[id(out)] = np.array(out.numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
@@ -95,7 +95,7 @@ def call_numpy_with_out_array(
     return tuple(map(out_result_for_caller, result)) if type(result) is tuple else out_result_for_caller(result)
 
 
-def _check_array_not_a_view(array: Array) -> None:
+def check_array_not_a_view(array: Array) -> None:
     """Raises ReadOnlyError for a view in NumPy, whose base is written to too."""
     if array._part:
         raise ReadOnlyError(

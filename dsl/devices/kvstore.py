@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import dtype_kind
-from ...runtime.core.readable_text import with_article
+from ...compiler.core.types import ArrayType, dtype_kind
 from ...runtime.engine.collective_calls import EngineCollectiveCall
-from ...runtime.engine.communicator import SMALL_BYTES, EngineCommunicator, rank_agreement_on_collective
+from ...runtime.engine.communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
 from ...runtime.program.multi_device import Collective
-from ..array.array import Array, asarray, from_numpy
+from ..array.array import Array, asarray, from_numpy, on_device, snapshot
 from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
-from ..core.spec import Spec
+from ..core.spec import Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
+from ..jit.specializations import remember_in_bounded_cache
+from .checkpoints import read_optimizer_states, write_optimizer_states
 from .collectives import all_reduce
+from .copies import (
+    check_targets_of_pull,
+    copy_of_array,
+    fill_target_of_pull,
+    first_copy_of_array,
+    is_laid_out_as_stored,
+)
 from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
-from .store_servers import Host, Key, KeyValueStoreWorker, Part, pieces_of
+from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
+from .stored_values import Host, Key, Part, StoredValue, StoredValues
+from .updaters import StoreUpdater, Updater, agreement_on_updates
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
-Updater = Callable[..., Any]
 
 
 class KVStore:
@@ -57,20 +65,17 @@ class KVStore:
         if kind not in KINDS:
             raise OptionError(f"kg.KVStore({kind!r}): write one of {', '.join(map(repr, KINDS))}")
         self.type = kind
-        self._values: dict[Key, Array] = {}
         self._specs: dict[Key, Spec] = {}
-        self._updater: Updater | None = None
-        self._state_count = 0
-        self._compiled: dict[Part, KernelGraph] = {}
-        self._states: dict[Part, list[Any]] = {}
-        self._programs: dict[tuple[str, str], Callable[[Array], Array]] = {}
+        self._updater: StoreUpdater | None = None
+        self._programs: dict[Any, Callable[[Array], Array]] = {}  # to sum over the ranks' GPUs
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
-        self._servers = (
-            KeyValueStoreWorker(self._ranks, self._update_stored_value)
-            if self._ranks and kind == "dist_async"
-            else None
-        )
+        self._servers: KeyValueStoreWorker | None = None
+        if self._ranks is not None and kind == "dist_async":
+            self._servers = KeyValueStoreWorker(self._ranks)
+            weakref.finalize(self, self._servers.leave).atexit = False
+        self._values = StoredValues(_replaced_value) if self._servers is None else self._servers.server.values
+        self._values_lock = self._lock if self._servers is None else self._servers.server.lock
 
     @property
     def rank(self) -> int:
@@ -85,77 +90,72 @@ class KVStore:
     def init(self, key: Any, value: Any) -> None:
         """Give keys their first values; of ranks all call it, and rank 0's count. key, value: one of each, or lists of
         both. Raises ArgumentsError."""
-        for one, given in self._keys_with_values(key, value, "init"):
-            with self._lock:
-                if one in self._specs:
+        with self._lock:
+            first: dict[Key, Array] = {}
+            for one, given in _keys_with_values(key, value, "init"):
+                if one in self._specs or one in first:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
                 if isinstance(given, (list, tuple)):
                     if not given:
                         raise ArgumentsError(f"nothing is given for key {one!r}; write an array")
                     given = given[0]
-                first = self._own_copy_of_value(given)
+                first[one] = self._own_copy_of_value(given)
+            if self._ranks is not None:
+                self._agree_on_first_values(self._ranks, first)
+            if self._servers is not None:
+                self._servers.init({one: array.numpy() for one, array in first.items()})
+            else:
                 if self._ranks is not None:
-                    agreement = rank_agreement_on_collective(f"init of {one!r}", first.dtype, first.shape)
-                    self._ranks.run(agreement)
-                self._specs[one] = first._spec
-                if self._servers is not None:
-                    self._servers.init(one, first.numpy())
-                elif self._ranks is not None:
-                    self._values[one] = self._own_copy_of_value(broadcast(first.numpy()))
-                else:
-                    self._values[one] = first
+                    first = {one: self._own_copy_of_value(broadcast(array.numpy())) for one, array in first.items()}
+                self._values.replace({(one, 0): StoredValue(array) for one, array in first.items()})
+            self._specs |= {one: array._spec for one, array in first.items()}
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Add the arrays of a key up and give their sum to the updater.
 
-        value: an array, or a list of one from each device. Without an updater the sum is the new value. Raises
-        ArgumentsError, ShapeError."""
-        for one, given in self._keys_with_values(key, value, "push"):
-            with self._lock:
-                if self._servers is not None:
-                    self._push_to_servers(self._servers, one, given)
-                    continue
-                joined = self._sum_of_pushed_arrays(one, given)
-                if self._ranks is not None and self._ranks.world.size > 1:
-                    joined = self._sum_over_ranks(self._ranks, one, joined)
-                if self._updater is None:
-                    self._values[one] = self._own_copy_of_value(joined)
-                else:
-                    self._update_stored_value((one, 0), joined, self._values[one])
+        value: an array, or a list of one from each device. Without an updater the sum is the new value. A key that
+        comes twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
+        raises. Raises ArgumentsError, ShapeError, DTypeError."""
+        with self._lock:
+            plain = type(value) is np.ndarray and type(key) in (int, str)
+            if plain and self._servers is not None and is_laid_out_as_stored(value, self._spec_for_push(key)):
+                self._servers.push({key: value})
+                return
+            given: dict[Key, list[Any]] = {}
+            for one, arrays in _keys_with_values(key, value, "push"):
+                given.setdefault(one, []).extend(self._arrays_to_push(one, arrays))
+            if self._servers is not None:
+                self._push_to_servers(self._servers, given)
+                return
+            joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
+            if self._ranks is not None and self._ranks.world.size > 1:
+                joined = self._sums_over_ranks(self._ranks, joined)
+            self._values.push({(one, 0): array for one, array in joined.items()})
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
-        result, where they are stored."""
-        if out is None:
-            keys = key if isinstance(key, (list, tuple)) else [key]
-            with self._lock:
-                values = [self._stored_value_of_key(one) for one in keys]
-            found = values if self._servers else [_kvstore_copy_to_device(name_of(one._device))(one) for one in values]
-            return found if isinstance(key, (list, tuple)) else found[0]
-        for one, given in self._keys_with_values(key, out, "pull"):
-            with self._lock:
-                for target in given if isinstance(given, (list, tuple)) else [given]:
-                    _require_writeable_target(one, target)
-                if self._servers is not None and _is_laid_out_like_stored_value(given, self._spec(one)):
-                    self._servers.pull(one, given)
-                    continue
-                stored = self._stored_value_of_key(one)
-                for target in given if isinstance(given, (list, tuple)) else [given]:
-                    _assign_kvstore_value(target, stored)
+        result, where they are stored. Raises ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
+        with self._lock:
+            if out is None:
+                several = isinstance(key, (list, tuple))
+                keys = [_checked_key(one) for one in (key if several else [key])]
+                found = self._copies_of_stored_values(keys)
+                return found if several else found[0]
+            self._fill_targets(self._targets_by_key(key, out))
         return None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or into what was pushed; for a key on a server in one message each way."""
         out = value if out is None else out
-        if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
-            with self._lock:
+        with self._lock:
+            if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
                 spec = self._spec_for_push(key)
-                if _is_laid_out_like_stored_value(value, spec) and _is_laid_out_like_stored_value(out, spec):
-                    _require_writeable_target(key, out)
+                if is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec) and out.flags.writeable:
                     self._servers.push_and_pull(key, value, out)
                     return
-        self.push(key, value, priority)
-        self.pull(key, out, priority)
+            checked = self._targets_by_key(key, out)
+            self.push(key, value, priority)
+            self._fill_targets(checked)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull` into `out`."""
@@ -164,39 +164,49 @@ class KVStore:
 
     def barrier(self) -> None:
         """Wait until all ranks are here, and what they pushed before is with the servers."""
+        if self._ranks is None:
+            return
+        with self._lock:
+            agreement = agreement_on_updates("the store's barrier()", *self._meaning_of_servers_updates(self._specs))
+        self._ranks.run(agreement)
         if self._servers is not None:
             self._servers.barrier()
-        elif self._ranks is not None:
-            self._ranks.run(rank_agreement_on_collective("the store's barrier()"))
 
     def set_updater(self, updater: Updater, states: int = 0) -> None:
-        """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for each
-        key and kind of arrays. Ranks all set the same one.
+        """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for all
+        keys of one shape and dtype, or for each key, if it reads the key. Ranks all set one that computes the same.
 
         states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
-        large arrays come in pieces, flat."""
-        if isinstance(states, bool) or not isinstance(states, int) or states < 0:
-            raise OptionError(f"states={states!r}: write how many arrays the updater keeps, 0 or more")
-        if not callable(updater) or not _takes_arguments(updater, 3 + states):
-            also = f", and of {states} states" if states else ""
-            raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored){also}, not {updater!r}")
+        large arrays come in pieces, flat. Raises ArgumentsError, OptionError; `dist_async` PlanError where ranks
+        differ: it waits for all, other kinds find out at the next push."""
+        made = StoreUpdater(updater, states)
         with self._lock:
-            self._updater, self._state_count = updater, states
-            self._compiled.clear()
-            self._states.clear()
+            if self._servers is None or self._ranks is None:
+                self._values.set_update(made)
+                self._updater = made
+                return
+            self._servers.meet()  # what was pushed before is for the updater before
+            before = self._updater
+            with self._values_lock:
+                stored = dict(self._values.items())
+                update = self._values.set_update(made)
+            try:
+                self._updater = made
+                self._ranks.run(agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs)))
+            except BaseException:
+                self._updater = before
+                with self._values_lock:
+                    self._values.set_update(update)
+                    self._values.replace(stored)
+                raise
 
     def save_optimizer_states(self, path: str) -> None:
         """Write the updater's states to a file (NumPy's npz): of `dist_async` those of this rank's server."""
         if self._servers is not None:
-            self._servers.barrier()
-        with self._lock:
-            names = {
-                f"{i}/{part[1]}/{kvstore_key_as_text(part[0])}": np.asarray(array)
-                for part, states in self._states.items()
-                for i, array in enumerate(states)
-            }
-        with open(path, "wb") as file:
-            np.savez(file, **names)  # type: ignore[arg-type]
+            self._servers.meet()
+        with self._values_lock:
+            states = [(part, stored.states) for part, stored in self._values.items()]
+        write_optimizer_states(path, states)
 
     def load_optimizer_states(self, path: Any) -> None:
         """Read them, after `init` and `set_updater`, and before a `barrier`: the files of all ranks that wrote any, for
@@ -204,152 +214,224 @@ class KVStore:
         alone = isinstance(path, (str, os.PathLike))
         if not (alone or isinstance(path, (list, tuple))):
             raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")
-        loaded: dict[Key, dict[int, dict[int, Host]]] = {}  # by key, number of the state, and piece
-        for one in [path] if alone else path:
-            try:
-                with np.load(one) as content:
-                    for name in content.files:
-                        number, piece, text = name.split("/", 2)
-                        states = loaded.setdefault(kvstore_text_key(text), {})
-                        states.setdefault(int(number), {})[int(piece)] = content[name]
-            except (ValueError, LookupError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-                raise ArgumentsError(f"{one} is no file that save_optimizer_states has written: {error}") from None
-        with self._lock:
+        loaded = read_optimizer_states([path] if alone else path)
+        count = 0 if self._updater is None else self._updater.states
+        with self._values_lock:
+            found: dict[Part, StoredValue] = {}
             for key, states in loaded.items():
-                if len(states) != self._state_count:
-                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {self._state_count}")
-                for part, made in self._states_here(key, states, alone):
-                    self._states[part] = made
+                if sorted(states) != [*range(count)]:
+                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count}")
+                found |= self._states_here(key, [states[number] for number in range(count)], alone)
+            self._values.replace(found)
 
-    def _states_here(self, key: Key, states: dict[int, dict[int, Host]], own: bool) -> Iterator[tuple[Part, list[Any]]]:
-        """What this rank keeps of a key's states. states: by number, their pieces. own: which are this rank's."""
-        spec, ordered = self._spec(key), [states[number] for number in sorted(states)]
+    def _states_here(self, key: Key, states: list[dict[int, Host]], own: bool) -> dict[Part, StoredValue]:
+        """What this rank keeps of a key's states. states: of each its pieces. own: which are this rank's."""
+        spec = self._spec(key)
         if self._servers is not None and own:
-            here: dict[Part, list[Host]] = {(key, piece): [pieces[piece] for pieces in ordered] for piece in ordered[0]}
-            stored = self._servers.server.values
+            here = {(key, piece): [pieces.get(piece, NOTHING) for pieces in states] for piece in states[0]}
         else:
-            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in ordered]
+            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in states]
             if self._servers is None:
-                here, stored = {(key, 0): whole}, {(key, 0): self._values[key]}
+                here = {(key, 0): whole}
             else:
                 pieces = pieces_of(key, spec.size, self.num_workers)
                 here = {p.part: [array[p.start : p.stop] for array in whole] for p in pieces if p.server == self.rank}
-                stored = self._servers.server.values
-        for part, arrays in here.items():
-            value = stored.get(part)
-            if value is None or any(array.size != value.size for array in arrays):
-                raise ArgumentsError(
-                    f"{arrays[0].size} elements of a state of {key!r} are there, which has {spec.size}; give the files "
-                    "of all ranks that wrote them"
-                )
-            device = name_of(value._device)
-            yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
+        return {part: self._value_with_states(part, arrays) for part, arrays in here.items()}
 
-    def _push_to_servers(self, servers: KeyValueStoreWorker, key: Key, given: Any) -> None:
-        if _is_laid_out_like_stored_value(given, self._spec_for_push(key)):
-            servers.push(key, given)
+    def _value_with_states(self, part: Part, arrays: list[Host]) -> StoredValue:
+        """What is stored, with states that are read from a file. Raises ArgumentsError where they do not fit."""
+        spec = self._spec(part[0])
+        value = self._values.latest(part).value if part in self._values else None
+        if value is None or any(array.size != value.size for array in arrays):
+            raise ArgumentsError(
+                f"{arrays[0].size} elements of a state of {part[0]!r} are there, which has {spec.size}; give the files "
+                "of all ranks that wrote them"
+            )
+        if any(array.dtype != spec.dtype for array in arrays):
+            raise ArgumentsError(f"a state of {part[0]!r} in the file is of {arrays[0].dtype}, its key of {spec.dtype}")
+        device = name_of(value._device)
+        return StoredValue(
+            value, tuple(asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays)
+        )
+
+    def _agree_on_first_values(self, ranks: EngineCommunicator, first: Mapping[Key, Array]) -> None:
+        """Raises PlanError where ranks differ in keys, shapes, dtypes or what their servers' updaters compute."""
+        meaning, name = self._meaning_of_servers_updates({key: array._spec for key, array in first.items()})
+        agreements = [
+            agreement_on_updates(f"init of {key!r} of {array.dtype}{list(array.shape)}", meaning, name)
+            for key, array in first.items()
+        ]
+        lines = [line for agreement in agreements for line in agreement.lines]
+        digest = rank_agreement_on_collectives([repr(agreement.digest) for agreement in agreements], "").digest
+        ranks.run(Agreement((*lines,), digest, lines[0]))
+
+    def _meaning_of_servers_updates(self, specs: Mapping[Key, Spec]) -> tuple[str, str]:
+        """What an updater makes of keys, and its name; of what is on servers, so that it makes no difference where."""
+        servers, updater = self._servers, self._updater
+        if updater is None or servers is None or servers.world.size == 1:
+            return "", ""
+        pieces = {key: servers.spec_of_piece(key, spec) for key, spec in specs.items()}
+        return updater.meaning_of_keys(pieces, device_named("cpu")), str(updater)
+
+    def _agreements_on_push(self, keys: Sequence[Key]) -> list[Agreement]:
+        """On the sum of each key; a push of several is no push of one after another, since all or none is updated."""
+        found, count = [], len(keys)
+        for number, key in enumerate(keys):
+            spec, meaning, name = self._specs[key], "", ""
+            if self._updater is not None:
+                device = self._values.latest((key, 0)).value._device
+                meaning, name = self._updater.meaning(key, spec, device, _spec_of_sum(spec)), str(self._updater)
+            of = f", {number + 1} of {count}" if count > 1 else ""
+            found.append(agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
+        return found
+
+    def _push_to_servers(self, servers: KeyValueStoreWorker, given: Mapping[Key, list[Any]]) -> None:
+        joined = {key: self._sum_of_arrays(key, parts) for key, parts in given.items()}
+
+        def read() -> dict[Key, Host]:
+            return {key: array if type(array) is np.ndarray else array.numpy() for key, array in joined.items()}
+
+        if all([type(array) is np.ndarray or array.is_ready() for array in joined.values()]):
+            servers.push(read())
             return
-        joined = self._sum_of_pushed_arrays(key, given)
-        if joined.is_ready():
-            servers.push(key, joined.numpy())
-        else:
-            servers.push_later(key, joined.numpy)
+        joined |= {key: array.copy() for key, array in joined.items() if type(array) is np.ndarray}
+        servers.push_later(read)
 
     def _spec_for_push(self, key: Key) -> Spec:
         """The spec of a key's value. Raises ArgumentsError where a push to servers has no value or no updater."""
         spec = self._spec(key)
-        if self._updater is None:
+        if self._servers is not None and self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
         return spec
 
-    def _update_stored_value(self, part: Part, joined: Any, stored: Array) -> None:
-        """What is stored is changed in place."""
-        made = self._compiled.get(part)
-        if made is None:
-            updater, key = self._updater, part[0]
-            if updater is None:
-                raise ArgumentsError("this rank has set no updater")
+    def _sums_over_ranks(self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]) -> dict[Key, Array]:
+        """The sums, on their way. Whatever one fails with, all are begun: so do other ranks."""
+        agreements, given = self._agreements_on_push([*arrays]), dict[Key, Array]()
+        for key, x in arrays.items():
+            dtype = _spec_of_sum(x._spec).dtype
+            given[key] = x if x.dtype == dtype else x.astype(dtype)
+        return {
+            key: self._sum_over_ranks(ranks, agreement, array)
+            for (key, array), agreement in zip(given.items(), agreements, strict=True)
+        }
 
-            def call_updater(pushed: Any, stored: Any, *states: Any) -> None:
-                result = updater(key, pushed, stored, *states)
-                if result is not None and result is not stored:
-                    raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
-
-            call_updater.__name__ = getattr(updater, "__name__", "update")
-            made = self._compiled[part] = KernelGraph(call_updater, device=name_of(stored._device))
-        states = self._states.get(part)
-        if states is None:
-            zeros, device = np.zeros(stored.shape, stored.dtype), name_of(stored._device)
-            states = self._states[part] = [asarray(zeros, device=device) for _ in range(self._state_count)]
-        made(joined, stored, *states)
-
-    def _sum_over_ranks(self, ranks: EngineCommunicator, key: Key, joined: Array) -> Array:
-        """The sum of all ranks' arrays, on its way."""
-        how = "" if self._updater is None else f" to {getattr(self._updater, '__name__', 'its updater')}"
-        pushed = f"push of {key!r}{how}"
-        if not joined._device.host_memory:
-            return self._program_to_sum_over_ranks(pushed, name_of(joined._device))(joined)
-        narrow = joined.dtype if _is_narrow_float(joined.dtype) else None
-        given = joined if narrow is None else joined.astype(np.float32)
-        agreement = rank_agreement_on_collective(pushed, joined.dtype, joined.shape)
+    def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
+        device = given._device
+        if not device.host_memory:
+            return self._program_on_gpus(agreement, name_of(device))(given)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
-        target = given._device.allocate(given.nbytes)
-        call = EngineCollectiveCall(step, given._device, ranks)
+        target = device.allocate(given.nbytes)
+        call = EngineCollectiveCall(step, device, ranks)
         before = [] if given._event is None else [given._event]
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
-        result = Array(target, given._spec, given._device, event)
-        return result if narrow is None else result.astype(narrow)
+        return Array(target, given._spec, device, event)
 
-    def _program_to_sum_over_ranks(self, pushed: str, device: str) -> Callable[[Array], Array]:
-        """What sums an array over the ranks' GPUs. pushed: what the ranks agree on."""
-        made = self._programs.get((pushed, device))
+    def _program_on_gpus(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
+        """What sums an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
+        made = self._programs.get((agreement.digest, device))
         if made is None:
 
             def add_over_ranks(x: Any) -> Any:
-                narrow = x.dtype if _is_narrow_float(x.dtype) else None
-                return all_reduce(x) if narrow is None else all_reduce(x.astype(np.float32)).astype(narrow)
+                return all_reduce(x)
 
-            add_over_ranks.__name__ = pushed
+            add_over_ranks.__name__ = f"{agreement.doing}, {agreement.digest.hex()[:8]}"
             with default_device(device):
                 mesh = Mesh(self.num_workers)
             program = MeshFunction(add_over_ranks, mesh, None, None)
-            made = self._programs[pushed, device] = lambda x: program(Sharded([x], mesh, None)).parts[0]
+
+            def made(x: Array) -> Array:
+                return program(Sharded([x], mesh, None)).parts[0]  # type: ignore[no-any-return]
+
+            remember_in_bounded_cache(self._programs, (agreement.digest, device), made)
         return made
 
-    def _sum_of_pushed_arrays(self, key: Key, given: Any) -> Array:
-        """In the order of the list, whichever array is there first."""
-        spec = self._spec(key)
-        parts = list(given.parts) if isinstance(given, Sharded) else given
-        parts = parts if isinstance(parts, (list, tuple)) else [parts]
+    def _arrays_to_push(self, key: Key, given: Any) -> list[Any]:
+        """What is pushed to a key: where its value is, or one array that is read before the push is over. Raises
+        ArgumentsError, ShapeError, DTypeError."""
+        spec = self._spec_for_push(key)
+        if is_laid_out_as_stored(given, spec) and self._reads_host_arrays(key):
+            return [given]
+        parts = _arrays_given(given)
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
-        at = "cpu" if self._servers else name_of(self._values[key]._device)
-        moved: list[Array] = []
+        device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
+        moved = []
         for part in parts:
-            if tuple(np.shape(part)) != spec.shape:
-                raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {np.shape(part)} comes")
-            moved.append(asarray(part, device=at))
-            if moved[-1].dtype != spec.dtype:
-                raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {moved[-1].dtype} comes")
-        if len(moved) == 1:
-            return moved[0]
-        return _kvstore_sum_of_arrays(at, len(moved))(moved)  # type: ignore[no-any-return]
+            ours = type(part) is np.ndarray or type(part) is Array
+            shape = part.shape if ours else np.shape(part)
+            if shape != spec.shape:
+                raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {shape} comes")
+            if isinstance(part, np.ma.MaskedArray):
+                raise DTypeError("stores keep arrays without masks; write x.filled(value)")
+            array = on_device(part if ours else asarray(part, device=name_of(device)), device)
+            if array.dtype != spec.dtype:
+                raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {array.dtype} comes")
+            moved.append(snapshot(array) if array is part else array)  # to which the caller may assign meanwhile
+        return moved
+
+    def _reads_host_arrays(self, key: Key) -> bool:
+        """Whether a push takes NumPy's arrays as they are: it has read them when it returns, and is not done again."""
+        if self._ranks is not None:
+            return self._servers is not None
+        return self._values.latest((key, 0)).value._device.host_memory and not self._values.may_fail
+
+    def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
+        """In the order of the list, whichever array is there first."""
+        if len(parts) == 1:
+            return parts[0]
+        at = "cpu" if self._servers else name_of(self._values.latest((key, 0)).value._device)
+        return _sum_on_device(at, len(parts))(parts)
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
         moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
-        return _kvstore_copy_to_device(name_of(moved._device))(moved) if moved is found else moved
+        return moved if isinstance(found, (np.ndarray, np.generic)) else first_copy_of_array(moved)
 
-    def _stored_value_of_key(self, key: Key) -> Array:
-        spec = self._spec(key)
-        if self._servers is None:
-            return self._values[key]
+    def _copies_of_stored_values(self, keys: Sequence[Key]) -> list[Array]:
+        """Copies on the values' devices. Of a GPU's they may be on their way, and fail with a push before them."""
+        specs = [self._spec(key) for key in keys]
+        if self._servers is not None:
+            return [self._value_from_servers(self._servers, key, spec) for key, spec in zip(keys, specs, strict=True)]
+        values, parts = self._values, [(key, 0) for key in keys]
+        if values.may_fail:
+            values.raise_failure(parts)
+            for part in parts:
+                if values.latest(part).value._device.host_memory:
+                    values.settled(part)
+        return [copy_of_array(values.latest(part).value) for part in parts]
+
+    def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
-        self._servers.pull(key, values)
+        servers.pull(key, values)
         return from_numpy(values, device_named("cpu"), own=True)
+
+    def _targets_by_key(self, key: Any, out: Any) -> list[tuple[Key, list[Any]]]:
+        """The arrays that each key is pulled into. Raises ArgumentsError, ShapeError, ReadOnlyError where one is not to
+        be written to."""
+        found = [(one, _arrays_given(given)) for one, given in _keys_with_values(key, out, "pull")]
+        for one, targets in found:
+            check_targets_of_pull(one, self._spec(one), targets)
+        return found
+
+    def _fill_targets(self, targets_by_key: Sequence[tuple[Key, list[Any]]]) -> None:
+        servers = self._servers
+        if servers is None:
+            stored = [self._values.settled((key, 0)).value for key, _ in targets_by_key]
+            for (_, targets), value in zip(targets_by_key, stored, strict=True):
+                for target in targets:
+                    fill_target_of_pull(target, value)
+            return
+        for key, targets in targets_by_key:
+            spec = self._spec(key)
+            if len(targets) == 1 and is_laid_out_as_stored(targets[0], spec):
+                servers.pull(key, targets[0])
+            else:
+                value = self._value_from_servers(servers, key, spec)
+                for target in targets:
+                    fill_target_of_pull(target, value)
 
     def _spec(self, key: Key) -> Spec:
         try:
@@ -357,99 +439,56 @@ class KVStore:
         except KeyError:
             raise ArgumentsError(f"key {key!r} has no value; write store.init({key!r}, value)") from None
 
-    @staticmethod
-    def _keys_with_values(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]]:
-        """Each key and what belongs to it. Raises ArgumentsError."""
-        several = isinstance(keys, (list, tuple))
-        if several and (not isinstance(values, (list, tuple)) or len(keys) != len(values)):
-            raise ArgumentsError(f"{what} of {len(keys)} keys takes a list of as many values")
-        pairs = list(zip(keys, values, strict=True)) if several else [(keys, values)]
-        for key, _ in pairs:
-            if not isinstance(key, (int, str)) or isinstance(key, bool):
-                raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
-        return pairs
-
     def __repr__(self) -> str:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
 
 
-def _is_laid_out_like_stored_value(given: Any, spec: Spec) -> bool:
-    """Whether this is a NumPy array that lies in memory as a key's value does."""
-    return (
-        type(given) is np.ndarray
-        and given.shape == spec.shape
-        and given.dtype == spec.dtype
-        and given.flags.c_contiguous
-    )
+def _arrays_given(given: Any) -> list[Any]:
+    """Those of a key: one, a list of them, or those that lie on a mesh."""
+    if isinstance(given, Sharded):
+        return [*given.parts]
+    return [target for one in given for target in _arrays_given(one)] if isinstance(given, (list, tuple)) else [given]
 
 
-def _require_writeable_target(key: Key, target: Any) -> None:
-    """Raises ArgumentsError where a key is pulled into an array that is read-only."""
-    if isinstance(target, np.ndarray) and not target.flags.writeable:
-        raise ArgumentsError(f"key {key!r} is pulled into an array that is read-only")
+def _keys_with_values(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]]:
+    """Each key and what belongs to it. Raises ArgumentsError."""
+    several = isinstance(keys, (list, tuple))
+    if several and (not isinstance(values, (list, tuple)) or len(keys) != len(values)):
+        raise ArgumentsError(f"{what} of {len(keys)} keys takes a list of as many values")
+    pairs = list(zip(keys, values, strict=True)) if several else [(keys, values)]
+    return [(_checked_key(key), value) for key, value in pairs]
 
 
-def _takes_arguments(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function may be called with so many; True where nobody can tell."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        return False
-    return True
+def _checked_key(key: Any) -> Key:
+    """A key as a string or an int of Python's own, which all ranks write alike. Raises ArgumentsError."""
+    if type(key) is str or type(key) is int:
+        return key
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        return int(key)
+    raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
 
 
-def kvstore_key_as_text(key: Key) -> str:
-    """A key, a string or a number, as a text that `kvstore_text_key` reads."""
-    return f"i{key}" if isinstance(key, int) else f"s{key}"
+def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredValue:
+    """What is stored without an updater."""
+    before = stored.value
+    if not isinstance(pushed, Array):
+        return StoredValue(from_numpy(pushed, before._device))
+    return StoredValue(copy_of_array(pushed) if pushed.dtype == before.dtype else pushed.astype(before.dtype))
 
 
-def kvstore_text_key(text: str) -> Key:
-    return int(text[1:]) if text[0] == "i" else text[1:]
-
-
-def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is so narrow that sums over ranks are in float32 instead."""
-    return dtype.itemsize == 2 and dtype_kind(dtype) == "f"
-
-
-@functools.cache
-def _kvstore_copy_to_device(device: str) -> KernelGraph:
-    """A copy on a device, which may still be on its way."""
-
-    def copied(x: Any) -> Any:
-        return np.copy(x)
-
-    return KernelGraph(copied, device=device)
+def _spec_of_sum(spec: Spec) -> Spec:
+    """Arrays of narrow floats are summed in float32."""
+    narrow = spec.dtype.itemsize == 2 and dtype_kind(spec.dtype) == "f"
+    return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
 
 
 @functools.cache
-def _kvstore_sum_of_arrays(device: str, count: int) -> KernelGraph:
+def _sum_on_device(device: str, count: int) -> KernelGraph:
     """The sum of so many arrays, on a device."""
 
     def joined(parts: Sequence[Any]) -> Any:
         return functools.reduce(np.add, parts)
 
     return KernelGraph(joined, device=device)
-
-
-def _assign_kvstore_value(target: Any, stored: Array) -> None:
-    if isinstance(target, Sharded):
-        for part in target.parts:
-            _assign_kvstore_value(part, stored)
-        return
-    if not isinstance(target, (Array, np.ndarray)):
-        raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")
-    if target.shape != stored.shape or target.dtype != stored.dtype:
-        raise ShapeError(
-            f"{with_article(stored.dtype)} value of shape {stored.shape} does not fit into {target.dtype} "
-            f"{target.shape}"
-        )
-    if isinstance(target, Array):
-        copy = asarray(asarray(stored, device=name_of(target._device)), copy=True)
-        target._memory, target._event, target._host = copy._memory, copy._event, None
-    else:
-        target[...] = stored.numpy()

@@ -16,6 +16,7 @@ from ..array.array import Array, on_device
 from ..array.devices import device_named, device_place_of_name, name_of, open_device
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
+from .copies import first_copy_of_array
 from .distributed import broadcast, current
 
 
@@ -162,6 +163,7 @@ class Sharded:
 def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
     """An array in equal parts along an axis, one on each device of a mesh. x: an array, or any structure of arrays.
 
+    The parts are copies; a `kg.Sharded` that already is as asked for comes back itself.
     Raises ShapeError where the axis is not a multiple of the mesh.
 
     >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"]))
@@ -172,6 +174,8 @@ def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
 
 def replicate(x: Any, mesh: Mesh) -> Any:
     """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts.
+
+    Each device has a copy; a `kg.Sharded` that already is as asked for comes back itself.
 
     >>> np.asarray(kg.replicate(np.arange(2.0), kg.Mesh(["cpu:0", "cpu:1"]))).tolist()
     [0.0, 1.0]
@@ -196,10 +200,11 @@ def _spread_array_over_mesh(given: Any, mesh: Mesh, axis: int | None) -> Sharded
         axis = local_axis(np.shape(given), mesh, axis)
     if axis is None and mesh.communicator is not None and len(mesh) > 1:
         given = broadcast(np.asarray(given))
-    parts = [
-        on_device(part_for_mesh_device(given, mesh, axis, r), d)
-        for r, d in zip(mesh.positions, mesh.devices, strict=True)
-    ]
+    parts = []
+    for number, device in zip(mesh.positions, mesh.devices, strict=True):
+        part = part_for_mesh_device(given, mesh, axis, number)
+        moved = on_device(part, device)
+        parts.append(first_copy_of_array(moved) if moved is part else moved)
     return Sharded(parts, mesh, axis)
 
 

@@ -7,32 +7,35 @@ order, so what a worker pulls has all that it pushed before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.program.world import World
-from ..array.array import Array, from_numpy
+from ..array.array import from_numpy
 from ..array.devices import device_named
+from ..core.errors import ArgumentsError
+from ..core.spec import Spec, spec
+from .stored_values import Host, Key, Part, StoredValue, StoredValues
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
 BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND
-Host = np.ndarray[Any, Any]
-Key = int | str
-Part = tuple[Key, int]  # a key, and the number of a piece of its array
-# update(part, pushed, stored): change what is stored, in place
-Update = Callable[[Part, Host, Array], None]
 NOTHING = np.empty(0, np.uint8)
+NO_PART: Part = ("", 0)
+NOTE_BYTES = 1024  # of what ranks tell each other at a barrier of updates that failed
 UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull"})
+USES = UPDATES | ANSWERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
 
 
 def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush` or
-    `meet`."""
+    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush`,
+    `meet` or `leave`."""
     return pickle.dumps((kind, part, dtype, shape))
 
 
@@ -72,111 +75,184 @@ class PieceRequest:
 
 
 class KeyValueStoreServer:
-    """What one server keeps. Messages of all ranks are handled one after another."""
+    """What one server keeps. Messages of all ranks are handled one after another.
 
-    def __init__(self, world: World, channel: int, update: Update) -> None:
-        self.world, self.channel, self.update = world, channel, update
-        self.values: dict[Part, Array] = {}
-        self._arrived: list[int] = []  # who is at the barrier
-        self._lock = threading.RLock()
-        self._stopped = False
+    It ends when all ranks have left it, which may be long before the program ends."""
+
+    def __init__(self, world: World, channel: int, ended: Callable[[], None]) -> None:
+        """ended: called when all ranks have left."""
+        self.world, self.channel, self._ended = world, channel, ended
+        self.values = StoredValues(_refuse_push_without_updater)
+        self.lock = threading.RLock()
+        self._arrived: dict[int, str] = {}  # who is at the barrier, and what failed of his
+        self._failures: dict[int, str] = {}  # of ranks' updates, which they do not know yet
+        self._left: set[int] = set()  # who sends no more
+        self._is_leaving: Callable[[], bool] = lambda: False
         self._missed_since = 0.0
         self._thread = threading.Thread(target=self._serve_messages, name=f"server of rank {world.rank}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        self._stopped = True
-        self._thread.join()
+    def leave(self, may_leave: Callable[[], bool]) -> None:
+        """This rank sends no more as soon as it may leave; the thread tells the others. It waits for nothing."""
+        self._is_leaving = may_leave
+
+    def take_failures(self, source: int) -> str:
+        """What has failed of a rank's updates, once."""
+        with self.lock:
+            return self._failures.pop(source, "")
+
+    def join(self) -> None:
+        """Wait until all ranks have left."""
+        self._thread.join(settings.collective_timeout)
 
     def _serve_messages(self) -> None:
         try:
-            while (message := self.world.receive(self.channel, self._has_server_stopped)) is not None:
+            while len(self._left) < self.world.size:
+                message = self.world.receive(self.channel, self._has_news_without_message)
+                if message is None:
+                    self._leave_other_servers()
+                    continue
                 source, text, data = message
                 kind, part, dtype, shape = _read_request(text)
-                answer = self.handle(source, kind, part, np.ndarray(shape, dtype, data))
+                answer = self.handle(source, kind, {part: np.ndarray(shape, dtype, data)})
                 if answer is not None:
                     self.world.send_array(answer, source, self.channel + 1)
-        except Exception as error:  # `handle` has told all ranks
-            if isinstance(error, RankError):
-                return
-            self.world.fail(f"the store's server failed: {type(error).__name__}: {error}")
+            self.values.clear()
+            self._ended()
+        except Exception as error:
+            if not isinstance(error, RankError):  # which all ranks get
+                self.world.fail(f"the store's server failed: {type(error).__name__}: {error}")
 
-    def _has_server_stopped(self) -> bool:
-        """Asked while there is no message: also a look at who will not come to the barrier."""
-        missed = self.world.lost() - {*self._arrived} if self._arrived else set()
+    def _leave_other_servers(self) -> None:
+        """Tell them that this rank sends no more; who has ended says nothing any more."""
+        own = self.world.rank
+        if own not in self._left:
+            text = _request_as_text("leave", NO_PART, NOTHING.dtype, NOTHING.shape)
+            for server in range(self.world.size):
+                if server != own:
+                    self.world.send(text, NOTHING, server, self.channel)
+        self._left |= {own, *self.world.lost()}
+
+    def _has_news_without_message(self) -> bool:
+        """Asked while there is no message: whether this rank leaves. Also a look at who will not come to the
+        barrier."""
+        missed = self.world.lost() - self._arrived.keys() if self._arrived else set()
         if not missed:
             self._missed_since = 0.0
         elif not self._missed_since:
             self._missed_since = time.monotonic()
         elif time.monotonic() - self._missed_since > MISSED_SECONDS:
             self.world.fail(f"rank {min(missed)} has ended, and others wait at the store's barrier", (min(missed),))
-        return self._stopped
+        if self.world.rank in self._left:
+            return not self.world.lost() <= self._left
+        return self._is_leaving()
 
-    def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
-        """Do what a message asks for; what a pull is answered. What fails is an error on all ranks."""
+    def handle(self, source: int, kind: str, arrays: Mapping[Part, Host]) -> Host | None:
+        """Do what a message asks for; what is answered. arrays: of several parts from this rank alone, which are all
+        updated, or none. An update that fails changes nothing: it is raised for this rank, and noted for others."""
+        with self.lock:
+            if kind in USES:
+                return self._update(source, kind, arrays)
+            if kind == "init":
+                cpu = device_named("cpu")
+                self.values.replace({p: StoredValue(from_numpy(x.copy(), cpu, own=True)) for p, x in arrays.items()})
+            elif kind == "flush":
+                return _text_as_note(self.take_failures(source))
+            elif kind == "meet":
+                self._arrive_at_barrier(source, _text_of_note(arrays[NO_PART]))
+            elif kind == "leave":
+                self._left.add(source)
+        return None
+
+    def _update(self, source: int, kind: str, arrays: Mapping[Part, Host]) -> Host | None:
+        values, part = self.values, next(iter(arrays))
         try:
-            with self._lock:
-                if kind in UPDATES:
-                    self.update(part, data, self.values[part])
-                if kind in ANSWERED:
-                    return self.values[part].numpy()  # an update does not change that, but puts another in its place
-                if kind == "init":
-                    self.values[part] = from_numpy(data.copy(), device_named("cpu"), own=True)
-                elif kind == "flush":
-                    return data
-                elif kind == "meet":
-                    self._arrive_at_barrier(source)
-                return None
+            if kind in UPDATES:
+                values.push(arrays)
+            if kind in ANSWERED:
+                return values.settled(part).value.numpy()  # which no update changes
         except Exception as error:
-            self.world.fail(f"an update of {part[0]!r} failed: {type(error).__name__}: {error}")
-            raise
+            keys = ", ".join(repr(key) for key, _ in arrays)
+            self._failures[source] = f"rank {source}'s push of {keys} failed: {type(error).__name__}: {error}"
+            if source == self.world.rank:
+                raise
+            if kind in ANSWERED:
+                return values.settled(part).value.numpy()
+        return None
 
-    def _arrive_at_barrier(self, source: int) -> None:
-        self._arrived.append(source)
+    def _arrive_at_barrier(self, source: int, failures: str) -> None:
+        """failures: of the rank's pushes, which all others are told."""
+        self._arrived[source] = failures
         self.world.awaited[self] = {*range(self.world.size)} - {*self._arrived}
         if len(self._arrived) == self.world.size:
-            self._arrived.clear()
+            arrived, self._arrived = self._arrived, {}
             for rank in range(self.world.size):
-                self.world.send_array(NOTHING, rank, self.channel + 1)
+                others = "; ".join(text for r, text in sorted(arrived.items()) if text and r != rank)
+                self.world.send_array(_text_as_note(others), rank, self.channel + 1)
+
+
+def _text_as_note(text: str) -> Host:
+    note = np.zeros(NOTE_BYTES, np.uint8)
+    words = text.encode(errors="replace")[:NOTE_BYTES]
+    note[: len(words)] = np.frombuffer(words, np.uint8)
+    return note
+
+
+def _text_of_note(note: Host) -> str:
+    return note.tobytes().rstrip(b"\0").decode(errors="replace")
+
+
+def _refuse_push_without_updater(part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
+    raise ArgumentsError("this rank has set no updater")
 
 
 class KeyValueStoreWorker:
     """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
 
-    def __init__(self, communicator: EngineCommunicator, update: Update) -> None:
+    def __init__(self, communicator: EngineCommunicator) -> None:
         self.communicator, self.world = communicator, communicator.world
         self._channel = 2 * next(communicator.numbers)
-        self.server = KeyValueStoreServer(self.world, self._channel, update)
+        self.server = KeyValueStoreServer(self.world, self._channel, self._forget_ended_server)
         self._later = EngineCommunicator(self.world)
         self._waiting = 0
+        self._failures: list[str] = []  # of updates, for `barrier`
         self._requests: dict[tuple[str, Key], list[PieceRequest]] = {}
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)
 
-    def init(self, key: Key, value: Host) -> None:
-        """Rank 0's value counts."""
+    def init(self, values: Mapping[Key, Host]) -> None:
+        """Rank 0's values count."""
         if self.world.rank == 0:
-            self._send_pieces_to_servers("init", key, value)
-        self.barrier()
+            self._send_pieces_to_servers("init", values)
+        self.meet()
 
-    def push(self, key: Key, array: Host) -> None:
-        """Send an array to its servers, after what this rank has pushed before; it may change after that."""
+    def spec_of_piece(self, key: Key, whole: Spec) -> Spec:
+        """Of what servers keep of a key: all of it, or flat pieces."""
+        first, *more = pieces_of(key, whole.size, self.world.size)
+        return spec(first.stop - first.start, whole.dtype) if more else whole
+
+    def push(self, arrays: Mapping[Key, Host]) -> None:
+        """Send arrays to their servers, after what this rank has pushed before; they may change after that."""
         with self._lock:
             if not self._waiting:
-                self._send_pieces_to_servers("push", key, array)
+                self._send_pieces_to_servers("push", arrays)
                 return
-            copy = array.copy()
-        self.push_later(key, lambda: copy)
+            copies = {key: array.copy() for key, array in arrays.items()}
+        self.push_later(lambda: copies)
 
-    def push_later(self, key: Key, read: Callable[[], Host]) -> None:
+    def push_later(self, read: Callable[[], Mapping[Key, Host]]) -> None:
         """Send what `read` gives to its servers, in the background, since it takes time."""
         with self._lock:
             self._waiting += 1
-        self._later.submit(lambda: self._push_value_from_thread(key, read), f"the push of {key!r}")
+        self._later.submit(lambda: self._push_value_from_thread(read), "a push")
 
-    def _push_value_from_thread(self, key: Key, read: Callable[[], Host]) -> None:
+    def _push_value_from_thread(self, read: Callable[[], Mapping[Key, Host]]) -> None:
         try:
-            self._send_pieces_to_servers("push", key, read())
+            self._send_pieces_to_servers("push", read())
+        except RankError:
+            raise
+        except Exception as error:
+            self._failures.append(f"a push failed: {type(error).__name__}: {error}")
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -201,37 +277,64 @@ class KeyValueStoreWorker:
                 if not request.own:
                     self.world.receive_array(values, request.piece.server, self._channel + 1)
                 else:
-                    values[...] = self.server.handle(self.world.rank, kind, request.piece.part, data)
+                    values[...] = self.server.handle(self.world.rank, kind, {request.piece.part: data})
 
     def barrier(self) -> None:
-        """Wait until all workers are here, and the servers have what they pushed before."""
+        """Wait until all workers are here, and the servers have what they pushed before. Raises RankError, once, where
+        an update of any rank's has failed."""
+        self.meet()
+        if self._failures:
+            failures, self._failures = self._failures, []
+            raise RankError("; ".join(failures))
+
+    def meet(self) -> None:
+        """The same, and what has failed is for a later `barrier`."""
         self._finish_pushes()
         others = [r for r in range(self.world.size) if r != self.world.rank]
+        note = _text_as_note("")
         with self._lock:
+            failures = [self.server.take_failures(self.world.rank)]  # which was raised here
             for server in others:
-                self._send_request_without_array("flush", server)
+                self._send_note("flush", note, server)
             for server in others:
-                self.world.receive_array(NOTHING, server, self._channel + 1)
-            self._send_request_without_array("meet", 0)
-            self.world.receive_array(NOTHING, 0, self._channel + 1)
+                self.world.receive_array(note, server, self._channel + 1)
+                failures.append(_text_of_note(note))
+            self._send_note("meet", _text_as_note("; ".join(filter(None, failures))), 0)
+            self.world.receive_array(note, 0, self._channel + 1)
+            self._failures += filter(None, (*failures[1:], _text_of_note(note)))
+
+    def leave(self) -> None:
+        """This rank has nothing more for the servers than what waits; it may be called anywhere."""
+        self.server.leave(lambda: not self._waiting)
 
     def close(self) -> None:
         """When all workers have come here; the servers end."""
-        self.barrier()
-        self.server.stop()
+        self.leave()
+        self.server.join()
+
+    def _forget_ended_server(self) -> None:
+        with contextlib.suppress(ValueError):  # which is closing
+            self.communicator.before_close.remove(self.close)
 
     def _finish_pushes(self) -> None:
         if self._waiting:
             self._later.submit(lambda: None, "the pushes before").wait()
 
-    def _send_pieces_to_servers(self, kind: str, key: Key, array: Host) -> None:
-        array = np.asarray(array, order="C")
-        requests = self._requests_of_key(kind, key, array, array.size)
-        for request, data in zip(requests, _pieces_of_array(array, requests), strict=True):
-            if request.own:
-                self.server.handle(self.world.rank, kind, request.piece.part, data)
-            else:
-                self.world.send(request.text, data, request.piece.server, self._channel)
+    def _send_pieces_to_servers(self, kind: str, arrays: Mapping[Key, Host]) -> None:
+        own: dict[Part, Host] = {}
+        others: list[tuple[PieceRequest, Host]] = []
+        for key, array in arrays.items():
+            array = np.asarray(array, order="C")
+            requests = self._requests_of_key(kind, key, array, array.size)
+            for request, data in zip(requests, _pieces_of_array(array, requests), strict=True):
+                if request.own:
+                    own[request.piece.part] = data
+                else:
+                    others.append((request, data))
+        if own:  # first: where that fails nothing is sent
+            self.server.handle(self.world.rank, kind, own)
+        for request, data in others:
+            self.world.send(request.text, data, request.piece.server, self._channel)
 
     def _requests_of_key(self, kind: str, key: Key, array: Host | None, count: int) -> list[PieceRequest]:
         """What the servers of a key's pieces are asked, the same each time: its arrays are of one dtype and shape.
@@ -246,8 +349,8 @@ class KeyValueStoreWorker:
             self._requests[kind, key] = found
         return found
 
-    def _send_request_without_array(self, kind: str, server: int) -> None:
-        self.world.send(_request_as_text(kind, ("", 0), NOTHING.dtype, NOTHING.shape), NOTHING, server, self._channel)
+    def _send_note(self, kind: str, note: Host, server: int) -> None:
+        self.world.send(_request_as_text(kind, NO_PART, note.dtype, note.shape), note, server, self._channel)
 
 
 def _pieces_of_array(array: Host, requests: Sequence[PieceRequest]) -> list[Host]:

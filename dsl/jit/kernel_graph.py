@@ -559,6 +559,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         made = self.report(*args, **options)
         return None if made.show() is None else made
 
+    def traced(self, *args: Any, **options: Any) -> TracedFunction:
+        """What a call computes; the same object for as long as nothing that it depends on changes."""
+        return self._trace_for_inspection(args, options)[0]
+
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
         captured = self._trace_for_inspection(args, options)[0]

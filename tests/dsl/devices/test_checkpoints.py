@@ -97,3 +97,20 @@ def test_a_folder_that_is_not_complete(tmp_path: Path) -> None:
     kg.settings.cpu_devices = 5
     with pytest.raises(kg.ShapeError, match=r"test_checkpoints.py:\d+: axis 0 .*24 rows, which 5 devices cannot share"):
         kg.load_sharded(tmp_path, kg.Mesh([f"cpu:{i}" for i in range(5)]))
+
+
+def test_files_that_are_cut_off_or_of_another_array(tmp_path: Path) -> None:
+    mesh = kg.Mesh(["cpu:0", "cpu:1"])
+    kg.save_sharded(tmp_path, [kg.shard(WHOLE, mesh), LOW])
+    for name in ("values.json", "0.1.npy", "1.0.npy"):
+        whole = (tmp_path / name).read_bytes()
+        for length in {0, 1, 5, 9, 70, len(whole) // 2, len(whole) - 1} - {len(whole)}:
+            (tmp_path / name).write_bytes(whole[:length])
+            for on in (mesh, None):
+                with pytest.raises(kg.ArgumentsError, match=rf"test_checkpoints.py:\d+: .*{name}"):
+                    kg.load_sharded(tmp_path, on)
+        (tmp_path / name).write_bytes(whole)
+    for other in (WHOLE[:11], WHOLE[:12].astype("f4"), WHOLE[:12].reshape(2, 6)):
+        np.save(tmp_path / "0.1.npy", other)
+        with pytest.raises(kg.ArgumentsError, match="it holds"):
+            kg.load_sharded(tmp_path, mesh)

@@ -30,7 +30,6 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Machine(0)
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
-    kvstore._kvstore_copy_to_device.cache_clear()  # compiled for the GPUs of the test before
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -1,0 +1,176 @@
+"""Values that a store keeps by key: a push changes all of its values or, where anything fails, none.
+
+A push makes new arrays and changes none in place, so what was there before is kept until it is known that no work of
+the push has failed. Where some has, later than the push, what it made is taken back, and the pushes after it are done
+again without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.device import Event, error_of_event
+from ..array.array import Array
+
+Host = np.ndarray[Any, Any]
+Key = int | str
+Part = tuple[Key, int]  # a key, and the number of a piece of its array
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value and the updater's states of it."""
+
+    value: Array
+    states: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StorePush:
+    """What was pushed, what was stored before, and what is stored after it."""
+
+    pushed: Mapping[Part, Any]
+    before: Mapping[Part, StoredValue]
+    after: Mapping[Part, StoredValue]
+
+    @property
+    def events(self) -> list[Event]:
+        return _events_of_push(self.pushed, self.after)
+
+    def read_failure(self) -> Exception | None:
+        """What the push has failed with, in all of its work; by that somebody has seen it."""
+        errors: list[Exception] = []
+        for event in self.events:
+            try:
+                event.wait()
+            except Exception as error:
+                errors.append(error)
+        return errors[0] if errors else None
+
+
+def _events_of_push(pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue]) -> list[Event]:
+    """Of the work that is not known to be over: also of what is pushed, which an updater may not read."""
+    arrays = [x for stored in after.values() for x in (stored.value, *stored.states)]
+    arrays += [x for x in pushed.values() if isinstance(x, Array)]
+    return [x._event for x in arrays if x._event is not None]
+
+
+Update = Callable[[Part, Any, StoredValue], StoredValue]
+
+
+class StoredValues:
+    """What a store keeps on this rank."""
+
+    def __init__(self, update: Update) -> None:
+        """update(part, pushed, stored): what is stored after a push of a part; it changes none of the arrays."""
+        self._update = update
+        self._stored: dict[Part, StoredValue] = {}
+        self._pushes: deque[StorePush] = deque()  # which may still fail, in their order
+        # the pushes that were taken back, or what they raised, for whoever reads the parts
+        self._failures: dict[Part, StorePush | Exception] = {}
+
+    def __contains__(self, part: Part) -> bool:
+        return part in self._stored
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether some push has failed, or still may."""
+        return bool(self._pushes or self._failures)
+
+    def set_update(self, update: Update) -> Update:
+        """Another way to update, without states; the one before is the result."""
+        before = self._update
+        self.settle()
+        self._update = update
+        self._stored = {part: StoredValue(stored.value) for part, stored in self._stored.items()}
+        return before
+
+    def replace(self, values: Mapping[Part, StoredValue]) -> None:
+        """Store values whatever was there."""
+        self.settle()
+        self._stored.update(values)
+
+    def push(self, pushed: Mapping[Part, Any]) -> None:
+        """Update parts with what is pushed. Raises what the updater raises, and nothing has changed then."""
+        if self._pushes:
+            self._settle_finished_pushes()
+        try:
+            self._push_now(pushed)
+        except Exception:
+            earlier = bool(self._pushes)
+            self.settle()
+            if earlier:  # what was raised may be the error of a push before
+                self._push_now(pushed)
+                return
+            StorePush(pushed, {}, {}).read_failure()
+            raise
+
+    def latest(self, part: Part) -> StoredValue:
+        """What is stored when all pushes so far are over, if none of them fails."""
+        return self._stored[part]
+
+    def settled(self, part: Part) -> StoredValue:
+        """What is stored, once no push of the part can fail any more. Raises, once, what one has failed with."""
+        if self.may_fail:
+            while any(part in push.after for push in self._pushes):
+                self._settle_oldest_push()
+            self.raise_failure((part,))
+        return self._stored[part]
+
+    def settle(self) -> None:
+        """Wait until no push can fail any more."""
+        while self._pushes:
+            self._settle_oldest_push()
+
+    def raise_failure(self, parts: Iterable[Part]) -> None:
+        """Raises, once, what a push of some of these parts has failed with, which was taken back."""
+        self._settle_finished_pushes()
+        failure = next((self._failures[part] for part in parts if part in self._failures), None)
+        if failure is not None:
+            self._failures = {part: other for part, other in self._failures.items() if other is not failure}
+            error = failure.read_failure() if isinstance(failure, StorePush) else failure
+            assert error is not None
+            raise error
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        for values in (self._stored, self._pushes, self._failures):
+            values.clear()
+
+    def items(self) -> list[tuple[Part, StoredValue]]:
+        """All that is stored, once no push can fail any more."""
+        self.settle()
+        return [*self._stored.items()]
+
+    def _push_now(self, pushed: Mapping[Part, Any]) -> None:
+        stored, update = self._stored, self._update
+        after = {part: update(part, given, stored[part]) for part, given in pushed.items()}
+        if self._pushes or _events_of_push(pushed, after):
+            self._pushes.append(StorePush(pushed, {part: stored[part] for part in pushed}, after))
+        stored.update(after)
+
+    def _settle_finished_pushes(self) -> None:
+        while self._pushes and all(event.query() for event in self._pushes[0].events):
+            self._settle_oldest_push()
+
+    def _settle_oldest_push(self) -> None:
+        """Wait for the oldest push; one that has failed is taken back."""
+        push = self._pushes[0]
+        if all([error_of_event(event) is None for event in push.events]):
+            self._pushes.popleft()
+            return
+        later = [*self._pushes]
+        self._pushes.clear()
+        for each in reversed(later):
+            self._stored.update(each.before)
+        self._failures |= dict.fromkeys(push.after, push)
+        for each in later[1:]:
+            try:
+                self._push_now(each.pushed)
+            except Exception as error:
+                self._failures |= dict.fromkeys(each.after, error)

@@ -1,0 +1,212 @@
+"""What a store's updater makes of a push: a user's function in; out, one that gives new arrays, compiled once for all
+keys of one shape and dtype, and what it means, for ranks to agree on.
+
+updater(key, pushed, stored, *states) assigns to `stored` and to its states, of which it is given copies.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Graph
+from ...runtime.core.frozen import dataclass
+from ...runtime.engine.communicator import Agreement, rank_agreement_on_collective
+from ...runtime.program.device import Device
+from ..array.array import Array, on_device
+from ..array.devices import name_of
+from ..core.errors import ArgumentsError, OptionError, Refusal, show_user_line
+from ..core.spec import Spec
+from ..jit.kernel_graph import KernelGraph
+from ..jit.traced_function import TracedFunction
+from .stored_values import Key, Part, StoredValue
+
+Updater = Callable[..., Any]
+SEES_ALL_NAMES = frozenset(("dir", "eval", "exec", "locals", "vars"))
+
+
+@dataclass(slots=True)
+class TracedMeaning:
+    """What an updater means for one kind of arrays, while the guards of the trace hold."""
+
+    traced: TracedFunction
+    digest: str
+
+
+class StoreUpdater:
+    """A user's updater, with so many states a value. name: for people."""
+
+    def __init__(self, function: Updater, states: int) -> None:
+        """Raises OptionError, ArgumentsError."""
+        if isinstance(states, bool) or not isinstance(states, int) or states < 0:
+            raise OptionError(f"states={states!r}: write how many arrays the updater keeps, 0 or more")
+        if not callable(function) or not _takes_arguments(function, 3 + states):
+            also = f", and of {states} states" if states else ""
+            raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored){also}, not {function!r}")
+        self.function, self.states = function, states
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._knows_keys = _reads_first_argument(function)
+        self._compiled: dict[
+            tuple[Key | None, Spec, Device], KernelGraph
+        ] = {}  # by key, if it decides, spec and device
+        self._meanings: dict[KernelGraph, TracedMeaning] = {}
+
+    def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
+        """What is stored after a push; the updater changes copies. Raises what it raises."""
+        before = stored.value
+        spec, states = before._spec, stored.states
+        if len(states) != self.states:
+            zeros = on_device(np.zeros(spec.shape, spec.dtype), before._device)
+            states = (zeros,) * self.states
+        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states)
+        if value._spec is not spec and value._spec.type != spec.type:
+            raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
+        return StoredValue(value, tuple(states))
+
+    def meaning(self, key: Key, spec: Spec, device: Device, pushed: Spec | None = None) -> str:
+        """What tells apart updaters that would store other values: a digest of the graph that is traced for arrays of a
+        spec, or of the function's code, where that runs in NumPy. pushed: what is pushed, if not of that spec. Raises
+        what the updater raises."""
+        compiled = self._compiled_for(key, spec, device)
+        known = self._meanings.get(compiled)
+        if known is None or not known.traced.guards.hold():
+            try:
+                traced = compiled.traced(pushed or spec, *[spec] * (1 + self.states))
+            except Refusal as error:
+                if not error.needs_values:
+                    raise
+                return _digest_of_texts(_texts_of_code(self.function, set()))
+            known = self._meanings[compiled] = TracedMeaning(traced, _digest_of_texts(_texts_of_trace(traced)))
+        return known.digest
+
+    def meaning_of_keys(self, specs: Mapping[Key, Spec], device: Device) -> str:
+        """The same for several keys. What the updater raises is a part of what it means."""
+        deciding = specs if self._knows_keys else {spec: key for key, spec in specs.items()}.values()
+        found: dict[tuple[str, str], list[Key]] = {}  # the keys of a spec for which it means the same
+        for key in deciding:
+            try:
+                meaning = self.meaning(key, specs[key], device)
+            except Exception as error:  # which a push raises
+                meaning = repr(error)
+            found.setdefault((repr(specs[key]), meaning), []).append(key)
+        several = len({spec for spec, _ in found}) < len(found)
+        return _digest_of_texts(
+            sorted(repr((kind, sorted(map(repr, keys)) if several else 0)) for kind, keys in found.items())
+        )
+
+    def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
+        kind = (key if self._knows_keys else None, spec, device)
+        found = self._compiled.get(kind)
+        if found is None:
+            function = self.function
+
+            def call_updater(pushed: Any, stored: Any, *states: Any) -> Any:
+                own = [pushed.astype(stored.dtype), *[np.copy(x) for x in (stored, *states)]]
+                result = function(key, *own)
+                if result is not None and result is not own[1]:
+                    raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
+                return tuple(own[1:])
+
+            call_updater.__name__ = self.name
+            found = self._compiled[kind] = KernelGraph(call_updater, device=name_of(device))
+        return found
+
+    def __str__(self) -> str:
+        code = getattr(self.function, "__code__", None)
+        return self.name if code is None else f"{self.name} ({show_user_line(code.co_filename, code.co_firstlineno)})"
+
+
+def _takes_arguments(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function may be called with so many; True where nobody can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _reads_first_argument(function: Updater) -> bool:
+    """Whether a function may read its first argument; True where nobody can tell."""
+    first = 0
+    if isinstance(function, MethodType):
+        function, first = function.__func__, 1
+    if type(function) is not FunctionType or function.__code__.co_argcount <= first:
+        return True
+    code = function.__code__
+    name = code.co_varnames[first]
+    if name in code.co_cellvars or not SEES_ALL_NAMES.isdisjoint(code.co_names):
+        return True
+    return any(name == i.argval or (type(i.argval) is tuple and name in i.argval) for i in dis.get_instructions(code))
+
+
+def _digest_of_texts(texts: Iterable[str]) -> str:
+    text = re.sub(" at 0x[0-9a-f]+", "", "\n".join(texts))  # where an object lies in this process
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _texts_of_trace(traced: TracedFunction) -> Iterator[str]:
+    """What a trace computes, in words that are the same in each process."""
+    graph = traced.graph
+    yield str(Graph(graph.nodes, graph.inputs, graph.numbers, graph.outputs))
+    yield repr((traced.feeds, traced.results, traced.checks, traced.text))
+    for array in traced.arrays:
+        yield from _texts_of_code(array, set())
+
+
+def _texts_of_code(value: Any, visited: set[int]) -> Iterator[str]:
+    """What decides on what a function does, as far as it can be told: its code, and what that reads from outside."""
+    yield type(value).__qualname__
+    if isinstance(value, (np.ndarray, Array)):
+        array = np.asarray(value)
+        yield f"{array.dtype}{array.shape}{'' if array.dtype.hasobject else array.tobytes().hex()}"
+    elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
+        yield repr(value)
+    elif id(value) not in visited and not isinstance(value, (ModuleType, type)):
+        visited.add(id(value))
+        for part in _parts_of_code(value):
+            yield from _texts_of_code(part, visited)
+
+
+def _parts_of_code(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return value.co_code, value.co_names, *value.co_consts
+    if isinstance(value, FunctionType):
+        code, outside = value.__code__, value.__globals__
+        named = [outside[name] for name in code.co_names if name in outside]
+        return code, value.__defaults__, value.__kwdefaults__, *map(_contents_of_cell, value.__closure__ or ()), *named
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, dict):
+        return *value, *value.values()
+    if isinstance(value, (list, tuple)):
+        return value
+    return vars(type(value)).get("__call__"), getattr(value, "__dict__", None)
+
+
+def _contents_of_cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # which is empty
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def agreement_on_updates(doing: str, meaning: str, name: str, spec: Spec | None = None) -> Agreement:
+    """Ranks that do the same with updaters of one meaning agree, whatever these are called. spec: of what is summed."""
+    of = "" if spec is None else f" of {spec.dtype}{list(spec.shape)}"
+    shown = f"{doing}{f' to {name}, meaning {meaning[:8]},' if name else ''}{of}"
+    return Agreement((shown,), rank_agreement_on_collective(f"{doing}{of} {meaning}").digest, doing)
