@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...runtime.program.device import Device
 from ..core.errors import ReadOnlyError
-from .array import Array, NumpyMemory, from_numpy
+from .array import Array, NumpyMemory, from_numpy, snapshot
 from .conversion import to_kg_arrays, to_numpy_arrays
 
 
@@ -32,6 +33,14 @@ _ALONE = _reference_count_of_thing(
 )  # counted, for interpreters count their own temporary references differently
 
 
+_LOCKS = tuple(threading.RLock() for _ in range(64))
+
+
+def _lock_of_array(array: Array) -> threading.RLock:
+    """What is held while the array's elements, or its memory, are changed. Several arrays share one."""
+    return _LOCKS[(id(array) >> 4) % len(_LOCKS)]
+
+
 def set_item(array: Array, key: Any, value: Any) -> None:
     """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
     key, value = to_numpy_arrays(key), to_numpy_arrays(value)
@@ -50,15 +59,51 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
     _check_array_not_a_view(array)
-    array.wait()
-    array._host = None
-    own = _writable_host_view(array)
-    if own is not None:
-        how(own)
-        return
-    host = array.numpy().copy()
-    how(host)
-    _replace_array_memory(array, host)
+    while True:
+        array.wait()
+        with _lock_of_array(array):
+            if array._event is not None:  # another thread has begun to change it as a whole
+                continue
+            array._host = None
+            own = _writable_host_view(array)
+            if own is not None:
+                how(own)
+                return
+            host = array.numpy().copy()
+            how(host)
+            replace_memory(array, from_numpy(host, array._device, own=True))
+            return
+
+
+def replace_memory(array: Array, new: Array) -> None:
+    """The array becomes what another one is, or will be."""
+    with _lock_of_array(array):
+        array._memory, array._event, array._host = new._memory, new._event, None
+        array.__class__ = Array
+
+
+def replace_or_merge_memory(array: Array, new: Array, before: Any) -> None:
+    """The array becomes what was made of it. before: the memory that it had then; where other threads have assigned to
+    the array since, what is new is put into what they have made of it."""
+    with _lock_of_array(array):
+        if array._memory is before:
+            replace_memory(array, new)
+            return
+    old = Array(before, array._spec, array._device).numpy()
+    values = new.numpy()
+    change_values_of_array(array, lambda own: write_differing_elements(own, values, old))
+
+
+def write_differing_elements(target: np.ndarray[Any, Any], new: Any, before: Any) -> None:
+    """Writes the new values to where they differ, bit by bit, from what was there before."""
+    np.copyto(target, new, where=_differing_elements(np.ascontiguousarray(new), np.ascontiguousarray(before)))
+
+
+def _differing_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where the bits of two dense arrays differ."""
+    words = np.dtype(f"u{min(a.itemsize, 8)}")
+    pairs = [x.reshape(-1).view(words).reshape(*x.shape, x.itemsize // words.itemsize) for x in (a, b)]
+    return np.not_equal(*pairs).any(axis=-1) if a.itemsize > 8 else np.not_equal(*pairs)[..., 0]
 
 
 def call_numpy_with_out_array(
@@ -72,9 +117,11 @@ def call_numpy_with_out_array(
         given = args[place:] if isinstance(function, np.ufunc) else (args[place or 0],)
     written: dict[int, Any] = {}  # what NumPy writes to, and whose it is
     stand_ins: dict[int, Any] = {}
+    before: dict[int, Any] = {}
     for out in given:
         if isinstance(out, Array):
             _check_array_not_a_view(out)
+            before[id(out)] = snapshot(out)
             stand_ins[id(out)] = np.array(out.numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
@@ -87,7 +134,8 @@ def call_numpy_with_out_array(
     result = function(*values, **named)
     for out in given:
         if isinstance(out, Array):
-            _replace_array_memory(out, stand_ins[id(out)])
+            new = from_numpy(stand_ins[id(out)], out._device, own=True)
+            replace_or_merge_memory(out, new, before[id(out)]._memory)
 
     def out_result_for_caller(x: Any) -> Any:
         return written[id(x)] if id(x) in written and x is not None else to_kg_arrays(x, device)
@@ -102,13 +150,6 @@ def _check_array_not_a_view(array: Array) -> None:
             "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "
             "to both; write to the other one, x[0, 1] = value in place of x[0][1] = value, or to y = x[0].copy()"
         )
-
-
-def _replace_array_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
-    """Gives an array these values, in memory that nobody else has."""
-    new = from_numpy(host, array._device, own=True)
-    array._memory, array._event, array._host = new._memory, new._event, None
-    array.__class__ = Array
 
 
 def _writable_host_view(array: Array) -> np.ndarray[Any, Any] | None:
