@@ -56,6 +56,7 @@ from .signature import (
     cache_key_of_leaf,
     check_function,
     flatten_arguments_of_call,
+    is_copy_of_array,
     is_number,
     open_arguments,
     python_number_of_call_leaf,
@@ -378,15 +379,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     ) -> tuple[Launcher, dict[int, Any], Any]:
         """What runs a call, compiled if need be, what copies it assigned to were before, and what it gives.
 
-        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the numbers to take by value. behind: of opened
-        arguments the holders, and the leaves as they were given."""
+        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the
+        numbers to take by value. behind: of opened arguments the holders, and the leaves as they were given."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         before, context.undo = context.undo, []
         try:
             entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
-            copies = (i for i in entry.assigned if leaves[i] is not given[i] and type(leaves[i]) is np.ndarray)
-            before = {i: leaves[i].copy() for i in copies}
-            return entry, before, entry.run([*leaves, *behind] if behind else leaves, places, caller)
+            copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
+            copied = {i: leaves[i].copy() for i in copies}
+            return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
         except KernelGraphError:
             for undo in reversed(context.undo):
                 undo()
@@ -419,11 +420,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
         for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
         copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
-        for i in entry.assigned:
-            if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
-                write_differing_elements(given[i], leaves[i], before[i])
-            elif i in shared:
-                write_back_to_memory_owner(given[i], leaves[i], shared[i])
+        for i, old in before.items():
+            write_differing_elements(given[i], leaves[i], old)
+        for i in shared.keys() & entry.assigned:
+            write_back_to_memory_owner(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])

@@ -367,6 +367,11 @@ def is_number(leaf: Any) -> bool:
     return kind in (int, float, complex) or kind in GENERICS or (kind is np.ndarray and not leaf.ndim)
 
 
+def is_copy_of_array(leaf: Any, given: Any) -> bool:
+    """Whether a leaf is a copy of the NumPy array that the caller gave."""
+    return leaf is not given and isinstance(given, np.ndarray) and not np.may_share_memory(given, leaf)
+
+
 def argument_of(leaf: Any, known: bool) -> TracedArgument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)

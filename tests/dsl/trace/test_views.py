@@ -237,6 +237,8 @@ def traced(function: Any, x: Array) -> Any:
     captured, _, leaves = kg.kernel_graph(function, device="cpu")._trace_for_inspection((x,), {})
     outputs = interpret_graph(captured.graph, [*(np.asarray(leaves[i]) for i in captured.feeds), *captured.arrays])
     before = x.copy()
+    if captured.assigned:
+        x[...] = before  # NumPy refuses it of read-only memory, whatever is written
     for write in captured.writes:
         write_to_numpy_array(write, x, [outputs[i] for i in write.outputs], before)
     return [x if kind == "argument" else outputs[i] for kind, i in captured.results]
