@@ -113,7 +113,10 @@ class _AssignedVersions:
         found: list[ArgumentWrite] = []
         at = version
         while at != self.base:
-            older = self._older_version(at)
+            versions = [a for a in _possible_older_versions(self.nodes, self.nodes[at]) if self._is_version(a)]
+            if len(versions) > 1:  # which of the two is decided by a value
+                return None
+            older = versions[0] if versions else None
             if older is None:
                 found.append(ArgumentWrite(self.leaf, at))
                 break
@@ -131,11 +134,6 @@ class _AssignedVersions:
             return None
         return needed[::-1]
 
-    def _older_version(self, number: int) -> int | None:
-        """The version of the argument that a node is made of, by one step; None where it is no version."""
-        node = self.nodes[number]
-        return next((a for a in _possible_older_versions(self.nodes, node) if self._is_version(a)), None)
-
     def _is_version(self, number: int) -> bool:
         """Whether a node is the argument, or a version of it."""
         todo = [number]
@@ -151,16 +149,23 @@ class _AssignedVersions:
 
     def _may_hold_older_version(self, number: int) -> bool:
         """Whether a node may have elements as they were in the argument without saying which."""
-        while OPS[self.nodes[number].op].kind == "view" or self.nodes[number].op == "cast":
-            number = self.nodes[number].args[0]
-        if number in self.kept:
-            return True
-        node = self.nodes[number]
-        if node.op == "complex":  # x.real = ...
-            halves = [self.nodes[a] for a in node.args]
-            return any(half.op in ("real", "imag") and self._is_version(half.args[0]) for half in halves)
-        carries = OPS[node.op].kind in ("library", "device") and node.op != "matmul"
-        return carries and any(a in self.kept or self._is_version(a) for a in node.args)
+        todo, seen = [number], {number}
+        while todo:
+            number = todo.pop()
+            node = self.nodes[number]
+            kind, inner = OPS[node.op].kind, node.args
+            if number in self.kept:
+                return True
+            if node.op == "complex":  # x.real = ...
+                halves = [self.nodes[a] for a in node.args]
+                inner = tuple(half.args[0] for half in halves if half.op in ("real", "imag"))
+            holds = node.op == "complex" or (kind in ("library", "device") and node.op != "matmul")
+            if holds and any(map(self._is_version, inner)):
+                return True
+            if holds or kind in ("view", "assembly") or node.op in ("where", "cast"):
+                todo += [a for a in inner if a not in seen]
+                seen.update(inner)
+        return False
 
     def _write_of_step(self, number: int, older: int) -> ArgumentWrite:
         """What a node writes to the older version that it is made of."""
@@ -198,7 +203,7 @@ class _AssignedVersions:
         if region is not None and nodes[inner].op == "where":
             node = nodes[inner]
             for kept in (1, 2):
-                if self._is_region(node.args[kept], region) and nodes[node.args[kept]].type.shape == node.type.shape:
+                if self._is_region(node.args[kept], region) and nodes[node.args[kept]].type.size == node.type.size:
                     return self._masked_write(node, kept, (*views, ("reshape", node.type.shape)))
         scalar = value
         while nodes[scalar].op in ("reshape", "broadcast", "permute"):
@@ -225,7 +230,8 @@ def _possible_older_versions(nodes: Sequence[Node], node: Node) -> list[int]:
     if node.op in ("update", "reshape"):
         return [node.args[0]]
     if node.op == "where":
-        return [a for a in node.args[2:0:-1] if nodes[a].type == node.type]
+        same = (node.type.dtype, node.type.size)  # but for axes of length 1
+        return [a for a in node.args[2:0:-1] if (nodes[a].type.dtype, nodes[a].type.size) == same]
     if node.op == "host" and node.attr("function") == "setitem":
         return [node.args[0]]
     return []

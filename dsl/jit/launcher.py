@@ -459,7 +459,8 @@ class _LauncherWriter:
         if inline:
             yield from self._lines_that_write_inline()
         else:
-            yield "".join(f"a{w.leaf} = " for w in self.writes if type(self.leaves[w.leaf]) is Array) + "None"
+            held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
+            yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
             results = ", ".join(f"{n}: r{n}" for n in sorted(made))
             old = ", ".join(f"{leaf}: {name}" for leaf, name in before.items())
             yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
