@@ -102,8 +102,9 @@ def write_differing_elements(target: np.ndarray[Any, Any], new: Any, before: Any
 def _differing_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Where the bits of two dense arrays differ."""
     words = np.dtype(f"u{min(a.itemsize, 8)}")
-    pairs = [x.reshape(-1).view(words).reshape(*x.shape, x.itemsize // words.itemsize) for x in (a, b)]
-    return np.not_equal(*pairs).any(axis=-1) if a.itemsize > 8 else np.not_equal(*pairs)[..., 0]
+    first, second = (x.reshape(-1).view(words).reshape(*x.shape, x.itemsize // words.itemsize) for x in (a, b))
+    found: np.ndarray[Any, Any] = first != second
+    return np.asarray(found.any(axis=-1)) if a.itemsize > 8 else found[..., 0]
 
 
 def call_numpy_with_out_array(

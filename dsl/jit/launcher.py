@@ -453,15 +453,15 @@ class _LauncherWriter:
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         inline = all(map(self._is_written_inline, self.writes))
-        made = returned if inline else returned.union(*(write.outputs for write in self.writes))
-        for number in sorted(made):
+        needed = returned if inline else returned.union(*(write.outputs for write in self.writes))
+        for number in sorted(needed):
             yield f"r{number} = {self._expression_of_new_array(number)}"
         if inline:
             yield from self._lines_that_write_inline()
         else:
             held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
             yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
-            results = ", ".join(f"{n}: r{n}" for n in sorted(made))
+            results = ", ".join(f"{n}: r{n}" for n in sorted(needed))
             old = ", ".join(f"{leaf}: {name}" for leaf, name in before.items())
             yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
         if self.state is not None:
