@@ -133,7 +133,7 @@ ALLOWED: dict[str, str] = {
         "runtime/core runtime/devices runtime/engine runtime/interpret runtime/program runtime/schedule runtime/tune"
     ),
     "dsl/report": "",
-    "dsl/state": "compiler/graph dsl/array dsl/core dsl/environment dsl/trace runtime/core",
+    "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/recorded_loops": (
         "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "

@@ -39,8 +39,8 @@ from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
+from ..state.argument_writes import ArgumentWrite
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
-from .argument_writes import ArgumentWrite
 from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (

@@ -43,6 +43,7 @@ from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_miss_past_proxy
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
+from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
@@ -59,7 +60,6 @@ from ..trace.trace import (
     trace_in_progress,
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .argument_writes import split_assigned_outputs
 from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_read_at_break
 from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
 

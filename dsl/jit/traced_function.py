@@ -13,8 +13,8 @@ from ..core.host_scalars import Host
 from ..core.pytree import Tree
 from ..core.spec import Spec
 from ..environment.guards import GuardSet
+from ..state.argument_writes import ArgumentWrite, AssignedArguments
 from ..state.changes import StateChanges
-from .argument_writes import ArgumentWrite, AssignedArguments
 
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 

@@ -13,7 +13,7 @@ from ..array.array import Array, on_device
 from ..array.mutation import change_values_of_array, replace_memory, replace_or_merge_memory, write_differing_elements
 from ..core.errors import ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_shared_memory_writable
-from .argument_writes import ArgumentWrite
+from ..state.argument_writes import ArgumentWrite
 
 Host = np.ndarray[Any, Any]
 
