@@ -109,7 +109,7 @@ def value_of(step: Step, x: Any, part: Any, y: Any, n: Any) -> Any:
     if step.value == "scalar":
         return n
     if step.value == "argument":
-        return y.reshape(-1)[:1]
+        return y.reshape(-1)[:1] if np.ndim(part) else y.reshape(-1)[0]
     if step.value == "same":
         return part
     if step.value == "sum":

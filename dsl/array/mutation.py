@@ -33,6 +33,7 @@ _ALONE = _reference_count_of_thing(
 )  # counted, for interpreters count their own temporary references differently
 
 
+BLOCK_BYTES = 1 << 17
 _LOCKS = tuple(threading.RLock() for _ in range(64))
 
 
@@ -75,6 +76,16 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
             return
 
 
+def assign_to_part(array: Array, key: Any, value: Any, mask: Any = True) -> None:
+    """`array[key] = value` of slices and NumPy's values, where a mask holds, for an array that is no view."""
+    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
+        if array._event is None and (own := _writable_host_view(array)) is not None:
+            array._host = None
+            np.copyto(own[key], value, where=mask)
+            return
+    change_values_of_array(array, lambda own: np.copyto(own[key], value, where=mask))
+
+
 def replace_memory(array: Array, new: Array) -> None:
     """The array becomes what another one is, or will be."""
     with _lock_of_array(array):
@@ -94,17 +105,23 @@ def replace_or_merge_memory(array: Array, new: Array, before: Any) -> None:
     change_values_of_array(array, lambda own: write_differing_elements(own, values, old))
 
 
-def write_differing_elements(target: np.ndarray[Any, Any], new: Any, before: Any) -> None:
+def write_differing_elements(
+    target: np.ndarray[Any, Any], new: np.ndarray[Any, Any], before: np.ndarray[Any, Any]
+) -> None:
     """Writes the new values to where they differ, bit by bit, from what was there before."""
-    np.copyto(target, new, where=_differing_elements(np.ascontiguousarray(new), np.ascontiguousarray(before)))
-
-
-def _differing_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where the bits of two dense arrays differ."""
-    words = np.dtype(f"u{min(a.itemsize, 8)}")
-    first, second = (x.reshape(-1).view(words).reshape(*x.shape, x.itemsize // words.itemsize) for x in (a, b))
-    found: np.ndarray[Any, Any] = first != second
-    return np.asarray(found.any(axis=-1)) if a.itemsize > 8 else found[..., 0]
+    if not target.size:
+        return
+    if target.nbytes > BLOCK_BYTES and len(target) > 1:  # what differs is found in the cache
+        rows = max(1, len(target) * BLOCK_BYTES // target.nbytes)
+        for i in range(0, len(target), rows):
+            write_differing_elements(target[i : i + rows], new[i : i + rows], before[i : i + rows])
+        return
+    words = np.dtype(f"u{min(target.itemsize, 8)}")
+    first, second = (np.ascontiguousarray(x, target.dtype.newbyteorder("=")) for x in (new, before))
+    found = first.reshape(-1).view(words) != second.reshape(-1).view(words)
+    if found.any():
+        chosen = found.reshape(target.size, -1).any(axis=1) if target.itemsize > 8 else found
+        np.copyto(target, new, where=chosen.reshape(target.shape))
 
 
 def call_numpy_with_out_array(

@@ -34,6 +34,7 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
+from ..array.mutation import assign_to_part
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -159,7 +160,9 @@ def generate_launcher(
         "ready": call_array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
+        "assign": assign_to_part,
         "copied": copied_array,
+        "copyto": np.copyto,
         "values_before_call": values_before_call,
         "write_back": write_back_to_arguments,
         "make_room_for_segments": free_memory_in_flight,
@@ -469,21 +472,32 @@ class _LauncherWriter:
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
     def _is_written_inline(self, write: ArgumentWrite) -> bool:
-        """Whether a line writes it: the whole of an array, or a part of NumPy's that slices say."""
-        if type(self.leaves[write.leaf]) is Array:
-            return write.is_whole
+        """Whether a line writes it: the whole of an array, or a part that slices say."""
         sliced = all(kind == "key" for kind, _ in write.views) and len(write.views) < 2
-        return sliced and write.mask is None and write.key is None and not write.differing
+        return sliced and write.key is None and not write.differing
 
     def _lines_that_write_inline(self) -> Iterator[str]:
         for write in self.writes:
-            number = write.output
-            if type(self.leaves[write.leaf]) is Array:
-                yield f"a = leaves[{write.leaf}]; a._memory = m{number}; a._event = a._host = None"
-                continue
+            number, target = write.output, f"leaves[{write.leaf}]"
             key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
-            shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
-            yield f"leaves[{write.leaf}][{key}] = ndarray({shape}, {dtype}, m{number})"
+            value = self._expression_of_written_result(number)
+            mask = "" if write.chosen else "~"
+            mask += "" if write.mask is None else self._expression_of_written_result(write.mask)
+            if write.is_whole and type(self.leaves[write.leaf]) is Array:
+                yield f"a = {target}; a._memory = m{number}; a._event = a._host = None"
+            elif type(self.leaves[write.leaf]) is Array:
+                yield f"a{write.leaf} = o{write.leaf} = None"  # it is done in place where nobody holds the memory
+                yield f"assign({target}, {key}, {value}{mask and ', '}{mask})"
+            elif mask:
+                yield f"copyto({target}[{key}], {value}, where={mask})"
+            else:
+                yield f"{target}[{key}] = {value}"
+
+    def _expression_of_written_result(self, number: int) -> str:
+        """A result as a NumPy array; of one element, as one without axes."""
+        spec = self.specs[number]
+        shape = () if spec.size == 1 else spec.shape
+        return f"ndarray({self.constant(shape)}, {self.constant(spec.dtype)}, m{number})"
 
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""

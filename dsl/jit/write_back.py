@@ -124,7 +124,8 @@ def write_to_numpy_array(write: ArgumentWrite, target: Host, results: Sequence[H
     elif write.key is not None:
         part[index_key_of_numpy_host_call(write.key, rest)] = new
     elif write.mask is not None:
-        np.copyto(part, new, where=rest[0] if write.chosen else ~rest[0])
+        value, mask = (x.reshape(()) if x.size == 1 else x for x in (new, rest[0]))
+        np.copyto(part, value, where=mask if write.chosen else ~mask)
     else:
         part[...] = new
 

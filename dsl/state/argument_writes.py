@@ -6,7 +6,7 @@ threads may write to the rest at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compiler.graph.builder import GraphBuilder
@@ -61,6 +61,9 @@ def split_assigned_outputs(
     wanted as a whole."""
     if not assigned:
         return graph, (), 0
+    builder = GraphBuilder(graph.name)
+    builder.nodes, builder.lines = [*graph.nodes], [*(graph.lines or [""] * len(graph.nodes))]
+    builder.inputs, builder.numbers = [*graph.inputs], [*graph.numbers]
     first = min(assigned.values())
     behind = first + len(assigned)
     outputs = [*graph.outputs[:first]]
@@ -69,14 +72,47 @@ def split_assigned_outputs(
     for leaf, output in assigned.items():
         base = graph.inputs[feeds.index(leaf)] if leaf in feeds else -1
         writes = _AssignedVersions(graph, leaf, base, kept).writes_of_version(graph.outputs[output])
+        if writes is not None and len(writes) > 1:
+            writes = _joined_writes(builder, writes, graph.nodes[graph.outputs[output]].type.shape)
+        if writes is not None and len(writes) > MOST_WRITES:
+            writes = None
         if writes is None or (leaf in whole and any(not w.is_whole for w in writes)):
             writes = [ArgumentWrite(leaf, graph.outputs[output], differing=True)]
         found.append((leaf, tuple(_with_places_among_outputs(write, outputs) for write in writes)))
     more = len(outputs) - behind
-    builder = GraphBuilder(graph.name)
-    builder.nodes, builder.lines = [*graph.nodes], [*(graph.lines or [""] * len(graph.nodes))]
-    builder.inputs, builder.numbers = [*graph.inputs], [*graph.numbers]
     return builder.finish([builder.at(n) for n in (*outputs, *graph.outputs[behind:])]), tuple(found), more
+
+
+def _joined_writes(builder: GraphBuilder, writes: list[ArgumentWrite], shape: tuple[int, ...]) -> list[ArgumentWrite]:
+    """The writes, or the one that they are where they lie side by side along an axis. shape: the argument's."""
+    regions = [_dense_region_of_write(write) for write in writes]
+    if None in regions:
+        return writes
+    found = sorted(zip(regions, writes, strict=True), key=lambda pair: pair[0])  # type: ignore[arg-type, return-value]
+    low, high = found[0][0], found[-1][0]
+    assert low is not None and high is not None
+    differ = [axis for axis, (a, b) in enumerate(zip(low, high, strict=True)) if a != b]
+    axis = differ[0] if differ else 0
+    parts, end = [], low[axis][0]
+    for region, write in found:
+        assert region is not None
+        if region[axis][0] != end or region[:axis] + region[axis + 1 :] != low[:axis] + low[axis + 1 :]:
+            return writes
+        end = region[axis][1]
+        value = builder.at(write.output)
+        parts.append(builder.broadcast(value, tuple(stop - start for start, stop in region)))
+    whole = (*low[:axis], (low[axis][0], end), *low[axis + 1 :])
+    key = tuple((start, stop, 1) for start, stop in whole)
+    views = () if whole == tuple((0, n) for n in shape) else (("key", key),)
+    return [ArgumentWrite(writes[0].leaf, builder.concat(parts, axis).number, views)]
+
+
+def _dense_region_of_write(write: ArgumentWrite) -> tuple[tuple[int, int], ...] | None:
+    """From where to where along each axis a write goes; None where it leaves something out."""
+    if write.mask is not None or write.key is not None or [kind for kind, _ in write.views] != ["key"]:
+        return None
+    key = write.views[0][1]
+    return tuple((start, stop) for start, stop, _ in key) if all(step == 1 for *_, step in key) else None
 
 
 def _with_places_among_outputs(write: ArgumentWrite, outputs: list[int]) -> ArgumentWrite:
@@ -110,19 +146,9 @@ class _AssignedVersions:
 
     def writes_of_version(self, version: int) -> list[ArgumentWrite] | None:
         """What makes it of the argument, in order; None where that is not known."""
-        found: list[ArgumentWrite] = []
-        at = version
-        while at != self.base:
-            versions = [a for a in _possible_older_versions(self.nodes, self.nodes[at]) if self._is_version(a)]
-            if len(versions) > 1:  # which of the two is decided by a value
-                return None
-            older = versions[0] if versions else None
-            if older is None:
-                found.append(ArgumentWrite(self.leaf, at))
-                break
-            if self.nodes[at].op != "reshape":
-                found.append(self._write_of_step(at, older))
-            at = older
+        found = self._writes_behind(version, self.base)
+        if found is None:
+            return None
         needed: list[ArgumentWrite] = []
         written: set[tuple[View, ...]] = set()  # as a whole, by what comes later
         for write in found:
@@ -130,9 +156,59 @@ class _AssignedVersions:
                 needed.append(write)
             if write.mask is None and write.key is None:
                 written.add(write.views)
-        if len(needed) > MOST_WRITES or any(self._may_hold_older_version(write.output) for write in needed):
+        if any(self._may_hold_older_version(write.output) for write in needed):
             return None
         return needed[::-1]
+
+    def _writes_behind(self, version: int, first: int) -> list[ArgumentWrite] | None:
+        """What makes a version of an older one, the last first; None where that is not known."""
+        found: list[ArgumentWrite] = []
+        while version != first:
+            versions = self._older_versions(version)
+            if not versions:
+                found.append(ArgumentWrite(self.leaf, version))
+                break
+            older = versions[0]
+            if len(versions) > 1:
+                decided = self._writes_of_decision(version)
+                if decided is None:
+                    return None
+                older = decided[0]
+                found += decided[1]
+            elif self.nodes[version].op != "reshape":
+                found.append(self._write_of_step(version, older))
+            version = older
+        return found
+
+    def _writes_of_decision(self, number: int) -> tuple[int, list[ArgumentWrite]] | None:
+        """Where one value decides which of two versions a node is: what both are made of, and what each writes."""
+        condition, *sides = self.nodes[number].args
+        while OPS[self.nodes[condition].op].kind == "view":
+            condition = self.nodes[condition].args[0]
+        chains = [[*self._chain_of_versions(side)] for side in sides]
+        common = next((n for n in chains[0] if n in {*chains[1]}), None)
+        if common is None or self.nodes[condition].type.size != 1:
+            return None
+        found = []
+        for chosen, side in zip((True, False), sides, strict=True):
+            writes = self._writes_behind(side, common)
+            if writes is None or any(w.mask is not None or w.key is not None for w in writes):
+                return None
+            found += [replace(write, mask=condition, chosen=chosen) for write in writes]
+        return common, found
+
+    def _chain_of_versions(self, number: int) -> Iterator[int]:
+        """A version, and the older ones behind it, as long as there is one of each."""
+        while True:
+            yield number
+            older = [] if number == self.base else self._older_versions(number)
+            if len(older) != 1:
+                return
+            (number,) = older
+
+    def _older_versions(self, number: int) -> list[int]:
+        """The versions of the argument that a node is made of, by one step: two where a value decides."""
+        return [a for a in _possible_older_versions(self.nodes, self.nodes[number]) if self._is_version(a)]
 
     def _is_version(self, number: int) -> bool:
         """Whether a node is the argument, or a version of it."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.array.mutation import write_differing_elements
 from tests import argument_writes
 from tests.counts import examples
 from tests.dsl.world_objects import cpu
@@ -142,3 +143,18 @@ def test_an_array_in_numpy_gets_only_the_part_from_a_gpu() -> None:
 
     program = kg.kernel_graph(assigns, device="cuda").program(kg.spec((1000, 10), "f8"))
     assert [program.buffers[o].nbytes for o in program.outputs] == [80]
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (300, 200), (3, 70, 1000), (1, 100_000), (100_000, 1)])
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "f8", ">f8", "c8", "c16"])
+def test_what_differs_is_found_bit_by_bit(shape: tuple[int, ...], dtype: str) -> None:
+    random = np.random.default_rng(0)
+    before = random.integers(0, 2, shape).astype(np.dtype(dtype).newbyteorder("="))
+    new, target = before.copy(), np.asfortranarray(before.astype(dtype) * 0 + 1)
+    chosen = random.random(shape) < 0.1
+    new[chosen] = -new[chosen] if dtype != "?" else ~new[chosen]  # of zeros the sign alone
+    expected = target.copy()
+    bits = np.array([a.tobytes() != b.tobytes() for a, b in zip(new.flat, before.flat, strict=True)], bool)
+    np.copyto(expected, new, where=bits.reshape(shape))
+    write_differing_elements(target, new, before)
+    assert target.tobytes() == expected.tobytes()
