@@ -9,13 +9,15 @@ import numpy as np
 
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.interpret.numpy_calls import index_key_of_numpy_host_call
-from ..array.array import Array, on_device
+from ..array.array import Array, from_numpy, on_device
+from ..array.devices import open_device
 from ..array.mutation import change_values_of_array, replace_memory, replace_or_merge_memory, write_differing_elements
 from ..core.errors import ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_shared_memory_writable
 from ..state.argument_writes import ArgumentWrite
 
 Host = np.ndarray[Any, Any]
+SMALL_BYTES = 1 << 16
 
 
 def check_write_back_allowed(target: Any, others: Sequence[Any], overlaps: bool = False) -> None:
@@ -76,7 +78,11 @@ def call_arrays_share_memory(a: Host, b: Host) -> bool:
 
 def copied_array(argument: Any) -> Any:
     """A dense copy of a NumPy array; anything else itself."""
-    return argument.copy() if type(argument) is np.ndarray else argument
+    if type(argument) is not np.ndarray:
+        return argument
+    if argument.nbytes < SMALL_BYTES:
+        return argument.copy()
+    return from_numpy(argument, open_device(("cpu", 0)))._host_view()  # in memory that was used before
 
 
 def values_before_call(writes: Sequence[ArgumentWrite], leaves: Sequence[Any]) -> dict[int, Any]:
