@@ -13,9 +13,9 @@ from ...runtime.program.device import Device
 from ..core.errors import Refusal
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
-from .array import Array, from_numpy, snapshot
+from .array import Array, from_numpy
 from .conversion import to_kg_arrays
-from .mutation import change_values_of_array, write_differing_elements
+from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
@@ -40,7 +40,7 @@ def call_in_numpy(
     Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
-    held = {id(x): snapshot(x) for x in leaves if type(x) is Array}
+    held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
     if any(not _has_host_values(x) for x in leaves) or (

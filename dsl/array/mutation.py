@@ -86,9 +86,24 @@ def assign_to_part(array: Array, key: Any, value: Any, mask: Any = True) -> None
     change_values_of_array(array, lambda own: np.copyto(own[key], value, where=mask))
 
 
-def replace_memory(array: Array, new: Array) -> None:
-    """The array becomes what another one is, or will be."""
+def array_before_change(array: Array) -> Array:
+    """The array as it is, while nobody changes it: from now on, changes go to other memory."""
     with _lock_of_array(array):
+        return snapshot(array)  # type: ignore[no-any-return]
+
+
+def memory_before_change(array: Array) -> Any:
+    """The memory of `array_before_change`."""
+    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
+        return array._memory
+
+
+def replace_memory(array: Array, new: Array) -> None:
+    """The array becomes what another one is, or will be. Who reads the memory first, and then the event, waits for what
+    he has read."""
+    with _lock_of_array(array):
+        if new._event is not None:
+            array._event = new._event
         array._memory, array._event, array._host = new._memory, new._event, None
         array.__class__ = Array
 
@@ -139,8 +154,8 @@ def call_numpy_with_out_array(
     for out in given:
         if isinstance(out, Array):
             _check_array_not_a_view(out)
-            before[id(out)] = snapshot(out)
-            stand_ins[id(out)] = np.array(out.numpy())
+            before[id(out)] = array_before_change(out)
+            stand_ins[id(out)] = np.array(before[id(out)].numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
     def out_argument_for_numpy(x: Any) -> Any:

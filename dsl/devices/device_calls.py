@@ -172,7 +172,7 @@ class MultiDeviceCall:
         except Exception:
             raise Respecialise from None
         before = values_before_call(captured.writes, leaves)
-        read = [before[i] if i in before and type(leaves[i]) is not Array else leaves[i] for i in captured.feeds]
+        read = [before.get(i, leaves[i]) for i in captured.feeds]
         given = [*read, *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._executable, given, numbers, self._specs, caller)
         write_back_to_arguments(captured.writes, leaves, results, before)

@@ -34,7 +34,7 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
-from ..array.mutation import assign_to_part
+from ..array.mutation import assign_to_part, memory_before_change
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -152,6 +152,7 @@ def generate_launcher(
         "capturing": device.is_capturing,
         "track": track_call,
         "track_memory": track_memory,
+        "held": memory_before_change,
         "host": captured.host,
         "settled": is_launched_call_finished,
         "over": [None],
@@ -414,7 +415,7 @@ class _LauncherWriter:
             a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
             yield f"{a} = leaves[{leaf}]"
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
-            yield from self._lines_that_take_array_memory(a)
+            yield from self._lines_that_take_array_memory(a, leaf)
             if leaf in {write.leaf for write in self.writes if write.differing}:
                 before[leaf] = f"o{leaf}"
             given.append(a)
@@ -530,11 +531,13 @@ class _LauncherWriter:
         words = [word for words in watched.values() for word in words]
         return make_native_number_function(lines, result, leaves, names, words, items, NOT_TAKEN, rows)
 
-    def _lines_that_take_array_memory(self, a: str) -> Iterator[str]:
+    def _lines_that_take_array_memory(self, a: str, leaf: int) -> Iterator[str]:
         """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
         if self.on_cpu:
+            differs = any(write.leaf == leaf and write.differing for write in self.writes)
+            yield f"o{leaf} = {f'held({a})' if differs else f'{a}._memory'}"  # then the event: see `replace_memory`
             yield f"if {a}._event is not None: return NOT_TAKEN"
-            yield f"o{a[1:]} = {a} = {a}._memory"
+            yield f"{a} = o{leaf}"
             yield f"if type({a}) is NumpyMemory: {a} = {a}.array"
         else:
             yield f"e = {a}._event"
@@ -553,9 +556,10 @@ class _LauncherWriter:
     def _lines_that_place_buffers(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
+        differing = {write.leaf for write in self.writes if write.differing}
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
             if type(self.leaves[leaf]) is Array:
-                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"a{leaf} = {'before' if leaf in differing else 'leaves'}[{leaf}]"
                 yield f"if a{leaf}._device is not device or a{leaf}._event is not None:"
                 yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
                 memories[buffer] = f"a{leaf}._memory.address"

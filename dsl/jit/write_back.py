@@ -11,7 +11,13 @@ from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.interpret.numpy_calls import index_key_of_numpy_host_call
 from ..array.array import Array, from_numpy, on_device
 from ..array.devices import open_device
-from ..array.mutation import change_values_of_array, replace_memory, replace_or_merge_memory, write_differing_elements
+from ..array.mutation import (
+    array_before_change,
+    change_values_of_array,
+    replace_memory,
+    replace_or_merge_memory,
+    write_differing_elements,
+)
 from ..core.errors import ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_shared_memory_writable
 from ..state.argument_writes import ArgumentWrite
@@ -86,9 +92,9 @@ def copied_array(argument: Any) -> Any:
 
 
 def values_before_call(writes: Sequence[ArgumentWrite], leaves: Sequence[Any]) -> dict[int, Any]:
-    """For the leaves where what differs will be written copies that the call reads, of a `kg.Array` the memory."""
+    """For the leaves where what differs will be written what the call reads: copies, of a `kg.Array` its memory."""
     targets = {write.leaf: leaves[write.leaf] for write in writes if write.differing}
-    return {leaf: x._memory if type(x) is Array else copied_array(x) for leaf, x in targets.items()}
+    return {leaf: array_before_change(x) if type(x) is Array else copied_array(x) for leaf, x in targets.items()}
 
 
 def write_back_to_arguments(
@@ -111,8 +117,8 @@ def write_back_to_arguments(
         elif write.is_whole:
             replace_memory(target, on_device(new, target._device))
         elif write.differing:
-            new = on_device(new, target._device)
-            replace_or_merge_memory(target, new, before[write.leaf])
+            old = before[write.leaf]
+            replace_or_merge_memory(target, on_device(new, target._device), getattr(old, "_memory", old))
         else:
             values = [results[i].numpy() for i in write.outputs]
             change_values_of_array(target, lambda own: write_to_numpy_array(write, own, values))  # noqa: B023

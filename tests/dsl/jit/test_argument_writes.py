@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,37 @@ def put_index(x: Any, row: Any, value: Any) -> None:
     x[np.array([row])] = value
 
 
-WAYS = {"row": put_row, "changed": add_to_row, "mask": put_masked, "index": put_index}
+def put_decided(x: Any, row: Any, value: Any) -> None:
+    if x[row, 0] > -1:
+        x[row] = value
+
+
+def put_in_turn(x: Any, row: Any, value: Any) -> None:
+    for i in range(x.shape[1]):
+        x[row, i] = value
+
+
+def put_by_function(x: Any, row: Any, value: Any) -> None:
+    np.put(x, np.arange(64) + 64 * row, value)
+
+
+WAYS: dict[str, Any] = {
+    "row": put_row,
+    "changed": add_to_row,
+    "mask": put_masked,
+    "index": put_index,
+    "decided": put_decided,
+    "in turn": put_in_turn,
+    "function": put_by_function,
+}
+
+
+@pytest.fixture(autouse=True)
+def _threads_change_at_any_point() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["NumPy", "kg"])
