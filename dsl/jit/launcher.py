@@ -557,6 +557,7 @@ class _LauncherWriter:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
         differing = {write.leaf for write in self.writes if write.differing}
+        read = {region.buffer for task in program.tasks for region in task.reads}
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
             if type(self.leaves[leaf]) is Array:
                 yield f"a{leaf} = {'before' if leaf in differing else 'leaves'}[{leaf}]"
@@ -574,9 +575,11 @@ class _LauncherWriter:
                     continue
                 low = lowest_byte_offset_of_call_array(self.leaves[leaf].shape, self.leaves[leaf].strides)
                 memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+            elif buffer not in read:  # it is only assigned to
+                memories[buffer] = "0"
             else:
-                read = f"before[{leaf}]" if leaf in self.copied else f"leaves[{leaf}]"
-                yield f"a{leaf} = upload({read}, {buffer}, after)"
+                given = f"before[{leaf}]" if leaf in self.copied else f"leaves[{leaf}]"
+                yield f"a{leaf} = upload({given}, {buffer}, after)"
                 memories[buffer] = f"a{leaf}.address"
                 kept.append(f"a{leaf}")
         for number, array in enumerate(self.captured.arrays):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.dsl.array.mutation import write_differing_elements
 from tests import argument_writes
 from tests.counts import examples
@@ -174,6 +175,25 @@ def test_an_array_in_numpy_gets_only_the_part_from_a_gpu() -> None:
 
     program = kg.kernel_graph(assigns, device="cuda").program(kg.spec((1000, 10), "f8"))
     assert [program.buffers[o].nbytes for o in program.outputs] == [80]
+
+
+def test_an_array_that_is_only_assigned_to_is_not_copied_to_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    device = open_device(("fake", 0))
+    upload = type(device).upload
+
+    def counted(self: Any, host: Any, memory: Any) -> Any:
+        copied.append(host.nbytes)
+        return upload(self, host, memory)
+
+    def assigns(x: Any, v: Any) -> None:
+        x[1:3] = v
+
+    monkeypatch.setattr(type(device), "upload", counted)
+    f = kg.kernel_graph(assigns, device="fake")
+    for _ in range(3):
+        f(np.zeros((1000, 4)), np.ones(4))
+    assert copied == [32, 32, 32]
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (300, 200), (3, 70, 1000), (1, 100_000), (100_000, 1)])
