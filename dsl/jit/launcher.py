@@ -456,21 +456,25 @@ class _LauncherWriter:
         yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
+        yield from self._lines_that_write_results(returned, before)
+        if self.state is not None:
+            yield from self._lines_that_store_state("leaves")
+        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+
+    def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
+        """Lines that make the arrays that are returned, and write to the arguments."""
         inline = all(map(self._is_written_inline, self.writes))
         needed = returned if inline else returned.union(*(write.outputs for write in self.writes))
         for number in sorted(needed):
             yield f"r{number} = {self._expression_of_new_array(number)}"
         if inline:
             yield from self._lines_that_write_inline()
-        else:
-            held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
-            yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
-            results = ", ".join(f"{n}: r{n}" for n in sorted(needed))
-            old = ", ".join(f"{leaf}: {name}" for leaf, name in before.items())
-            yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
-        if self.state is not None:
-            yield from self._lines_that_store_state("leaves")
-        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+            return
+        held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
+        yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
+        results = ", ".join(f"{n}: r{n}" for n in sorted(needed))
+        old = ", ".join(f"{leaf}: {name}" for leaf, name in before.items())
+        yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
 
     def _is_written_inline(self, write: ArgumentWrite) -> bool:
         """Whether a line writes it: the whole of an array, or a part that slices say."""
@@ -582,8 +586,23 @@ class _LauncherWriter:
                 yield f"a{leaf} = upload({given}, {buffer}, after)"
                 memories[buffer] = f"a{leaf}.address"
                 kept.append(f"a{leaf}")
+        yield from self._lines_that_place_captured_arrays(memories, kept)
+        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
+            if number in self.in_place:
+                yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
+                kept.append(f"m{number}")
+                continue
+            yield f"m{number} = allocate({max(1, spec.nbytes)})"
+            memories[buffer] = f"m{number}.address"
+            kept.append(f"m{number}")
+        if self.plan.arena_bytes:
+            yield f"arena = allocate({self.plan.arena_bytes})"
+            kept.append("arena")
+
+    def _lines_that_place_captured_arrays(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+        """The same for the arrays of the trace."""
         for number, array in enumerate(self.captured.arrays):
-            buffer = program.inputs[len(self.arrays) + number]
+            buffer = self.plan.program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
                 low = lowest_byte_offset_of_call_array(array.shape, array.strides)
@@ -596,17 +615,6 @@ class _LauncherWriter:
                 yield f"b{number} = upload({name if direct else f'readable({name})'}, {buffer}, after)"
                 memories[buffer] = f"b{number}.address"
                 kept.append(f"b{number}")
-        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
-            if number in self.in_place:
-                yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
-                kept.append(f"m{number}")
-                continue
-            yield f"m{number} = allocate({max(1, spec.nbytes)})"
-            memories[buffer] = f"m{number}.address"
-            kept.append(f"m{number}")
-        if self.plan.arena_bytes:
-            yield f"arena = allocate({self.plan.arena_bytes})"
-            kept.append("arena")
 
     def _plan_scalar_expressions(self) -> str:
         """Those of the plan; behind them are numbers that the call gives."""
