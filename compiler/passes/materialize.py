@@ -117,7 +117,10 @@ class _CopyMaterializer:
                 value = self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
             self._note_strides(value)
             new.append(value)
-        results = [self._materialize_output(new[o]) for o in self.graph.outputs]
+        results = []
+        for output in self.graph.outputs:
+            line = self.graph.lines[output] if self.graph.lines else ""
+            results.append(self._materialize_output(new[output]))
         return self.builder.finish(results)
 
     def _materialize_control_flow_args(self, node: Node, args: Sequence[Value]) -> list[int]:

@@ -140,9 +140,13 @@ class Array(ArrayMethods):
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
             self.wait()
-        if self._host is None:
-            self._host = self._read()
-        return self._host
+        host = self._host
+        if host is None:
+            memory = self._memory
+            self._host = host = self._read()
+            if self._memory is not memory:  # another thread has assigned to it since
+                self._host = None
+        return host
 
     def _read(self) -> np.ndarray[Any, Any]:
         if self._device.host_memory:

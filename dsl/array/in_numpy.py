@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
 from .conversion import to_kg_arrays
+from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
@@ -38,7 +40,8 @@ def call_in_numpy(
     Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
-    own = {id(x): x.numpy().copy() for x in leaves if type(x) is Array}  # of one that comes twice one copy
+    held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
+    own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
     if any(not _has_host_values(x) for x in leaves) or (
         copies and any(c.children for part in tree.children for c in part.children)
@@ -51,8 +54,9 @@ def call_in_numpy(
     shape = flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     for i, values in copies.items():
-        if values.tobytes() != leaves[i].numpy().tobytes():
-            leaves[i][...] = values
+        before = held[id(leaves[i])].numpy()
+        if values.tobytes() != before.tobytes():
+            change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     for i in range(len(found)):
         x = found[i]
         if id(x) in owners:

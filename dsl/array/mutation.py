@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...runtime.program.device import Device
 from ..core.errors import ReadOnlyError
-from .array import Array, NumpyMemory, from_numpy
+from .array import Array, NumpyMemory, from_numpy, snapshot
 from .conversion import to_kg_arrays, to_numpy_arrays
 
 
@@ -32,6 +33,15 @@ _ALONE = _reference_count_of_thing(
 )  # counted, for interpreters count their own temporary references differently
 
 
+BLOCK_BYTES = 1 << 17
+_LOCKS = tuple(threading.RLock() for _ in range(64))
+
+
+def _lock_of_array(array: Array) -> threading.RLock:
+    """What is held while the array's elements, or its memory, are changed. Several arrays share one."""
+    return _LOCKS[(id(array) >> 4) % len(_LOCKS)]
+
+
 def set_item(array: Array, key: Any, value: Any) -> None:
     """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
     key, value = to_numpy_arrays(key), to_numpy_arrays(value)
@@ -50,15 +60,83 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
     check_array_not_a_view(array)
-    array.wait()
-    array._host = None
-    own = _writable_host_view(array)
-    if own is not None:
-        how(own)
+    while True:
+        array.wait()
+        with _lock_of_array(array):
+            if array._event is not None:  # another thread has begun to change it as a whole
+                continue
+            array._host = None
+            own = _writable_host_view(array)
+            if own is not None:
+                how(own)
+                return
+            host = array.numpy().copy()
+            how(host)
+            replace_memory(array, from_numpy(host, array._device, own=True))
+            return
+
+
+def assign_to_part(array: Array, key: Any, value: Any, mask: Any = True) -> None:
+    """`array[key] = value` of slices and NumPy's values, where a mask holds, for an array that is no view."""
+    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
+        if array._event is None and (own := _writable_host_view(array)) is not None:
+            array._host = None
+            np.copyto(own[key], value, where=mask)
+            return
+    change_values_of_array(array, lambda own: np.copyto(own[key], value, where=mask))
+
+
+def array_before_change(array: Array) -> Array:
+    """The array as it is, while nobody changes it: from now on, changes go to other memory."""
+    with _lock_of_array(array):
+        return snapshot(array)  # type: ignore[no-any-return]
+
+
+def memory_before_change(array: Array) -> Any:
+    """The memory of `array_before_change`."""
+    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
+        return array._memory
+
+
+def replace_memory(array: Array, new: Array) -> None:
+    """The array becomes what another one is, or will be. Who reads the memory first, and then the event, waits for what
+    he has read."""
+    with _lock_of_array(array):
+        if new._event is not None:
+            array._event = new._event
+        array._memory, array._event, array._host = new._memory, new._event, None
+        array.__class__ = Array
+
+
+def replace_or_merge_memory(array: Array, new: Array, before: Any) -> None:
+    """The array becomes what was made of it. before: the memory that it had then; where other threads have assigned to
+    the array since, what is new is put into what they have made of it."""
+    with _lock_of_array(array):
+        if array._memory is before:
+            replace_memory(array, new)
+            return
+    old = Array(before, array._spec, array._device).numpy()
+    values = new.numpy()
+    change_values_of_array(array, lambda own: write_differing_elements(own, values, old))
+
+
+def write_differing_elements(
+    target: np.ndarray[Any, Any], new: np.ndarray[Any, Any], before: np.ndarray[Any, Any]
+) -> None:
+    """Writes the new values to where they differ, bit by bit, from what was there before."""
+    if not target.size:
         return
-    host = array.numpy().copy()
-    how(host)
-    _replace_array_memory(array, host)
+    if target.nbytes > BLOCK_BYTES and len(target) > 1:  # what differs is found in the cache
+        rows = max(1, len(target) * BLOCK_BYTES // target.nbytes)
+        for i in range(0, len(target), rows):
+            write_differing_elements(target[i : i + rows], new[i : i + rows], before[i : i + rows])
+        return
+    words = np.dtype(f"u{min(target.itemsize, 8)}")
+    first, second = (np.ascontiguousarray(x, target.dtype.newbyteorder("=")) for x in (new, before))
+    found = first.reshape(-1).view(words) != second.reshape(-1).view(words)
+    if found.any():
+        chosen = found.reshape(target.size, -1).any(axis=1) if target.itemsize > 8 else found
+        np.copyto(target, new, where=chosen.reshape(target.shape))
 
 
 def call_numpy_with_out_array(
@@ -72,10 +150,12 @@ def call_numpy_with_out_array(
         given = args[place:] if isinstance(function, np.ufunc) else (args[place or 0],)
     written: dict[int, Any] = {}  # what NumPy writes to, and whose it is
     stand_ins: dict[int, Any] = {}
+    before: dict[int, Any] = {}
     for out in given:
         if isinstance(out, Array):
             check_array_not_a_view(out)
-            stand_ins[id(out)] = np.array(out.numpy())
+            before[id(out)] = array_before_change(out)
+            stand_ins[id(out)] = np.array(before[id(out)].numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
     def out_argument_for_numpy(x: Any) -> Any:
@@ -87,7 +167,8 @@ def call_numpy_with_out_array(
     result = function(*values, **named)
     for out in given:
         if isinstance(out, Array):
-            _replace_array_memory(out, stand_ins[id(out)])
+            new = from_numpy(stand_ins[id(out)], out._device, own=True)
+            replace_or_merge_memory(out, new, before[id(out)]._memory)
 
     def out_result_for_caller(x: Any) -> Any:
         return written[id(x)] if id(x) in written and x is not None else to_kg_arrays(x, device)
@@ -102,13 +183,6 @@ def check_array_not_a_view(array: Array) -> None:
             "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "
             "to both; write to the other one, x[0, 1] = value in place of x[0][1] = value, or to y = x[0].copy()"
         )
-
-
-def _replace_array_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
-    """Gives an array these values, in memory that nobody else has."""
-    new = from_numpy(host, array._device, own=True)
-    array._memory, array._event, array._host = new._memory, new._event, None
-    array.__class__ = Array
 
 
 def _writable_host_view(array: Array) -> np.ndarray[Any, Any] | None:

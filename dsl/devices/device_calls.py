@@ -31,7 +31,7 @@ from ..core.spec import Spec, kernel_readable_copy, spec_of
 from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
-from ..jit.write_back import check_write_back_allowed, write_back_to_callers_array
+from ..jit.write_back import check_write_back_allowed, values_before_call, write_back_to_arguments
 from .device_plans import MultiDevicePlanMaker, plan_over_places
 
 UNDECIDED = -1  # in place of a candidate's number: one device is still choosing its own plan
@@ -171,13 +171,11 @@ class MultiDeviceCall:
             numbers = captured.host(leaves)
         except Exception:
             raise Respecialise from None
-        given = [*arrays[: len(captured.feeds)], *map(kernel_readable_copy, captured.arrays)]
+        before = values_before_call(captured.writes, leaves)
+        read = [before.get(i, leaves[i]) for i in captured.feeds]
+        given = [*read, *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._executable, given, numbers, self._specs, caller)
-        for leaf, output in captured.assigned:
-            new, at = results[output], leaves[leaf]
-            if type(at) is Array and at._device is not new._device:
-                new = new.to_device(name_of(at._device))
-            write_back_to_callers_array(at, new)
+        write_back_to_arguments(captured.writes, leaves, results, before)
         for which, watcher in captured.watched:
             watcher([results[i] for i in which])
         found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]

@@ -243,6 +243,8 @@ def _ufunc_result_where_mask_holds(result: Tracer, out: Any, where: Any, casting
     if out is not None and not hasattr(out, "__array_ufunc__"):  # which arrays have, and numbers and lists do not
         raise DTypeError(f"return arrays must be arrays, not of type {type(out).__name__}; pass an array as out")
     if where is not True:
+        if out is not None and out.dtype != result.dtype and np.can_cast(result.dtype, out.dtype, casting):  # type: ignore[arg-type]
+            result = METHODS["astype"](result, out.dtype)  # what is left out keeps its bits
         other = out if out is not None else result.dtype.type(0)
         result = apply("where", ufunc_where_mask(where), result, other)
     return result if out is None else assign_to_outputs(out, result, casting)

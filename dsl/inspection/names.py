@@ -49,6 +49,7 @@ def names_of_program_outputs(inspection: CompiledCall) -> list[str]:
         if kind == "array":
             names[place] = name.removeprefix("result") if name.startswith("result[") else name
     arguments = names_of_call_arguments(inspection.tree, inspection.parameters)
-    for leaf, place in captured.assigned:
-        names[place] = f"{arguments[leaf]} (assigned)"
+    for leaf, writes in captured.assigned:
+        for place in {place for write in writes for place in write.outputs}:
+            names[place] = f"{arguments[leaf]} (assigned)"
     return names

@@ -23,6 +23,7 @@ from ..array.array import Array
 from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
 from ..array.in_numpy import InNumPy, call_in_numpy
+from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
 from ..core.errors import (
@@ -55,6 +56,7 @@ from .signature import (
     cache_key_of_leaf,
     check_function,
     flatten_arguments_of_call,
+    is_copy_of_array,
     is_number,
     open_arguments,
     python_number_of_call_leaf,
@@ -270,7 +272,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 elif tree and not entry.assigned:
                     self._install_fast_path(tree, entry, leaves)
                 if entry.assigned and leaves is not args:
-                    result = self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {})
+                    result = self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
                 return result
         if producer is not None:
             caller = caller or producer.streams()
@@ -288,7 +290,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         except Respecialise:
             return NOT_TAKEN
         if entry.assigned and leaves is not args:
-            return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {})
+            return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
         return result
 
     def _key_of_opened_arguments(
@@ -352,12 +354,12 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         with within or nullcontext():
             behind = [*holders, given] if self._opens else ()
             try:
-                entry, result = self._launch_compiled_call(tree, leaves, caller, (), behind)
+                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, (), behind)
             except Respecialise:
                 numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, result = self._launch_compiled_call(tree, leaves, caller, numbers, behind)
+                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, numbers, behind)
             if entry.assigned:
-                result = self._write_back_to_arguments(given, leaves, entry, result, shared)
+                result = self._write_back_to_arguments(given, leaves, entry, result, shared, before)
             if entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
             if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
@@ -367,17 +369,25 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return result
 
     def _launch_compiled_call(
-        self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...], behind: Sequence[Any]
-    ) -> tuple[Launcher, Any]:
-        """What runs a call, compiled if need be, and what it gives.
+        self,
+        tree: Tree,
+        leaves: Sequence[Any],
+        given: Sequence[Any],
+        caller: Sequence[Any],
+        known: tuple[int, ...],
+        behind: Sequence[Any],
+    ) -> tuple[Launcher, dict[int, Any], Any]:
+        """What runs a call, compiled if need be, what copies it assigned to were before, and what it gives.
 
-        caller: the streams that it is forked from and joined to. known: the numbers to take by value. behind: of opened
-        arguments the holders, and the leaves as they were given."""
+        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the
+        numbers to take by value. behind: of opened arguments the holders, and the leaves as they were given."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         before, context.undo = context.undo, []
         try:
             entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
-            return entry, entry.run([*leaves, *behind] if behind else leaves, places, caller)
+            copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
+            copied = {i: leaves[i].copy() for i in copies}
+            return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
         except KernelGraphError:
             for undo in reversed(context.undo):
                 undo()
@@ -405,15 +415,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         entry: Launcher,
         result: Any,
         shared: dict[int, Any],
+        before: Mapping[int, Any],
     ) -> Any:
         """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
-        for byte order or alignment. given: the leaves as the caller has them."""
+        for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
         copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
-        for i in entry.assigned:
-            if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
-                np.copyto(given[i], leaves[i])
-            elif i in shared:
-                write_back_to_memory_owner(given[i], leaves[i], shared[i])
+        for i, old in before.items():
+            write_differing_elements(given[i], leaves[i], old)
+        for i in shared.keys() & entry.assigned:
+            write_back_to_memory_owner(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])

@@ -34,26 +34,31 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
+from ..array.mutation import assign_to_part, memory_before_change
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
+from ..state.argument_writes import ArgumentWrite
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
 from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (
     call_array_overlaps_itself,
     check_write_back_allowed,
+    copied_array,
     is_assignable_at_a_look,
     refuse_write_back_while_tracing,
-    write_back_to_callers_array,
+    values_before_call,
+    write_back_to_arguments,
 )
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
 Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
+UNREAD = -2  # the buffer of what is looked at, and not read
 
 
 def not_taken_by_fast_launcher(leaves: Sequence[Any], caller: int = 0) -> Any:
@@ -147,6 +152,7 @@ def generate_launcher(
         "capturing": device.is_capturing,
         "track": track_call,
         "track_memory": track_memory,
+        "held": memory_before_change,
         "host": captured.host,
         "settled": is_launched_call_finished,
         "over": [None],
@@ -155,7 +161,11 @@ def generate_launcher(
         "ready": call_array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
-        "assign": write_back_to_callers_array,
+        "assign": assign_to_part,
+        "copied": copied_array,
+        "copyto": np.copyto,
+        "values_before_call": values_before_call,
+        "write_back": write_back_to_arguments,
         "make_room_for_segments": free_memory_in_flight,
         "is_free": is_assignable_at_a_look,
         "check_write_back_allowed": check_write_back_allowed,
@@ -175,8 +185,11 @@ def generate_launcher(
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:
-    """Whether a call ends when its work does: the work reads memory that the caller may write to afterwards."""
-    return device.host_memory and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
+    """Whether a call ends when its work does: the work reads memory that the caller may write to afterwards, or gives
+    what is then put into memory that is there."""
+    reads = captured.arrays or any(type(leaves[i]) is not Array for i in arrays)
+    writes = any(type(leaves[w.leaf]) is Array and not (w.is_whole or w.differing) for w in captured.writes)
+    return device.host_memory and bool(reads or writes)
 
 
 def _launcher_words_of_guard(row: Guard) -> Words | None:
@@ -214,6 +227,8 @@ class _LauncherWriter:
         scalars = () if self.state is None else self.state.scalars
         over = dict(zip(plan.program.inputs, arrays, strict=False))
         self.in_place = {n: over[b] for n, b in enumerate(plan.program.outputs) if b in over}  # outputs -> leaves
+        self.writes = [write for write in captured.writes if write.output not in self.in_place]
+        self.copied = {w.leaf for w in self.writes if w.differing and type(leaves[w.leaf]) is np.ndarray}
         self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
 
     def constant(self, value: Any) -> str:
@@ -231,6 +246,9 @@ class _LauncherWriter:
         if self.uses_host:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
+        written = self.constant(self.writes)
+        if any(write.differing for write in self.writes):
+            yield f"before = values_before_call({written}, leaves)"
         memories = ["None"] * len(program.buffers)
         kept: list[str] = []
         collects = bool(self.device_arrays or not self.on_cpu)
@@ -269,8 +287,10 @@ class _LauncherWriter:
                 yield f"else: track(events, {holds}, {sum(held)})"
             if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
                 yield f"except BaseException: track_memory(events, {holds}); raise"
-        for leaf, output in self.captured.assigned:
-            yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"
+        yield from (f"r{output}.numpy()" for output in self.in_place)
+        if self.writes:
+            before = "before" if any(write.differing for write in self.writes) else "{}"
+            yield f"write_back({written}, leaves, ({outputs}), {before})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
@@ -358,7 +378,11 @@ class _LauncherWriter:
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
         targets = {leaf for leaf, _ in self.captured.assigned}
         assigned = [leaf in targets for leaf in self.arrays] + [False] * len(self.captured.arrays)
+        for i, leaf in enumerate(self.arrays):
+            if leaf in self.copied:
+                arrays[i], assigned[i] = copied_array(self.leaves[leaf]), False
         found = [_launch_argument_from_array(*given) for given in zip(program.inputs, arrays, assigned, strict=True)]
+        found += [_launch_argument_from_array(UNREAD, self.leaves[leaf], True) for leaf in sorted(self.copied)]
         found += [DirectArgument(b) for number, b in enumerate(program.outputs) if number not in self.in_place]
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
@@ -379,15 +403,21 @@ class _LauncherWriter:
         if not self.on_cpu:
             yield "after = ()"
         given = []
+        before: dict[int, str] = {}  # what the call has read, where what differs is written
         for leaf in self.arrays:
             kind = type(self.leaves[leaf])
+            if leaf in self.copied:
+                yield f"b{leaf} = copied(leaves[{leaf}])"
+                before[leaf] = f"b{leaf}"
             if kind is not Array:
-                given.append(f"leaves[{leaf}]")
+                given.append(before.get(leaf, f"leaves[{leaf}]"))
                 continue
             a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
             yield f"{a} = leaves[{leaf}]"
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
-            yield from self._lines_that_take_array_memory(a)
+            yield from self._lines_that_take_array_memory(a, leaf)
+            if leaf in {write.leaf for write in self.writes if write.differing}:
+                before[leaf] = f"o{leaf}"
             given.append(a)
         others = [leaf for leaf in range(self.count) if leaf not in self.arrays]
         if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
@@ -402,6 +432,7 @@ class _LauncherWriter:
         if not self.on_cpu:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
+        given += [f"leaves[{leaf}]" for leaf in sorted(self.copied)]
         sizes = {f"m{n}": max(1, output.nbytes) for n, output in enumerate(self.specs) if n not in self.in_place}
         if self._takes_arena():
             sizes["arena"] = self.plan.arena_bytes
@@ -425,19 +456,53 @@ class _LauncherWriter:
         yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
-        for number in sorted(returned):
-            yield f"r{number} = {self._expression_of_new_array(number)}"
-        for leaf, number in self.captured.assigned:
-            if number in self.in_place:
-                continue
-            if type(self.leaves[leaf]) is Array:
-                yield f"a = leaves[{leaf}]; a._memory = m{number}; a._event = a._host = None"
-                continue
-            shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
-            yield f"leaves[{leaf}][...] = ndarray({shape}, {dtype}, m{number})"
+        yield from self._lines_that_write_results(returned, before)
         if self.state is not None:
             yield from self._lines_that_store_state("leaves")
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+
+    def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
+        """Lines that make the arrays that are returned, and write to the arguments."""
+        inline = all(map(self._is_written_inline, self.writes))
+        needed = returned if inline else returned.union(*(write.outputs for write in self.writes))
+        for number in sorted(needed):
+            yield f"r{number} = {self._expression_of_new_array(number)}"
+        if inline:
+            yield from self._lines_that_write_inline()
+            return
+        held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
+        yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
+        results = ", ".join(f"{n}: r{n}" for n in sorted(needed))
+        old = ", ".join(f"{leaf}: {name}" for leaf, name in before.items())
+        yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
+
+    def _is_written_inline(self, write: ArgumentWrite) -> bool:
+        """Whether a line writes it: the whole of an array, or a part that slices say."""
+        sliced = all(kind == "key" for kind, _ in write.views) and len(write.views) < 2
+        return sliced and write.key is None and not write.differing
+
+    def _lines_that_write_inline(self) -> Iterator[str]:
+        for write in self.writes:
+            number, target = write.output, f"leaves[{write.leaf}]"
+            key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
+            value = self._expression_of_written_result(number)
+            mask = "" if write.chosen else "~"
+            mask += "" if write.mask is None else self._expression_of_written_result(write.mask)
+            if write.is_whole and type(self.leaves[write.leaf]) is Array:
+                yield f"a = {target}; a._memory = m{number}; a._event = a._host = None"
+            elif type(self.leaves[write.leaf]) is Array:
+                yield f"a{write.leaf} = o{write.leaf} = None"  # it is done in place where nobody holds the memory
+                yield f"assign({target}, {key}, {value}{mask and ', '}{mask})"
+            elif mask:
+                yield f"copyto({target}[{key}], {value}, where={mask})"
+            else:
+                yield f"{target}[{key}] = {value}"
+
+    def _expression_of_written_result(self, number: int) -> str:
+        """A result as a NumPy array; of one element, as one without axes."""
+        spec = self.specs[number]
+        shape = () if spec.size == 1 else spec.shape
+        return f"ndarray({self.constant(shape)}, {self.constant(spec.dtype)}, m{number})"
 
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
@@ -470,11 +535,13 @@ class _LauncherWriter:
         words = [word for words in watched.values() for word in words]
         return make_native_number_function(lines, result, leaves, names, words, items, NOT_TAKEN, rows)
 
-    def _lines_that_take_array_memory(self, a: str) -> Iterator[str]:
+    def _lines_that_take_array_memory(self, a: str, leaf: int) -> Iterator[str]:
         """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
         if self.on_cpu:
+            differs = any(write.leaf == leaf and write.differing for write in self.writes)
+            yield f"o{leaf} = {f'held({a})' if differs else f'{a}._memory'}"  # then the event: see `replace_memory`
             yield f"if {a}._event is not None: return NOT_TAKEN"
-            yield f"{a} = {a}._memory"
+            yield f"{a} = o{leaf}"
             yield f"if type({a}) is NumpyMemory: {a} = {a}.array"
         else:
             yield f"e = {a}._event"
@@ -493,9 +560,11 @@ class _LauncherWriter:
     def _lines_that_place_buffers(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
+        differing = {write.leaf for write in self.writes if write.differing}
+        read = {region.buffer for task in program.tasks for region in task.reads}
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
             if type(self.leaves[leaf]) is Array:
-                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"a{leaf} = {'before' if leaf in differing else 'leaves'}[{leaf}]"
                 yield f"if a{leaf}._device is not device or a{leaf}._event is not None:"
                 yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
                 memories[buffer] = f"a{leaf}._memory.address"
@@ -504,14 +573,36 @@ class _LauncherWriter:
                 yield f"a{leaf} = asarray(leaves[{leaf}])"
                 memories[buffer] = f"address(a{leaf})"
             elif self.on_cpu:
+                if leaf in self.copied:
+                    memories[buffer] = f"address(before[{leaf}])"
+                    kept.append(f"before[{leaf}]")
+                    continue
                 low = lowest_byte_offset_of_call_array(self.leaves[leaf].shape, self.leaves[leaf].strides)
                 memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+            elif buffer not in read:  # it is only assigned to
+                memories[buffer] = "0"
             else:
-                yield f"a{leaf} = upload(leaves[{leaf}], {buffer}, after)"
+                given = f"before[{leaf}]" if leaf in self.copied else f"leaves[{leaf}]"
+                yield f"a{leaf} = upload({given}, {buffer}, after)"
                 memories[buffer] = f"a{leaf}.address"
                 kept.append(f"a{leaf}")
+        yield from self._lines_that_place_captured_arrays(memories, kept)
+        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
+            if number in self.in_place:
+                yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
+                kept.append(f"m{number}")
+                continue
+            yield f"m{number} = allocate({max(1, spec.nbytes)})"
+            memories[buffer] = f"m{number}.address"
+            kept.append(f"m{number}")
+        if self.plan.arena_bytes:
+            yield f"arena = allocate({self.plan.arena_bytes})"
+            kept.append("arena")
+
+    def _lines_that_place_captured_arrays(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+        """The same for the arrays of the trace."""
         for number, array in enumerate(self.captured.arrays):
-            buffer = program.inputs[len(self.arrays) + number]
+            buffer = self.plan.program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
                 low = lowest_byte_offset_of_call_array(array.shape, array.strides)
@@ -524,17 +615,6 @@ class _LauncherWriter:
                 yield f"b{number} = upload({name if direct else f'readable({name})'}, {buffer}, after)"
                 memories[buffer] = f"b{number}.address"
                 kept.append(f"b{number}")
-        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
-            if number in self.in_place:
-                yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
-                kept.append(f"m{number}")
-                continue
-            yield f"m{number} = allocate({max(1, spec.nbytes)})"
-            memories[buffer] = f"m{number}.address"
-            kept.append(f"m{number}")
-        if self.plan.arena_bytes:
-            yield f"arena = allocate({self.plan.arena_bytes})"
-            kept.append("arena")
 
     def _plan_scalar_expressions(self) -> str:
         """Those of the plan; behind them are numbers that the call gives."""

@@ -367,12 +367,18 @@ def is_number(leaf: Any) -> bool:
     return kind in (int, float, complex) or kind in GENERICS or (kind is np.ndarray and not leaf.ndim)
 
 
+def is_copy_of_array(leaf: Any, given: Any) -> bool:
+    """Whether a leaf is a copy of the NumPy array that the caller gave."""
+    return leaf is not given and isinstance(given, np.ndarray) and not np.may_share_memory(given, leaf)
+
+
 def argument_of(leaf: Any, known: bool) -> TracedArgument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)
+    whole = kind is Array and not leaf._device.host_memory
     if known and (strides := byte_strides_of_leaf(leaf)) is not None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
-        return TracedArgument(spec, None, (spec, strides), strides=strides)
+        return TracedArgument(spec, None, (spec, strides, whole), strides=strides, whole=whole)
     if kind is StaticArgument:
         return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
     if known and kind is np.ndarray:  # an array, though its value is known
@@ -394,7 +400,7 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
         return TracedArgument(spec, leaf, (spec, kind))
     if kind is Array:
         spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
-        return TracedArgument(spec, None, spec)
+        return TracedArgument(spec, None, (spec, "whole") if whole else spec, whole=whole)
     if kind is Spec:
         return TracedArgument(leaf, None, leaf)
     return TracedArgument(None, leaf, cast(Hashable, kind))

@@ -395,9 +395,12 @@ class Specializations:
 
     def layouts(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[MemoryLayout, ...]:
         in_place = DEVICES[self.kind].host_memory
-        return tuple(
-            layout_of_argument(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays)
-        )
+        copied = {w.leaf for w in captured.writes if w.differing}
+        own = [
+            layout_of_argument(leaves[i], in_place and (i not in copied or _is_dense(leaves[i])))
+            for i in captured.feeds
+        ]
+        return (*own, *(layout_of_argument(array, in_place) for array in captured.arrays))
 
     def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> CompiledProgram:
         """The program and the plan of a trace for leaves like these."""
@@ -443,9 +446,12 @@ class Specializations:
         if captured.watched or not DEVICES[self.kind].host_memory:
             return ()
         return tuple(
-            (output, captured.feeds.index(leaf))
-            for leaf, output in captured.assigned
-            if type(leaves[leaf]) is np.ndarray and leaf in captured.feeds
+            (write.output, captured.feeds.index(write.leaf))
+            for write in captured.writes
+            if write.differing
+            and type(leaves[write.leaf]) is np.ndarray
+            and write.leaf in captured.feeds
+            and _is_dense(leaves[write.leaf])
         )
 
     def _compile_stages(
@@ -525,3 +531,8 @@ def describe_traced_argument(argument: TracedArgument) -> str:
         return repr(argument.value) if argument.static else type(argument.value).__name__
     except Exception:  # of a `__repr__` that does not take what it holds
         return object.__repr__(argument.value)
+
+
+def _is_dense(leaf: Any) -> bool:
+    """Whether an array's elements lie in C's order without gaps."""
+    return type(leaf) is not np.ndarray or leaf.flags.c_contiguous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_miss_past_proxy
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
+from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
@@ -299,7 +300,7 @@ def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part:
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
-    return _traced_function_of_call(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
+    return _traced_function_of_call(trace, function, part.cut, tree, results, [], {}, part.line, part.watched)
 
 
 def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
@@ -307,6 +308,8 @@ def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> A
         return argument.value
     if argument.spec is not None:
         value = trace.builder.input(argument.spec.type)
+        if argument.whole:
+            trace.kept_whole.add(leaf)
         trace.arguments_at[value.number] = leaf
         if argument.strides == ():
             trace.values[value.number] = argument.value
@@ -336,8 +339,8 @@ def _finish_trace(
         tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
     results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
     outputs = found.outputs
-    assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
-    outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
+    assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
+    outputs += [trace.assigned[leaf]._value for leaf in assigned]
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])
@@ -355,7 +358,7 @@ def _traced_function_of_call(
     tree: Tree,
     results: Sequence[tuple[str, Any]],
     numbers: Sequence[str],
-    assigned: tuple[tuple[int, int], ...],
+    assigned: Mapping[int, int],
     line: str = "",
     watched: Watched = (),
     state: StateChanges | None = None,
@@ -369,6 +372,9 @@ def _traced_function_of_call(
     if made.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.needed_numbers]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
+    graph, writes, more = split_assigned_outputs(made.graph, assigned, whole.feeds, trace.leaves, trace.kept_whole)
+    behind = max(assigned.values(), default=0)
+    watched = tuple((tuple(i + more if i > behind else i for i in which), watcher) for which, watcher in watched)
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_type_and_size_checks_of_scalars(whole)]
     found = _places_behind_traced_graph_inputs(len(names), results)
@@ -379,13 +385,13 @@ def _traced_function_of_call(
     guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
-        made.graph,
+        graph,
         (*whole.arrays, *made.arrays),
         host,
         tuple(checks),
         tree,
         found,
-        assigned,
+        writes,
         GuardSet(guards),
         whole.feeds,
         text,

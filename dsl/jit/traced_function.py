@@ -13,6 +13,7 @@ from ..core.host_scalars import Host
 from ..core.pytree import Tree
 from ..core.spec import Spec
 from ..environment.guards import GuardSet
+from ..state.argument_writes import ArgumentWrite, AssignedArguments
 from ..state.changes import StateChanges
 
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
@@ -22,13 +23,14 @@ Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  #
 class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
-    array whose layout (of a 0-d one: value) is part of the key."""
+    array whose layout (of a 0-d one: value) is part of the key. whole: what is assigned to it is wanted as a whole."""
 
     spec: Spec | None
     value: Any
     key: Hashable
     static: bool = False
     strides: tuple[int, ...] | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class TracedFunction:
     checks: tuple[str, ...]
     tree: Tree
     results: tuple[tuple[str, Any], ...]
-    assigned: tuple[tuple[int, int], ...]
+    assigned: AssignedArguments
     guards: GuardSet
     feeds: tuple[int, ...]
     text: str = ""
@@ -68,6 +70,11 @@ class TracedFunction:
     watched: Watched = ()
     rolled: tuple[str, ...] = ()
     state: StateChanges | None = None
+
+    @property
+    def writes(self) -> tuple[ArgumentWrite, ...]:
+        """What is written to arguments, in order."""
+        return tuple(write for _, writes in self.assigned for write in writes)
 
 
 def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:

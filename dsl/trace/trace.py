@@ -154,6 +154,7 @@ class Trace:
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
+        self.kept_whole: set[int] = set()  # those of the arguments whose new versions are wanted as a whole
         self.holders: list[Any] = []  # the lists, dicts and objects among opened arguments
         self.leaves = 0  # how many the call has
         self.strides: dict[int, tuple[int, ...]] = {}  # of those arguments whose layout is part of the key

@@ -70,7 +70,7 @@ def _numpy_ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) 
     """`a` after `ufunc.at(a, key, ...)`."""
     result = a.copy()
     rest = list(operands)
-    getattr(np, ufunc).at(result, _index_key_of_numpy_host_call(key, rest), *rest)
+    getattr(np, ufunc).at(result, index_key_of_numpy_host_call(key, rest), *rest)
     return result
 
 
@@ -88,7 +88,7 @@ def _numpy_host_last_occurrences(indices: View, length: int) -> View:
     return found
 
 
-def _index_key_of_numpy_host_call(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+def index_key_of_numpy_host_call(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
     """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
     return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
 
@@ -120,7 +120,7 @@ def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     """`a` after `a[key] = value`; the value is the last of the arrays."""
     result = a.copy()
     *rest, value = arrays
-    result[_index_key_of_numpy_host_call(key, rest)] = value
+    result[index_key_of_numpy_host_call(key, rest)] = value
     return result
 
 

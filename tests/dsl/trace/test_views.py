@@ -16,6 +16,7 @@ from kernelgraph.dsl.environment.numpy_proxy import numpy_proxy_of
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
 from kernelgraph.dsl.jit.trace_function import _tracer_for_argument
+from kernelgraph.dsl.jit.write_back import write_to_numpy_array
 from kernelgraph.dsl.trace import view_rules
 from kernelgraph.dsl.trace.aliasing import COPY_ORDERS, memory_layout_of_tracer, root_of_view, unwrap_contiguous_view
 from kernelgraph.dsl.trace.dispatch import FUNCTIONS, METHODS, public_numpy_name
@@ -235,8 +236,11 @@ def traced(function: Any, x: Array) -> Any:
     """What the function returns and assigns, by way of its graph."""
     captured, _, leaves = kg.kernel_graph(function, device="cpu")._trace_for_inspection((x,), {})
     outputs = interpret_graph(captured.graph, [*(np.asarray(leaves[i]) for i in captured.feeds), *captured.arrays])
-    for _, output in captured.assigned:
-        x[...] = outputs[output]
+    before = x.copy()
+    if captured.assigned:
+        x[...] = before  # NumPy refuses it of read-only memory, whatever is written
+    for write in captured.writes:
+        write_to_numpy_array(write, x, [outputs[i] for i in write.outputs], before)
     return [x if kind == "argument" else outputs[i] for kind, i in captured.results]
 
 
