@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
-from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
@@ -22,6 +21,7 @@ from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
+from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
@@ -155,8 +155,8 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
 
 
 class CarriedLeaf:
-    """One number or array that is carried: what it begins as. weak: it began as a Python number. own: what stands for
-    it in the body."""
+    """One number or array that is carried: what it begins as. kinds: all that it is at some turn; the first is what it
+    is held as. own: what stands for it in the body."""
 
     own: Tracer
 
@@ -168,25 +168,32 @@ class CarriedLeaf:
                 "numbers can",
                 needs_values=True,
             )
-        found = to_graph_operand(value)
-        kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
-        node = trace.builder.value(found)
+        self.operand = to_graph_operand(value)
+        self.kinds = number_kinds_of_operand(self.operand)
+        node = trace.builder.value(self.operand)
         self.start = Value(node.number, node.type)
-        self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
         self.first = root_of_view(value) if isinstance(value, Tracer) and is_array(value) else None
         self.given: Tracer | None = None  # the one that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
 
+    @property
+    def weak(self) -> WeakType | None:
+        """The type of Python's that it is of, where it is held as such a number."""
+        return self.kinds[0][1]
+
+    def typed(self, held: Value) -> Value:
+        """A node as all that this may be."""
+        return Value(held.number, held.type, self.weak, self.kinds[1:])
+
     def stand_in(self, trace: Trace) -> Tracer:
         held = placeholder(trace, self.start.type)
-        self.own = Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
+        self.own = Tracer(trace, self.typed(held), SCALAR if self.scalar else None)
         return self.own
 
     def taken(self, trace: Trace, value: Any) -> Value | None:
         """What the body gives, as the type that it takes; None where that has to be another."""
         new = to_graph_operand(value)
-        weak: Any = new.weak if isinstance(new, Value) else type(new) if type(new) in WEAK_DTYPES else None
         node = trace.builder.value(new)
         if node.shape != self.start.shape:
             raise UnsupportedError(
@@ -194,20 +201,22 @@ class CarriedLeaf:
                 f"gives {node.shape}; begin with what it gives",
                 needs_values=True,
             )
-        kept = node.dtype if weak is None else np.result_type(self.start.dtype, weak(0))
-        if kept != self.start.dtype:
-            if self.weak is None:
-                raise UnsupportedError(
-                    f"{self.name} begins as {self.start.dtype} in a loop that a traced value ends, and a turn gives "
-                    f"{kept}; begin with np.{kept}",
-                    needs_values=True,
-                )
-            self.start, self.weak = trace.builder.cast(self.start, kept), None if weak is bool else weak
+        kinds = joined_number_kinds([self.operand, new], self.kinds)
+        if kinds is None or have_number_kinds_two_dtypes(kinds):
+            raise UnsupportedError(
+                f"{self.name} begins as {self.operand_text()} in a loop that a traced value ends, and a turn gives "
+                f"{node.dtype}; begin with np.{node.dtype}",
+                needs_values=True,
+            )
+        if {*kinds} != {*self.kinds} or kinds[0] != self.kinds[0]:
+            self.kinds = kinds
+            self.start = trace.builder.cast(self.start, kinds[0][0])
             return None
-        if self.weak is not None and weak is None:
-            self.weak = None
-            return None
-        return trace.builder.cast(Value(node.number, node.type), kept)
+        return trace.builder.cast(Value(node.number, node.type), kinds[0][0])
+
+    def operand_text(self) -> str:
+        """What it begins as, for people."""
+        return str(self.operand.dtype) if isinstance(self.operand, Value) else repr(self.operand)
 
 
 class CarriedSlot:
@@ -416,7 +425,7 @@ class CompiledLoop:
             for leaf in carried.leaves:
                 value = next(values)
                 owner = SCALAR if leaf.scalar else None
-                made.append(Tracer(trace, Value(value.number, value.type, leaf.weak), owner))
+                made.append(Tracer(trace, leaf.typed(value), owner))
                 after.append((leaf, made[-1]))
             carried.slot.put(unflatten(carried.tree, made))
         self._note_loop_aliases(after)

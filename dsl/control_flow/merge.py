@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
@@ -19,7 +18,7 @@ from ..core.exact import exact_key_of_value
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
 from ..trace.aliasing import root_of_view
-from ..trace.number_kinds import number_kinds_of_operand, with_other_number_kinds
+from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -137,31 +136,21 @@ class BranchMerge:
                     needs_values=True,
                 )
         nodes = [self._operand_at_branch_end(x, side) for side, x in enumerate((a, b))]
-        weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
-        kinds = [
-            x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in nodes
-        ]
-        dtype = np.result_type(*kinds)
-        builder = self.trace.builder
-        made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
-        strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
-        if strong - {dtype} or len(strong) > 1:
+        joined = joined_number_kinds(nodes)
+        if joined is None:
             raise UnsupportedError(
                 f"{_describe_either_branch_value(name, a, b)}; convert one with x.astype(...)", needs_values=True
             )
+        (dtype, weak), *_ = joined
+        builder = self.trace.builder
+        made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         if made[0].shape != made[1].shape:
             raise UnsupportedError(
                 f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape",
                 needs_values=True,
             )
         plain = [Value(x.number, x.type) for x in made]
-        both = all(weak)
-        kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
-        typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
-        if not typed.shape:
-            typed = with_other_number_kinds(
-                typed, [*dict.fromkeys(k for x in nodes for k in number_kinds_of_operand(x))]
-            )
+        typed = with_other_number_kinds(Value(plain[0].number, plain[0].type, weak), joined)
         return self._array_joined_from_branches(self.values(*plain), typed, [a, b], shares)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:

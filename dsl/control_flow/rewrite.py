@@ -361,6 +361,9 @@ class _FunctionRewriter:
 
     def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
         s.subject = self.expression(s.subject)
+        singletons = [n for case in s.cases for n in ast.walk(case.pattern) if isinstance(n, ast.MatchSingleton)]
+        if any(type(n.value) is bool for n in singletons):
+            s.subject = _node_at_source_place(_hook_call_expression("matched", s.subject), s.subject)
         jumps: set[str] = set()
         for case in s.cases:
             if case.guard is not None:
@@ -503,7 +506,7 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
             sides = node.left, node.comparators[0]
-            known = any(isinstance(side, ast.Constant) for side in sides)  # `x is None`
+            known = any(isinstance(side, ast.Constant) and type(side.value) is not bool for side in sides)  # None
             return node if known else _node_at_source_place(_hook_call_expression(hook, *sides), node)
         if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node
