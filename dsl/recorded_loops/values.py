@@ -203,6 +203,8 @@ class LoopSymbol(TracedLoopSymbolBase):
     def __round__(self, digits: Any = None) -> Any:
         self._refuse_recording("round() of a value that differs from turn to turn")
 
+    __trunc__ = __floor__ = __ceil__ = __round__
+
 
 class LoopNumber(LoopSymbol):
     """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
@@ -243,6 +245,8 @@ class LoopNumber(LoopSymbol):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
+        if self.others and is_asked_by_traced_code():
+            self._refuse_recording("whether a number is Python's or NumPy's differs from turn to turn")
         return self.dtype.type if self.weak is None else self.weak
 
     def __getitem__(self, key: Any) -> Any:
