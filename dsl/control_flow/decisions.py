@@ -7,7 +7,6 @@ are cheap to compute, else by a branch, of which one side runs.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import BuiltinFunctionType
@@ -171,10 +170,14 @@ def is_(a: Any, b: Any) -> Any:
                 return number if other else not_(number)
             if type(other) in (bool, Tracer):
                 raise undecided_identity_error("numbers")
+    if a is not b and (trace.chosen.holds(a) or trace.chosen.holds(b)):
+        raise undecided_identity_error("objects")
     if not (type(a) is Tracer and type(b) is Tracer):
         if trace.world.may_be_one(a, b):
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
+    if any(x is b for x in trace.possible_aliases(a)):
+        raise undecided_identity_error("arrays")
     own = a._owner, b._owner
     if a is b or own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
         return a is b
@@ -428,12 +431,11 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
     after = state.take()
     changed = {} if error else changes_between_control_flow_snapshots(before, after)
     known = {id(value) for _, value in before.values.values()}
-    held = Counter(id(value) for _, value in after.values.values() if type(value) is not tuple)
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
     restore_variables_of_snapshot(before)
-    return BranchSide(given, changed, written, noted.made, known, held, error)
+    return BranchSide(given, changed, written, noted.made, known, error)
 
 
 def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:

@@ -32,6 +32,7 @@ from .effects import (
     ControlFlowSnapshot,
     ReachableControlFlowState,
     changes_between_control_flow_snapshots,
+    containers_in_control_flow_value,
     journal_writes_of_control_flow,
     restore_variables_of_snapshot,
     write_array_value_with_journal,
@@ -43,11 +44,11 @@ FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
 
-ITERATORS = (zip, enumerate, reversed, np.ndindex, np.ndenumerate, itertools.repeat)
+ITERATORS = (zip, enumerate, reversed, map, filter, np.ndindex, np.ndenumerate, itertools.repeat, itertools.product)
 
 
 class DeferredIterator:
-    """A call of one of ITERATORS whose loop may be recorded: what it goes over is still seen."""
+    """A call of one of ITERATORS that a loop goes over: what that is, is still seen."""
 
     def __init__(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> None:
         self.function, self.args, self.options = function, args, options
@@ -60,8 +61,7 @@ class DeferredIterator:
 
 def items(function: Any, /, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, which a `for` goes over."""
-    trace = current_trace()
-    if trace is not None and trace.loops_of is not None and isinstance(function, type):
+    if current_trace() is not None and isinstance(function, type):
         kind = next((kind for kind in ITERATORS if kind == function), None)  # what stands for NumPy's is equal to it
         if kind is not None:
             return DeferredIterator(kind, args, options)
@@ -105,10 +105,24 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             assert stop is not None
+            _check_nobody_reads_rest(iterable)
             _run_rest_of_loop(iterable, items, body, stop)
             return
         if stopped:
             return
+
+
+def _check_nobody_reads_rest(iterable: Any) -> None:
+    """Raises TraceError where a loop that a value ends goes over an iterator, which has a rest afterwards."""
+    if isinstance(iterable, DeferredIterator):
+        for part in iterable.args:
+            _check_nobody_reads_rest(part)
+    elif hasattr(type(iterable), "__next__"):
+        raise TraceError(
+            "how much a loop takes of an iterator is decided by a traced value, which is not known while tracing; loop "
+            "over a list, an array or a range",
+            needs_values=True,
+        )
 
 
 def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
@@ -229,6 +243,13 @@ class CarriedSlot:
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
         self.roots = [root_of_view(x) for x in found if is_array(x)]
 
+    def put(self, trace: Trace, leaves: Sequence[Any]) -> None:
+        """Puts there what stands for what it is, at a turn or after the loop."""
+        made = unflatten(self.tree, leaves)
+        for value in (self.before, made):
+            trace.chosen.note(containers_in_control_flow_value(value).values())
+        self.slot.put(made)
+
 
 class CompiledLoop:
     """One loop."""
@@ -271,7 +292,7 @@ class CompiledLoop:
             made = [leaf.stand_in(trace) for leaf in carried.leaves]
             mine += made
             stand_ins += [x._held for x in made]
-            carried.slot.put(unflatten(carried.tree, made))
+            carried.put(trace, made)
         for slot in self.temporary.values():
             slot.put(UNSET)
         helds = {key: root._held for key, root in self.roots.items()}
@@ -317,6 +338,7 @@ class CompiledLoop:
         for key, carried in self.carried.items():
             value = changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot)
             found: list[Any] = []
+            trace.chosen.note(containers_in_control_flow_value(value).values())
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
                 raise TraceError(
@@ -427,7 +449,7 @@ class CompiledLoop:
                 owner = SCALAR if leaf.scalar else None
                 made.append(Tracer(trace, leaf.typed(value), owner))
                 after.append((leaf, made[-1]))
-            carried.slot.put(unflatten(carried.tree, made))
+            carried.put(trace, made)
         self._note_loop_aliases(after)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))

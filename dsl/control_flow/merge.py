@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -37,7 +36,6 @@ class BranchSide:
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
-    held: Counter[int]  # in how many places each is at its end
     error: Exception | None
 
 
@@ -73,9 +71,13 @@ class BranchMerge:
         inside = [containers_in_control_flow_value(value) for value in (a, b)]
         common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
         trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
-        for own, side in zip(inside, self._sides, strict=True):
-            self._check_container_not_shared(
-                {x: holder for x, holder in own.items() if x not in common}, side, name, returned
+        chosen = [own[x] for own in inside for x in own if x not in common]
+        changed = {number for side in self._sides for number, _ in side.changed}
+        if not changed.isdisjoint(id(holder) for _, holder in chosen):
+            raise TraceError(
+                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there; "
+                "copy it, or assign to its elements",
+                needs_values=True,
             )
         if trees[0] != trees[1]:
             raise UnsupportedError(
@@ -83,19 +85,16 @@ class BranchMerge:
                 needs_values=True,
             )
         parts = [self._merge_branch_leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
-        return lambda: unflatten(trees[0], [part() for part in parts])
+        if not chosen:
+            return lambda: unflatten(trees[0], [part() for part in parts])
 
-    def _check_container_not_shared(
-        self, containers: dict[int, int], side: BranchSide, name: str, returned: bool
-    ) -> None:
-        """Raises TraceError where a container that is to be replaced is known elsewhere, or changed."""
-        changed = {number for number, _ in side.changed} & {*containers.values()}
-        if changed or (not returned and any(side.held[number] > 1 for number in containers)):
-            raise TraceError(
-                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there or "
-                "has another name; copy it, or assign to its elements",
-                needs_values=True,
-            )
+        def make_chosen_container() -> Any:
+            made = unflatten(trees[0], [part() for part in parts])
+            made_containers = containers_in_control_flow_value(made)
+            self.trace.chosen.note([*chosen, *(made_containers[x] for x in made_containers if x not in common)])
+            return made
+
+        return make_chosen_container
 
     def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""

@@ -31,6 +31,7 @@ FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that 
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
+ITERATOR_CALLS |= {"filter", "map", "product"}
 
 
 def code_with_control_flow_calls(code: CodeType) -> CodeType:

@@ -131,6 +131,7 @@ def trace_function(
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise UndecidedValue from None
+                trace.chosen.check_unchanged()
                 _refuse_own_error_in_tracing(trace, world, error)
                 raise
             if trace.needed:
@@ -140,6 +141,7 @@ def trace_function(
             if trace.undecided:
                 raise UndecidedValue
             trace.check_refusals()
+            trace.chosen.check_unchanged()
             if world is not None:
                 world.check()
             trace.builder.limit = 1 << 62
