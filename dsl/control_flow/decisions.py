@@ -6,6 +6,7 @@ are cheap to compute, else by a branch, of which one side runs.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +30,6 @@ from ..functions.elementwise import apply
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.concrete_values import concrete_value
 from ..trace.dispatch import METHODS
-from ..trace.number_kinds import number_kinds_of_operand
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
@@ -161,15 +161,14 @@ def is_(a: Any, b: Any) -> Any:
     if trace is None or trace.world is None:
         return a is b
     for number, other in ((a, b), (b, a)):
-        if type(number) is TracedNumber and (type(other) in (bool, int, float, str) or type(number._number) is bool):
+        if a is not b and type(number) is TracedNumber and _may_be_number(other):
             raise number._need_number_value()
-        if isinstance(number, TracedLoopSymbolBase) and type(other) in WEAK_DTYPES:
+        if a is not b and isinstance(number, TracedLoopSymbolBase) and _may_be_number(other):
             number.refuse()
-        if type(number) is Tracer and bool in (types := [weak for _, weak in number_kinds_of_operand(number._held)]):
-            if type(other) is bool and len(types) == 1:
-                return number if other else not_(number)
-            if type(other) in (bool, Tracer):
-                raise undecided_identity_error("numbers")
+        if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
+            return number if other else not_(number)
+        if a is not b and type(number) is Tracer and number._owner == SCALAR and _may_be_number(other):
+            raise undecided_identity_error("numbers")
     if a is not b and (trace.chosen.holds(a) or trace.chosen.holds(b)):
         raise undecided_identity_error("objects")
     if not (type(a) is Tracer and type(b) is Tracer):
@@ -182,6 +181,13 @@ def is_(a: Any, b: Any) -> Any:
     if a is b or own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
         return a is b
     raise undecided_identity_error("arrays")
+
+
+def _may_be_number(x: Any) -> bool:
+    """Whether it may be the object that a number is which values decide."""
+    if type(x) is Tracer:
+        return x._owner == SCALAR
+    return type(x) in (*WEAK_DTYPES, str, TracedNumber) or isinstance(x, TracedLoopSymbolBase)
 
 
 def is_not(a: Any, b: Any) -> Any:
@@ -222,6 +228,8 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if mathematics is not None and is_undecided_condition(args[0]):
         return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
     builtin = isinstance(function, BuiltinFunctionType)  # others may have no hash
+    if builtin and function in _EXACT and len(args) == _EXACT[function] and any(map(is_undecided_condition, args)):
+        raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments", needs_values=True)
     rows = whole_array_of_rows(args[0]) if builtin and len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
@@ -236,6 +244,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     return function(*args, **options)
 
 
+_EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _FOLDED_ROWS = frozenset({max, min, sum})
 
 

@@ -26,6 +26,7 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once

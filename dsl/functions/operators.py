@@ -93,7 +93,8 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
                 raise
             results.append(None)
     known = [kind for kind in results if kind is not None]
-    if len(known) < len(results):
+    truths = any(dtype.kind == "b" for kinds in given for dtype, _ in kinds)
+    if len(known) < len(results) or (truths and len({dtype for dtype, _ in known}) > 1):
         for x in args:
             if type(x) is TracedNumber:
                 raise x._need_number_value()

@@ -251,6 +251,7 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
         raise UnsupportedError(
             f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
             line_of_traceback(error.__traceback__),
+            needs_values=True,
         ) from error
 
 

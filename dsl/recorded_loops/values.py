@@ -246,8 +246,14 @@ class LoopNumber(LoopSymbol):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         if self.others and is_asked_by_traced_code():
-            self._refuse_recording("whether a number is Python's or NumPy's differs from turn to turn")
+            return self.class_for_traced_code()
         return self.dtype.type if self.weak is None else self.weak
+
+    def class_for_traced_code(self) -> type:
+        """`type(x)` of what it stands for."""
+        if self.others:
+            self._refuse_recording("whether a number is Python's or NumPy's differs from turn to turn")
+        return self.__class__
 
     def __getitem__(self, key: Any) -> Any:
         if key == () or key is Ellipsis:

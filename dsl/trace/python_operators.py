@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 # of each sign; no sample is 0, for which Python raises ZeroDivisionError: that depends on the value alone
-SAMPLES: dict[Any, tuple[Any, ...]] = {bool: (False, True), int: (-2, 3), float: (-1.5, 2.5), complex: (1j,)}
+SAMPLES: dict[Any, tuple[Any, ...]] = {bool: (False, True), int: (-2, 3), float: (-1.5, 2.0, 2.5), complex: (1j,)}
 LARGEST = 64  # a larger number is known by its sign: its powers may have very many digits
 
 

@@ -117,11 +117,15 @@ class Tracer(NumpyProtocols):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         held = self._held
-        if self._owner != SCALAR:
-            return np.ndarray
         if held.others and is_asked_by_traced_code():
+            return self.class_for_traced_code()
+        return np.ndarray if self._owner != SCALAR else held.weak or held.type.dtype.type
+
+    def class_for_traced_code(self) -> type:
+        """`type(x)` of what it stands for. Raises TraceError where values decide that."""
+        if self._held.others:
             raise TraceError("whether a number is Python's or NumPy's is decided by a traced value", needs_values=True)
-        return held.weak or held.type.dtype.type
+        return self.__class__
 
     def _refuse_attribute_of_python_number(self, name: str) -> NoReturn:
         """Raises what Python raises for an attribute that arrays have, and UnsupportedError for its numbers' own."""
@@ -356,7 +360,8 @@ class Tracer(NumpyProtocols):
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
-        raise TraceError(text, numpys=not isinstance(self, np.generic))
+        scalar = self._owner == SCALAR
+        raise TraceError(text, numpys=not scalar, needs_values=scalar)
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():
