@@ -113,6 +113,7 @@ UNARY = (
     *("-a is True", "(a == 1) is True", "(not a) is False", "(a > 0) + 1", "(a, 1)", "[a, a]", "np.array([a, a])"),
     *("a < 2 < 3", "1 < a < 3", "0 <= a == 1", "a != a", "sum(a for _ in range(3))", "any([a])", "all((a, True))"),
 )
+TEXTS = ("str(a)", "repr(a)", "f'{a}'", "'%s' % a")
 BINARY = (
     *(f"a {sign} b" for sign in ("+", "-", "*", "/", "//", "%", "**", "<<", ">>", "&", "|", "^", "@")),
     *(f"a {sign} b" for sign in ("<", "<=", "==", "!=", ">", ">=", "is", "is not", "and", "or")),
@@ -170,6 +171,8 @@ def cases() -> Iterator[Case]:
     count = itertools.count()
     for way in ways:
         for expression in (*UNARY, *STATEMENTS):
+            if way[0].startswith("numpy") and expression in TEXTS:  # which are refused
+                continue
             yield _case(next(count), [way], expression)
     for one, other in itertools.product(ways, ways):
         for expression in BINARY:
@@ -181,7 +184,10 @@ def _outcome(function: Any, arguments: tuple[list[float], list[int], int, float]
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return function(np.array(x), np.array(y), j, u), None
+            found = function(np.array(x), np.array(y), j, u)
+            if isinstance(found, kg.Array):
+                found.wait()  # an index may be out of range
+            return found, None
     except Exception as error:
         return error, next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
 
@@ -212,7 +218,7 @@ def checked(case: Case, function: Any) -> tuple[str, bool]:
     compiled = kg.kernel_graph(function, device="cpu", untraceable="numpy")
     for arguments in ARGUMENTS:
         want, error = _outcome(function, arguments)
-        if error in OTHERS:
+        if error in OTHERS or "negative integer powers" in str(want):
             continue
         got, other = _outcome(compiled, arguments)
         said = f"{case.ways} {case.expression!r} of {arguments}:"

@@ -39,8 +39,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
     def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
-        if isinstance(other, _SEQUENCES) and rows not in _COMPARED and type(self) is Tracer and self._held.weak:
-            return NotImplemented  # the sequence repeats itself, or raises
+        if isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(self):
+            return NotImplemented  # the sequence does, or raises
         if rows == ("multiply",) and isinstance(other, _SEQUENCES) and _is_whole_scalar(self):
             return other * operator.index(self)
         if rows in _COMPARED and type(self) is Tracer and isinstance(other, _NO_NUMBERS):
@@ -189,6 +189,11 @@ def _number_operator(
 
     apply_host_operator.__name__ = name
     return apply_host_operator
+
+
+def _repeats_sequences(x: Any) -> bool:
+    """Whether Python takes it for a number beside a list or a text."""
+    return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fc"))
 
 
 def _is_whole_scalar(x: Any) -> bool:

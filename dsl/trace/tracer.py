@@ -210,6 +210,8 @@ class Tracer(NumpyProtocols):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
+        if self._held.weak and is_asked_by_traced_code():
+            raise TypeError(f"{self._held.weak.__name__!r} object is not subscriptable")
         if self._trace.recorder is not None:
             return self._trace.recorder.lift(self)[key]
         if self._trace.turn is not None and (part := self._trace.turn.part_at_turn(self, key)) is not None:
@@ -229,8 +231,8 @@ class Tracer(NumpyProtocols):
         raise ShapeError("cannot delete array elements; write np.delete(x, i)")
 
     def __getattr__(self, name: str) -> Any:
-        if self._held.weak and is_asked_by_traced_code():
-            if name == "conjugate" and self._held.weak is not complex:
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            if name == "conjugate" and self._held.weak in (bool, int, float):
                 return lambda: +self
             self._refuse_attribute_of_python_number(name)
         implementation = METHODS.get(name)
@@ -257,7 +259,7 @@ class Tracer(NumpyProtocols):
             raise TraceError(
                 f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
                 numpys=numpys,
-                needs_values=self._held.weak is not None or not what.startswith("has no text"),
+                needs_values=not what.startswith("has no text") or bool(self._held.weak or self._held.others),
             )
         return found
 
@@ -290,7 +292,7 @@ class Tracer(NumpyProtocols):
         found = self._known_scalar(
             "cannot be an index, a length or a loop count",
             "pass that number as a Python int argument of the function",
-            self.shape != () or (self.dtype.kind not in "iu" and self._held.weak is not bool),
+            self.shape != () or (self.dtype.kind not in "iu" and not (self._held.weak is bool or self._held.others)),
         )
         return found.__index__()
 
@@ -334,13 +336,18 @@ class Tracer(NumpyProtocols):
     def __complex__(self) -> complex:
         return complex(self._known_scalar("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
 
-    def item(self, *args: Any) -> Any:
-        return self._known_scalar(
-            "has no .item()", "use it as it is, or return it and call .item() on the result"
-        ).item(*args)
+    @property
+    def item(self) -> Any:
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("item")
+        instead = "use it as it is, or return it and call .item() on the result"
+        return lambda *args: self._known_scalar("has no .item()", instead).item(*args)
 
+    @property
     def tolist(self) -> Any:
-        return self._known_scalar("has no .tolist()", "return it and call .tolist() on the result").tolist()
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("tolist")
+        return lambda: self._known_scalar("has no .tolist()", "return it and call .tolist() on the result").tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         self._trace_for_decision()  # it may be meant for an array that is traced then
