@@ -169,7 +169,7 @@ def is_(a: Any, b: Any) -> Any:
             return number if other else not_(number)
         if a is not b and type(number) is Tracer and number._owner == SCALAR and _may_be_number(other):
             raise undecided_identity_error("numbers")
-    if a is not b and (trace.chosen.holds(a) or trace.chosen.holds(b)):
+    if a is not b and (trace.chosen.is_chosen(a) or trace.chosen.is_chosen(b)):
         raise undecided_identity_error("objects")
     if not (type(a) is Tracer and type(b) is Tracer):
         if trace.world.may_be_one(a, b):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import BOOL, INT64, DType
+from ...compiler.core.types import BOOL, FLOAT64, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
@@ -185,7 +185,7 @@ class RecordedLoopArithmetic(LoopMemory):
                 raise LoopNotRecordable("a number is Python's or NumPy's, as values decide")
             args = [x + 0 if type(x) is bool else _as_int(self, x) for x in args]
         if float in types and op == "power":
-            args = [self.convert(float, (x,), {}) if isinstance(x, LoopNumber) else x for x in args]
+            args = [LoopNumber(self, x.value.cast(FLOAT64), float) if isinstance(x, LoopNumber) else x for x in args]
         found = self.power(*args) if op == "power" else self.map(op, *args)
         if mixed or not isinstance(found, LoopNumber) or found.weak in types:
             return found

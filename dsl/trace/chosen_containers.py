@@ -24,7 +24,7 @@ class ChosenContainers:
                 line = line or user_line()
                 self._known[id(container)] = container, holder, _parts(holder), line
 
-    def holds(self, x: Any) -> bool:
+    def is_chosen(self, x: Any) -> bool:
         return id(x) in self._known
 
     def check_unchanged(self) -> None:

@@ -177,7 +177,7 @@ class Tracer(NumpyProtocols):
 
     @property
     def real(self) -> Any:
-        return +self if self._held.weak else np.real(self)
+        return self._itself_as_number() if self._held.weak else np.real(self)
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -233,7 +233,7 @@ class Tracer(NumpyProtocols):
     def __getattr__(self, name: str) -> Any:
         if (self._held.weak or self._held.others) and is_asked_by_traced_code():
             if name == "conjugate" and self._held.weak in (bool, int, float):
-                return lambda: +self
+                return lambda: self._itself_as_number()
             self._refuse_attribute_of_python_number(name)
         implementation = METHODS.get(name)
         if implementation is not None and self._trace.recorder is not None:
@@ -298,7 +298,7 @@ class Tracer(NumpyProtocols):
 
     def __round__(self, decimals: Any = None) -> Any:
         if self._held.weak in (bool, int) and (decimals is None or (type(decimals) is int and decimals >= 0)):
-            return +self
+            return self._itself_as_number()
         if self._held.weak or self._held.others:  # NumPy rounds to decimals by way of a product
             known = self._known_scalar("is no number of known decimals", "write np.round(x, decimals)")
             return round(known.item(), decimals)
@@ -307,10 +307,15 @@ class Tracer(NumpyProtocols):
             raise TraceError(f"{what} has no round(); write np.round(x, decimals)", numpys=True)
         return self.__int__() if decimals is None else np.round(self, decimals)
 
+    def _itself_as_number(self) -> Any:
+        """What Python's `+` gives: of a bool an int."""
+        number: Any = self
+        return +number
+
     def _whole_number(self, function: Callable[[Any], Any]) -> Any:
         """What a function of `math` that rounds gives."""
         if self._held.weak in (bool, int):
-            return +self
+            return self._itself_as_number()
         self._trace_for_decision()
         return function(self._known_scalar("is no Python int", "write np.trunc(x), np.floor(x) or np.ceil(x)")[()])
 
