@@ -163,7 +163,7 @@ def is_(a: Any, b: Any) -> Any:
     for number, other in ((a, b), (b, a)):
         if a is not b and type(number) is TracedNumber and _may_be_number(other):
             raise number._need_number_value()
-        if a is not b and isinstance(number, TracedLoopSymbolBase) and _may_be_number(other):
+        if a is not b and isinstance(number, TracedLoopSymbolBase) and other is not None:
             number.refuse()
         if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
             return number if other else not_(number)
@@ -187,7 +187,7 @@ def _may_be_number(x: Any) -> bool:
     """Whether it may be the object that a number is which values decide."""
     if type(x) is Tracer:
         return x._owner == SCALAR
-    return type(x) in (*WEAK_DTYPES, str, TracedNumber) or isinstance(x, TracedLoopSymbolBase)
+    return type(x) in (*WEAK_DTYPES, str, TracedNumber)
 
 
 def is_not(a: Any, b: Any) -> Any:

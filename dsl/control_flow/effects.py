@@ -288,12 +288,13 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
     if hasattr(type(iterator), "__length_hint__"):
         return (operator.length_hint(iterator),)
     try:
-        parts = iterator.__reduce__()[1]
+        _, arguments, *state = iterator.__reduce__()
     except Exception:
         raise TraceError(
             f"the iterator {name} cannot be used where a traced value decides; make a list of it before",
             needs_values=True,
         ) from None
+    parts = [*arguments, *(x for held in state for x in (held if type(held) is tuple else (held,)))]
     return tuple(
         _iterator_progress(x, name) if hasattr(type(x), "__next__") else x
         for x in parts
