@@ -324,14 +324,18 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
     __slots__ = ("name", "site")
 
     def __init__(self, name: str, site: Any = None) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "site", site)
+        self.name, self.site = name, site
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__slots__:
+            self.refuse()
+        object.__setattr__(self, name, value)
 
     def refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise LoopNotRecordable(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
 
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
-    __setattr__ = __delattr__ = __delitem__ = __contains__ = __next__ = __reversed__ = __enter__ = __exit__ = refuse
+    __delattr__ = __delitem__ = __contains__ = refuse
     __str__ = __repr__ = __format__ = __round__ = __trunc__ = __floor__ = __ceil__ = __complex__ = refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
