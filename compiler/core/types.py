@@ -19,7 +19,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 
 DType: TypeAlias = np.dtype[Any]
-WeakType: TypeAlias = type[int] | type[float] | type[complex]
+WeakType: TypeAlias = type[bool] | type[int] | type[float] | type[complex]
 
 bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
 

@@ -371,7 +371,7 @@ def _node_constant_from_float(value: float, dtype: np.dtype[Any]) -> Attrs:
 def _weak_kind_of_node_operand(arg: Operand) -> Any:
     """What NumPy's promotion sees: the weak Python type, or the dtype."""
     if isinstance(arg, Value):
-        return arg.weak if arg.weak is not None else arg.type.dtype
+        return arg.promotes_as
     if isinstance(arg, np.generic):
         return arg.dtype
     return np.dtype(bool) if isinstance(arg, bool) else type(arg)

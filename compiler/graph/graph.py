@@ -130,7 +130,7 @@ def _text_of_node_attr(node: Node, key: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A handle on a node of one builder. weak: the Python type whose promotion rules (NEP 50) the value follows.
+    """A handle on a node of one builder. weak: the Python type that the value is of, where it is no NumPy scalar.
 
     others: the dtypes, and Python types, that NumPy has in place of these, as values decide."""
 
@@ -146,6 +146,11 @@ class Value:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype
+
+    @property
+    def promotes_as(self) -> np.dtype[Any] | WeakType:
+        """What NumPy's promotion (NEP 50) sees: a Python type that has no dtype of its own there, or the dtype."""
+        return self.type.dtype if self.weak is None or self.weak is bool else self.weak
 
 
 class Line(str):

@@ -216,7 +216,7 @@ def elementwise_argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
 
 def _dtype_of_elementwise_operand(x: Any) -> Any:
     if isinstance(x, Value):
-        return x.weak or x.dtype
+        return x.promotes_as
     return x.dtype if isinstance(x, (np.generic, np.ndarray)) else type(x)
 
 

@@ -6,8 +6,8 @@ are cheap to compute, else by a branch, of which one side runs.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import BuiltinFunctionType
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import WeakType
+from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
@@ -28,6 +29,7 @@ from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.concrete_values import concrete_value
+from ..trace.dispatch import METHODS
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
@@ -129,7 +131,9 @@ def not_(value: Any) -> Any:
     if not is_undecided_condition(value):
         return not value
     recorder = loop_recorder_of_trace()
-    return apply("logical_not", _branch_flag_as_scalar(value)) if recorder is None else recorder.negation(value)
+    if recorder is not None:
+        return recorder.negation(value)
+    return _as_python_number(apply("logical_not", _branch_flag_as_scalar(value)), bool)
 
 
 def any_(*flags: Any) -> Any:
@@ -151,27 +155,56 @@ def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
     return found if len(parts) == 1 else and_(found, lambda: compare(right, names[1:], *parts[1:]))
 
 
-def is_(a: Any, b: Any) -> bool:
+def is_(a: Any, b: Any) -> Any:
     """`a is b`. Raises TraceError for two arrays or containers of the caller's, which may be one in one call alone."""
     trace = current_trace()
     if trace is None or trace.world is None:
         return a is b
+    for number, other in ((a, b), (b, a)):
+        if a is not b and type(number) is TracedNumber and _may_be_number(other):
+            raise number._need_number_value()
+        if a is not b and isinstance(number, TracedLoopSymbolBase) and other is not None:
+            number.refuse()
+        if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
+            return number if other else not_(number)
+        if a is not b and type(number) is Tracer and number._owner == SCALAR and _may_be_number(other):
+            raise undecided_identity_error("numbers")
+    if a is not b and (trace.chosen.is_chosen(a) or trace.chosen.is_chosen(b)):
+        raise undecided_identity_error("objects")
     if not (type(a) is Tracer and type(b) is Tracer):
-        for number, other in ((a, b), (b, a)):
-            if type(number) is TracedNumber and type(other) in (int, float, str):
-                raise number._need_number_value()
         if trace.world.may_be_one(a, b):
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
+    if any(x is b for x in trace.possible_aliases(a)):
+        raise undecided_identity_error("arrays")
     own = a._owner, b._owner
     if a is b or own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
         return a is b
     raise undecided_identity_error("arrays")
 
 
-def is_not(a: Any, b: Any) -> bool:
+def _may_be_number(x: Any) -> bool:
+    """Whether it may be the object that a number is which values decide."""
+    if type(x) is Tracer:
+        return x._owner == SCALAR
+    return type(x) in (*WEAK_DTYPES, str, TracedNumber)
+
+
+def is_not(a: Any, b: Any) -> Any:
     """`a is not b`. Raises TraceError as `is_` does."""
-    return not is_(a, b)
+    return not_(is_(a, b))
+
+
+def matched(subject: Any) -> Any:
+    """What a `match` looks at that has a `case True`: no pattern may ask by identity for what values decide."""
+    leaves: list[Any] = []
+    flatten(subject, leaves)
+    for leaf in leaves:
+        if type(leaf) is TracedNumber and type(leaf._number) is bool:
+            raise leaf._need_number_value()
+        if is_undecided_condition(leaf) and not isinstance(leaf, np.ndarray):
+            raise undecided_identity_error("numbers")
+    return subject
 
 
 def assert_(test: Any, fail: Part) -> None:
@@ -195,6 +228,8 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if mathematics is not None and is_undecided_condition(args[0]):
         return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
     builtin = isinstance(function, BuiltinFunctionType)  # others may have no hash
+    if builtin and function in _EXACT and len(args) == _EXACT[function] and any(map(is_undecided_condition, args)):
+        raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments", needs_values=True)
     rows = whole_array_of_rows(args[0]) if builtin and len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
@@ -209,6 +244,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     return function(*args, **options)
 
 
+_EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _FOLDED_ROWS = frozenset({max, min, sum})
 
 
@@ -224,7 +260,7 @@ def fold_list_of_rows(function: Any, rows: Any, weak: WeakType | None) -> Any:
             found = np.where(np.isnan(rows[0]), rows[0], fold(np.where(np.isnan(rows), rows.dtype.type(least), rows)))
     if weak is None or not isinstance(found, Tracer):
         return found[()] if isinstance(found, Tracer) and not found.shape else found
-    return Tracer(found._trace, Value(found._value.number, found._value.type, weak), SCALAR)
+    return _as_python_number(found, weak)
 
 
 def _items_of_sequence_or_array(value: Any) -> list[Any]:
@@ -235,28 +271,34 @@ def _items_of_sequence_or_array(value: Any) -> list[Any]:
 
 
 def _float_call_in_rewritten_code(x: Any) -> Any:
-    value = apply("positive", x, dtype=np.float64)._value if x.dtype != bool else x.astype(np.float64)._value
-    return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
+    cast = x.dtype == bool
+    return _as_python_number(
+        METHODS["astype"](x, np.float64) if cast else apply("positive", x, dtype=np.float64), float
+    )
+
+
+def _as_python_number(x: Tracer, kind: Any) -> Tracer:
+    """What NumPy has computed, as a number of Python's."""
+    value = x._value
+    return Tracer(x._trace, Value(value.number, value.type, kind), SCALAR)
 
 
 def _int_call_in_rewritten_code(x: Any) -> Any:
     if x.dtype.kind == "f":
         if_(apply("isnan", x), _branch_that_raises(ValueError("cannot convert float NaN to integer")), None)
         if_(apply("isinf", x), _branch_that_raises(OverflowError("cannot convert float infinity to integer")), None)
-    value = x.astype(np.int64)._value
-    return Tracer(x._trace, Value(value.number, value.type, int), SCALAR)
+    return _as_python_number(METHODS["astype"](x, np.int64), int)
 
 
 def _bool_call_in_rewritten_code(x: Any) -> Any:
-    return apply("not_equal", x, 0) if x.dtype != bool else x
+    return _as_python_number(apply("not_equal", x, 0) if x.dtype != bool else x, bool)
 
 
 def _math_call_in_rewritten_code(function: MathFunction, x: Any) -> Any:
     def raise_where(condition: Any, kind: type[Exception], text: str) -> None:
         if_(condition, _branch_that_raises(kind(text)), None)
 
-    value = apply_math_function(function, _float_call_in_rewritten_code(x), apply, raise_where)._value
-    return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
+    return _as_python_number(apply_math_function(function, _float_call_in_rewritten_code(x), apply, raise_where), float)
 
 
 def _branch_that_raises(error: Exception) -> Part:
@@ -398,12 +440,11 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
     after = state.take()
     changed = {} if error else changes_between_control_flow_snapshots(before, after)
     known = {id(value) for _, value in before.values.values()}
-    held = Counter(id(value) for _, value in after.values.values() if type(value) is not tuple)
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
     restore_variables_of_snapshot(before)
-    return BranchSide(given, changed, written, noted.made, known, held, error)
+    return BranchSide(given, changed, written, noted.made, known, error)
 
 
 def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:

@@ -109,16 +109,16 @@ class ReachableControlFlowState:
         return found
 
 
-def containers_in_control_flow_value(value: Any) -> dict[int, int]:
-    """The lists, dicts and objects in a value: for each one's identity that of what holds its parts."""
-    found: dict[int, int] = {}
+def containers_in_control_flow_value(value: Any) -> dict[int, tuple[Any, Any]]:
+    """The lists, dicts and objects in a value, by their identities: each with what holds its parts."""
+    found: dict[int, tuple[Any, Any]] = {}
     todo = [value]
     while todo:
         x = todo.pop()
         if type(x) is tuple:
             todo += x
         elif id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
-            found[id(x)] = id(holder)
+            found[id(x)] = x, holder
             todo += holder.values() if isinstance(holder, dict) else holder
     return found
 
@@ -126,10 +126,12 @@ def containers_in_control_flow_value(value: Any) -> dict[int, int]:
 def _holder_of_control_flow_value(value: Any) -> Any:
     """What holds the parts of a list, dict or object; None of anything else."""
     kind = type(value)
-    if kind is list or kind in _DICTS:
-        return value
     known = PLAIN | {Tracer, TracedNumber}
-    if kind in known or issubclass(kind, (TracedLoopSymbolBase, type)) or not _class_keeps_user_attributes(kind):
+    if kind in known or issubclass(kind, (TracedLoopSymbolBase, type)):
+        return None
+    if builtin_container_base_of_class(kind) in (list, dict):
+        return value
+    if not _class_keeps_user_attributes(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
@@ -277,16 +279,22 @@ class _SameObject:
 def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
     """How far an iterator has come. Raises TraceError where that cannot be seen."""
     if isinstance(iterator, GeneratorType):
-        return (None if iterator.gi_frame is None else iterator.gi_frame.f_lasti,)
+        frame = iterator.gi_frame
+        held = {} if frame is None else frame.f_locals
+        inner = [
+            _iterator_progress(x, name) for x in held.values() if hasattr(type(x), "__next__") and x is not iterator
+        ]
+        return (frame and frame.f_lasti, *inner, *map(_SameObject, held.values()))
     if hasattr(type(iterator), "__length_hint__"):
         return (operator.length_hint(iterator),)
     try:
-        parts = iterator.__reduce__()[1]
+        _, arguments, *state = iterator.__reduce__()
     except Exception:
         raise TraceError(
             f"the iterator {name} cannot be used where a traced value decides; make a list of it before",
             needs_values=True,
         ) from None
+    parts = [*arguments, *(x for held in state for x in (held if type(held) is tuple else (held,)))]
     return tuple(
         _iterator_progress(x, name) if hasattr(type(x), "__next__") else x
         for x in parts

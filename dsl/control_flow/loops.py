@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
-from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
@@ -22,6 +21,7 @@ from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
+from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
@@ -32,6 +32,7 @@ from .effects import (
     ControlFlowSnapshot,
     ReachableControlFlowState,
     changes_between_control_flow_snapshots,
+    containers_in_control_flow_value,
     journal_writes_of_control_flow,
     restore_variables_of_snapshot,
     write_array_value_with_journal,
@@ -43,11 +44,11 @@ FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
 
-ITERATORS = (zip, enumerate, reversed, np.ndindex, np.ndenumerate, itertools.repeat)
+ITERATORS = (zip, enumerate, reversed, map, filter, np.ndindex, np.ndenumerate, itertools.repeat, itertools.product)
 
 
 class DeferredIterator:
-    """A call of one of ITERATORS whose loop may be recorded: what it goes over is still seen."""
+    """A call of one of ITERATORS that a loop goes over: what that is, is still seen."""
 
     def __init__(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> None:
         self.function, self.args, self.options = function, args, options
@@ -60,8 +61,7 @@ class DeferredIterator:
 
 def items(function: Any, /, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, which a `for` goes over."""
-    trace = current_trace()
-    if trace is not None and trace.loops_of is not None and isinstance(function, type):
+    if current_trace() is not None and isinstance(function, type):
         kind = next((kind for kind in ITERATORS if kind == function), None)  # what stands for NumPy's is equal to it
         if kind is not None:
             return DeferredIterator(kind, args, options)
@@ -105,10 +105,24 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             assert stop is not None
+            _check_nobody_reads_rest(iterable)
             _run_rest_of_loop(iterable, items, body, stop)
             return
         if stopped:
             return
+
+
+def _check_nobody_reads_rest(iterable: Any) -> None:
+    """Raises TraceError where a loop that a value ends goes over an iterator, which has a rest afterwards."""
+    if isinstance(iterable, DeferredIterator):
+        for part in iterable.args:
+            _check_nobody_reads_rest(part)
+    elif hasattr(type(iterable), "__next__"):
+        raise TraceError(
+            "how much a loop takes of an iterator is decided by a traced value, which is not known while tracing; loop "
+            "over a list, an array or a range",
+            needs_values=True,
+        )
 
 
 def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
@@ -155,8 +169,8 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
 
 
 class CarriedLeaf:
-    """One number or array that is carried: what it begins as. weak: it began as a Python number. own: what stands for
-    it in the body."""
+    """One number or array that is carried: what it begins as. kinds: all that it is at some turn; the first is what it
+    is held as. own: what stands for it in the body."""
 
     own: Tracer
 
@@ -168,25 +182,32 @@ class CarriedLeaf:
                 "numbers can",
                 needs_values=True,
             )
-        found = to_graph_operand(value)
-        kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
-        node = trace.builder.value(found)
+        self.operand = to_graph_operand(value)
+        self.kinds = number_kinds_of_operand(self.operand)
+        node = trace.builder.value(self.operand)
         self.start = Value(node.number, node.type)
-        self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
         self.first = root_of_view(value) if isinstance(value, Tracer) and is_array(value) else None
         self.given: Tracer | None = None  # the one that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
 
+    @property
+    def weak(self) -> WeakType | None:
+        """The type of Python's that it is of, where it is held as such a number."""
+        return self.kinds[0][1]
+
+    def typed(self, held: Value) -> Value:
+        """A node as all that this may be."""
+        return Value(held.number, held.type, self.weak, self.kinds[1:])
+
     def stand_in(self, trace: Trace) -> Tracer:
         held = placeholder(trace, self.start.type)
-        self.own = Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
+        self.own = Tracer(trace, self.typed(held), SCALAR if self.scalar else None)
         return self.own
 
     def taken(self, trace: Trace, value: Any) -> Value | None:
         """What the body gives, as the type that it takes; None where that has to be another."""
         new = to_graph_operand(value)
-        weak: Any = new.weak if isinstance(new, Value) else type(new) if type(new) in WEAK_DTYPES else None
         node = trace.builder.value(new)
         if node.shape != self.start.shape:
             raise UnsupportedError(
@@ -194,20 +215,22 @@ class CarriedLeaf:
                 f"gives {node.shape}; begin with what it gives",
                 needs_values=True,
             )
-        kept = node.dtype if weak is None else np.result_type(self.start.dtype, weak(0))
-        if kept != self.start.dtype:
-            if self.weak is None:
-                raise UnsupportedError(
-                    f"{self.name} begins as {self.start.dtype} in a loop that a traced value ends, and a turn gives "
-                    f"{kept}; begin with np.{kept}",
-                    needs_values=True,
-                )
-            self.start, self.weak = trace.builder.cast(self.start, kept), None if weak is bool else weak
+        kinds = joined_number_kinds([self.operand, new], self.kinds)
+        if kinds is None or have_number_kinds_two_dtypes(kinds):
+            raise UnsupportedError(
+                f"{self.name} begins as {self.operand_text()} in a loop that a traced value ends, and a turn gives "
+                f"{node.dtype}; begin with np.{node.dtype}",
+                needs_values=True,
+            )
+        if {*kinds} != {*self.kinds} or kinds[0] != self.kinds[0]:
+            self.kinds = kinds
+            self.start = trace.builder.cast(self.start, kinds[0][0])
             return None
-        if self.weak is not None and weak is None:
-            self.weak = None
-            return None
-        return trace.builder.cast(Value(node.number, node.type), kept)
+        return trace.builder.cast(Value(node.number, node.type), kinds[0][0])
+
+    def operand_text(self) -> str:
+        """What it begins as, for people."""
+        return str(self.operand.dtype) if isinstance(self.operand, Value) else repr(self.operand)
 
 
 class CarriedSlot:
@@ -219,6 +242,13 @@ class CarriedSlot:
         self.tree: Tree = flatten(value, found)
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
         self.roots = [root_of_view(x) for x in found if is_array(x)]
+
+    def put(self, trace: Trace, leaves: Sequence[Any]) -> None:
+        """Puts there what stands for what it is, at a turn or after the loop."""
+        made = unflatten(self.tree, leaves)
+        for value in (self.before, made):
+            trace.chosen.note(containers_in_control_flow_value(value).values())
+        self.slot.put(made)
 
 
 class CompiledLoop:
@@ -262,7 +292,7 @@ class CompiledLoop:
             made = [leaf.stand_in(trace) for leaf in carried.leaves]
             mine += made
             stand_ins += [x._held for x in made]
-            carried.slot.put(unflatten(carried.tree, made))
+            carried.put(trace, made)
         for slot in self.temporary.values():
             slot.put(UNSET)
         helds = {key: root._held for key, root in self.roots.items()}
@@ -308,6 +338,7 @@ class CompiledLoop:
         for key, carried in self.carried.items():
             value = changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot)
             found: list[Any] = []
+            trace.chosen.note(containers_in_control_flow_value(value).values())
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
                 raise TraceError(
@@ -416,9 +447,9 @@ class CompiledLoop:
             for leaf in carried.leaves:
                 value = next(values)
                 owner = SCALAR if leaf.scalar else None
-                made.append(Tracer(trace, Value(value.number, value.type, leaf.weak), owner))
+                made.append(Tracer(trace, leaf.typed(value), owner))
                 after.append((leaf, made[-1]))
-            carried.slot.put(unflatten(carried.tree, made))
+            carried.put(trace, made)
         self._note_loop_aliases(after)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -10,7 +9,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
@@ -19,7 +17,7 @@ from ..core.exact import exact_key_of_value
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
 from ..trace.aliasing import root_of_view
-from ..trace.number_kinds import number_kinds_of_operand, with_other_number_kinds
+from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -38,7 +36,6 @@ class BranchSide:
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
-    held: Counter[int]  # in how many places each is at its end
     error: Exception | None
 
 
@@ -74,9 +71,13 @@ class BranchMerge:
         inside = [containers_in_control_flow_value(value) for value in (a, b)]
         common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
         trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
-        for own, side in zip(inside, self._sides, strict=True):
-            self._check_container_not_shared(
-                {x: holder for x, holder in own.items() if x not in common}, side, name, returned
+        chosen = [own[x] for own in inside for x in own if x not in common]
+        changed = {number for side in self._sides for number, _ in side.changed}
+        if not changed.isdisjoint(id(holder) for _, holder in chosen):
+            raise TraceError(
+                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there; "
+                "copy it, or assign to its elements",
+                needs_values=True,
             )
         if trees[0] != trees[1]:
             raise UnsupportedError(
@@ -84,19 +85,16 @@ class BranchMerge:
                 needs_values=True,
             )
         parts = [self._merge_branch_leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
-        return lambda: unflatten(trees[0], [part() for part in parts])
+        if not chosen:
+            return lambda: unflatten(trees[0], [part() for part in parts])
 
-    def _check_container_not_shared(
-        self, containers: dict[int, int], side: BranchSide, name: str, returned: bool
-    ) -> None:
-        """Raises TraceError where a container that is to be replaced is known elsewhere, or changed."""
-        changed = {number for number, _ in side.changed} & {*containers.values()}
-        if changed or (not returned and any(side.held[number] > 1 for number in containers)):
-            raise TraceError(
-                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there or "
-                "has another name; copy it, or assign to its elements",
-                needs_values=True,
-            )
+        def make_chosen_container() -> Any:
+            made = unflatten(trees[0], [part() for part in parts])
+            made_containers = containers_in_control_flow_value(made)
+            self.trace.chosen.note([*chosen, *(made_containers[x] for x in made_containers if x not in common)])
+            return made
+
+        return make_chosen_container
 
     def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""
@@ -137,31 +135,21 @@ class BranchMerge:
                     needs_values=True,
                 )
         nodes = [self._operand_at_branch_end(x, side) for side, x in enumerate((a, b))]
-        weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
-        kinds = [
-            x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in nodes
-        ]
-        dtype = np.result_type(*kinds)
-        builder = self.trace.builder
-        made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
-        strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
-        if strong - {dtype} or len(strong) > 1:
+        joined = joined_number_kinds(nodes)
+        if joined is None:
             raise UnsupportedError(
                 f"{_describe_either_branch_value(name, a, b)}; convert one with x.astype(...)", needs_values=True
             )
+        (dtype, weak), *_ = joined
+        builder = self.trace.builder
+        made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         if made[0].shape != made[1].shape:
             raise UnsupportedError(
                 f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape",
                 needs_values=True,
             )
         plain = [Value(x.number, x.type) for x in made]
-        both = all(weak)
-        kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
-        typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
-        if not typed.shape:
-            typed = with_other_number_kinds(
-                typed, [*dict.fromkeys(k for x in nodes for k in number_kinds_of_operand(x))]
-            )
+        typed = with_other_number_kinds(Value(plain[0].number, plain[0].type, weak), joined)
         return self._array_joined_from_branches(self.values(*plain), typed, [a, b], shares)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:

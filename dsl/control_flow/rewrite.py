@@ -26,11 +26,13 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
+ITERATOR_CALLS |= {"filter", "map", "product"}
 
 
 def code_with_control_flow_calls(code: CodeType) -> CodeType:
@@ -361,6 +363,9 @@ class _FunctionRewriter:
 
     def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
         s.subject = self.expression(s.subject)
+        singletons = [n for case in s.cases for n in ast.walk(case.pattern) if isinstance(n, ast.MatchSingleton)]
+        if any(type(n.value) is bool for n in singletons):
+            s.subject = _node_at_source_place(_hook_call_expression("matched", s.subject), s.subject)
         jumps: set[str] = set()
         for case in s.cases:
             if case.guard is not None:
@@ -503,7 +508,7 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
             sides = node.left, node.comparators[0]
-            known = any(isinstance(side, ast.Constant) for side in sides)  # `x is None`
+            known = any(isinstance(side, ast.Constant) and type(side.value) is not bool for side in sides)  # None
             return node if known else _node_at_source_place(_hook_call_expression(hook, *sides), node)
         if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node

@@ -118,7 +118,7 @@ def _binary(name: str, reflected: bool) -> Callable[..., Any]:
     def method(self: TurnNumber, other: Any, *modulus: Any) -> Any:
         if function is None or modulus:
             self.refuse()
-        if isinstance(other, (np.ndarray, np.generic)):  # traced ones say so too
+        if type(other) is Tracer or isinstance(other, (np.ndarray, np.generic)):
             mine = self.traced(other)
             return function(other, mine) if reflected else function(mine, other)
         return _combine_turn_numbers(name, function, *((other, self) if reflected else (self, other)))

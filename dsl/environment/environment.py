@@ -21,6 +21,7 @@ from ...runtime.core.readable_text import with_article
 from ..core.context import context
 from ..core.errors import (
     TraceError,
+    UnsupportedError,
     UserError,
     code_names_compared_by_identity,
     is_installed_file,
@@ -545,6 +546,11 @@ class Environment:
             return code_with_control_flow_calls(code)
         except SourceUnavailable as error:
             self.trace.unwritten.setdefault(code.co_name, str(error))
+            if "True" in code_names_compared_by_identity(code):
+                raise UnsupportedError(
+                    f"{code.co_name} compares with True or False by `is`, and runs as it is, since {error}; write ==",
+                    needs_values=True,
+                ) from None
             return code
 
     def _guard_helper_function(self, function: Any) -> None:
@@ -771,7 +777,8 @@ def _may_compare_arguments(function: Any) -> bool:
         of_user = is_user_class(type(value)) and not isinstance(value, (type, Enum))
         return of_user or is_told_by_contents(value) or type(value) in (int, float, str)
 
-    return any(not name or may_be_argument(name) for name in code_names_compared_by_identity(function.__code__))
+    names = code_names_compared_by_identity(function.__code__)
+    return any(name in ("", "True") or may_be_argument(name) for name in names)
 
 
 def is_told_by_contents(value: Any) -> bool:

@@ -57,7 +57,8 @@ def kind_of(x: Any) -> Any:
     if kind is NumpyRandomProxy:
         x()
     if kind.__module__.startswith(_OURS):
-        return vars(kind).get(ORIGINAL) or x.__class__
+        seen = getattr(kind, "class_for_traced_code", None)
+        return vars(kind).get(ORIGINAL) or (x.__class__ if seen is None else seen(x))
     trace = current_trace()
     if trace is None or trace.world is None:
         return kind

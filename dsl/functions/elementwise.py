@@ -50,7 +50,7 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     except NumberError as error:
         value = _compare_with_out_of_range_integer(op, operands, error)
     if any(type(x) is Value and x.others for x in operands):
-        value = with_other_number_kinds(value, number_kinds_of_result(op, operands, dtype, False))
+        value = with_other_number_kinds(value, number_kinds_of_result(op, operands, dtype))
     if has_one_dense_tracer_layout(value.type):
         return Tracer(trace, value, None if value.type.shape else SCALAR)
     return Tracer(trace, value, layout=tracer_layout_of_ufunc_result(args))
@@ -219,7 +219,7 @@ def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_
 def _dtype_kind_of_ufunc(a: Any) -> Any:
     found = to_graph_operand(a)
     if isinstance(found, Value):
-        return found.weak or found.dtype
+        return found.promotes_as
     return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
 
 

@@ -321,7 +321,9 @@ def _checked_indexing_key_entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, (bool, np.bool_)):
-        raise UnsupportedError("indexing with one boolean is not supported; write x[None], or x[None][:0]")
+        raise UnsupportedError(
+            "indexing with one boolean is not supported; write x[None], or x[None][:0]", needs_values=True
+        )
     index = index_array(entry)
     if index is not None:
         return index

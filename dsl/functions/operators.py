@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..core.errors import ShapeError
+from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import call_function
-from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
-from ..trace.operands import to_graph_operand
+from ..trace.number_kinds import (
+    Kind,
+    number_kinds_of_operand,
+    number_kinds_of_result,
+    numpy_result_dtype_of_kinds,
+    with_other_number_kinds,
+)
+from ..trace.operands import to_graph_operand, trace_of_operands
+from ..trace.python_operators import python_result_type
 from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output
@@ -30,6 +39,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
     def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
+        if isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(self):
+            return NotImplemented  # the sequence does, or raises
         if rows == ("multiply",) and isinstance(other, _SEQUENCES) and _is_whole_scalar(self):
             return other * operator.index(self)
         if rows in _COMPARED and type(self) is Tracer and isinstance(other, _NO_NUMBERS):
@@ -51,14 +62,69 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
+    if all(_may_be_python_number(x) for x in args):
+        return _apply_python_operator(row, args)
     if not any(type(x) is Tracer and x._held.others for x in args):
-        return _promoting_like_python_numbers(args, apply_op_of_operator(row, *args))
-    plain = tuple(_operand_of_one_dtype(x) for x in args)
-    found = _promoting_like_python_numbers(plain, apply_op_of_operator(row, *plain))
-    value = with_other_number_kinds(
-        found._value, number_kinds_of_result(row, [to_graph_operand(x) for x in args], None, True)
-    )
+        return apply_op_of_operator(row, *args)
+    found = apply_op_of_operator(row, *map(_operand_of_one_dtype, args))
+    value = with_other_number_kinds(found._value, number_kinds_of_result(row, [*map(to_graph_operand, args)], None))
     return Tracer(found._trace, value, found._owner)
+
+
+def _may_be_python_number(x: Any) -> bool:
+    """Whether an operand is a number of Python's, always or as values decide."""
+    if type(x) is not Tracer:
+        return type(x) in _NUMBERS
+    return x._held.weak is not None or any(weak is not None for _, weak in x._held.others)
+
+
+def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
+    """What Python's operator gives of its numbers, which values decide; NumPy's where they may be NumPy's too."""
+    given = [
+        number_kinds_of_operand(x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x)
+        for x in args
+    ]
+    results = []
+    for kinds in product(*given):
+        try:
+            results.append(_operator_result_kind(row, args, kinds))
+        except TypeError:
+            if all(len(kinds) == 1 for kinds in given):
+                raise
+            results.append(None)
+    known = [kind for kind in results if kind is not None]
+    truths = any(dtype.kind == "b" for kinds in given for dtype, _ in kinds)
+    if len(known) < len(results) or (truths and len({dtype for dtype, _ in known}) > 1):
+        for x in args:
+            if type(x) is TracedNumber:
+                raise x._need_number_value()
+        raise UnsupportedError(
+            f"what {OPS[row].operator} gives of these numbers of Python's is of one type or another one, or an error, "
+            "as a traced value decides; convert them with np.float64(...) or np.int64(...)",
+            needs_values=True,
+        )
+    weak = known[0][1]
+    operands = [_operand_of_one_dtype(x) if weak in (None, bool, complex) else _as_python_type(x, weak) for x in args]
+    value = apply_op_of_operator(row, *operands)._value
+    value = with_other_number_kinds(Value(value.number, value.type, weak), [*dict.fromkeys(known)])
+    return Tracer(trace_of_operands(*args), value, SCALAR)
+
+
+def _operator_result_kind(row: str, args: Sequence[Any], kinds: Sequence[Kind]) -> Kind | None:
+    """What the operator gives of numbers of one kind each; None where it depends on their values. Raises TypeError."""
+    if any(weak is None for _, weak in kinds):
+        return numpy_result_dtype_of_kinds(row, kinds), None
+    known = [x if type(x) in WEAK_DTYPES else weak for x, (_, weak) in zip(args, kinds, strict=True)]
+    found = python_result_type(str(OPS[row].operator), *known)
+    return None if found is None else (WEAK_DTYPES[found], found)
+
+
+def _as_python_type(x: Any, kind: Any) -> Any:
+    """A number of Python's as int or float."""
+    if type(x) is not Tracer:
+        return x if type(x) is TracedNumber else kind(x)
+    value = x._trace.builder.cast(x._value, WEAK_DTYPES[kind])
+    return Tracer(x._trace, Value(value.number, value.type, kind), SCALAR)
 
 
 def _operand_of_one_dtype(x: Any) -> Any:
@@ -67,17 +133,6 @@ def _operand_of_one_dtype(x: Any) -> Any:
         return x
     value = x._value
     return Tracer(x._trace, Value(value.number, value.type, value.weak), x._owner)
-
-
-def _promoting_like_python_numbers(args: tuple[Any, ...], result: Any) -> Any:
-    """What operators make of loop counters and Python numbers promotes like a Python number."""
-    for x in args:
-        if type(x) not in _NUMBERS and (type(x) is not Tracer or x._held.weak is None):
-            return result
-    kind = _WEAK.get(result.dtype.kind)
-    return (
-        result if kind is None else Tracer(result._trace, Value(result._value.number, result._value.type, kind), SCALAR)
-    )
 
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
@@ -136,6 +191,11 @@ def _number_operator(
     return apply_host_operator
 
 
+def _repeats_sequences(x: Any) -> bool:
+    """Whether Python takes it for a number beside a list or a text."""
+    return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fc"))
+
+
 def _is_whole_scalar(x: Any) -> bool:
     return type(x) is Tracer and x._owner == SCALAR and x.dtype.kind in "iu"
 
@@ -145,7 +205,6 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
 
 
-_WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 _COMPARED = (("equal",), ("not_equal",))
@@ -197,7 +256,7 @@ def _inplace_matmul_operator(self: Any, other: Any) -> Any:
 
 def _is_python_number_in_operator(x: Any) -> bool:
     """Whether it is one to Python, which an array of no axes is not."""
-    return type(x) in _NUMBERS or isinstance(x, np.generic)
+    return type(x) in _NUMBERS or isinstance(x, (int, float, complex, np.generic))
 
 
 _install_tracer_operators()

@@ -334,6 +334,10 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 def _np_result_type_argument(a: Any) -> Any:
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
+    if isinstance(value, Value) and value.others:
+        raise UnsupportedError(
+            "whether a number is Python's or NumPy's is decided by a traced value", needs_values=True
+        )
     if isinstance(value, Value):
         return value.weak(0) if value.weak is not None else value.dtype
     return value

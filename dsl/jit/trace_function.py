@@ -132,6 +132,7 @@ def trace_function(
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise UndecidedValue from None
+                trace.chosen.check_unchanged()
                 _refuse_own_error_in_tracing(trace, world, error)
                 raise
             if trace.needed:
@@ -141,6 +142,7 @@ def trace_function(
             if trace.undecided:
                 raise UndecidedValue
             trace.check_refusals()
+            trace.chosen.check_unchanged()
             if world is not None:
                 world.check()
             trace.builder.limit = 1 << 62
@@ -250,6 +252,7 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
         raise UnsupportedError(
             f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
             line_of_traceback(error.__traceback__),
+            needs_values=True,
         ) from error
 
 

@@ -9,21 +9,41 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import BOOL, INT64, DType
+from ...compiler.core.types import BOOL, FLOAT64, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
-from ..trace.number_kinds import Kind
+from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds
+from ..trace.python_operators import python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import record_numpy_call_in_loop, record_ufunc_call_in_loop, recorded_attribute_of_loop_array
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
 from .items import loop_section_of_key
-from .kinds import PLAIN, dtypes_or_types_of_loop_kinds, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
+from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
-from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol
+from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
+
+
+def _python(kinds: Sequence[Kind]) -> bool:
+    """Whether all are Python's."""
+    return all(weak is not None for _, weak in kinds)
+
+
+def _sample(x: Any, kind: Kind) -> Any:
+    """A number as `python_result_type` takes it: an int of a known sign as such a one."""
+    linear = x.linear if isinstance(x, LoopNumber) else None
+    if linear is None or linear.known is not None:
+        return x if type(x) in PLAIN else kind[1] if linear is None else linear.known
+    return 1 if linear.is_at_least(0) else kind[1]
+
+
+def _as_int(recorder: Recorder, x: Any) -> Any:
+    """One of Python's bools as an int."""
+    is_bool = isinstance(x, LoopNumber) and x.weak is bool
+    return LoopNumber(recorder, x.value.cast(INT64), int) if is_bool else x
 
 
 class RecordedLoopArithmetic(LoopMemory):
@@ -33,7 +53,7 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def kinds(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What the arguments may be, as promotion takes it; first, what they are held as."""
-        return [*product(*(dtypes_or_types_of_loop_kinds(loop_kinds_of(x)) for x in args))]
+        return [*product(*(dtypes_or_types_of_number_kinds(loop_kinds_of(x)) for x in args))]
 
     def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], tuple[Kind, ...]]:
         """What row `op` computes in, and all that its result may be."""
@@ -146,9 +166,30 @@ class RecordedLoopArithmetic(LoopMemory):
         """An operator of Python's."""
         if any(x is NotImplemented or isinstance(x, str) or x is None for x in args):
             raise LoopNotRecordable("an operator meets something that is no number")
-        if op == "power":
-            return self.power(*args)
-        return self.map(op, *args)
+        lifted = [self.lift(x) for x in args]
+        if all(any(weak is not None for _, weak in loop_kinds_of(x)) for x in lifted):
+            return self._operate_on_python_numbers(op, lifted)
+        return self.power(*args) if op == "power" else self.map(op, *args)
+
+    def _operate_on_python_numbers(self, op: str, args: Sequence[Any]) -> Any:
+        """What Python's operator gives of its numbers. Raises LoopNotRecordable where values decide its type."""
+        kinds = [*product(*map(loop_kinds_of, args))]
+        types = [
+            python_result_type(str(OPS[op].operator), *map(_sample, args, given)) for given in kinds if _python(given)
+        ]
+        if any(kind is None for kind in types):
+            raise LoopNotRecordable("what an operator gives of Python's numbers is of one type or another one")
+        mixed = len(types) < len(kinds)
+        if bool not in types:  # its bools are numbers there, where NumPy's are not
+            if mixed and any(dtype.kind == "b" for given in kinds for dtype, _ in given):
+                raise LoopNotRecordable("a number is Python's or NumPy's, as values decide")
+            args = [x + 0 if type(x) is bool else _as_int(self, x) for x in args]
+        if float in types and op == "power":
+            args = [LoopNumber(self, x.value.cast(FLOAT64), float) if isinstance(x, LoopNumber) else x for x in args]
+        found = self.power(*args) if op == "power" else self.map(op, *args)
+        if mixed or not isinstance(found, LoopNumber) or found.weak in types:
+            return found
+        return LoopNumber(self, found.value, types[0])
 
     def power(self, x: Any, exponent: Any) -> Any:
         x = self.lift(x)

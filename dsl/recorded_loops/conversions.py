@@ -59,7 +59,7 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
         if isinstance(value, LoopArray):
             value = LoopNumber(recorder, value.expression.element([recorder.zero()] * value.ndim))
         if kind is bool:
-            return LoopNumber(recorder, recorder.truth(value))
+            return LoopNumber(recorder, recorder.truth(value), bool)
         if kind is int and isinstance(value, LoopNumber) and value.linear is not None:
             return value
         if kind is int and value.dtype.kind == "f":

@@ -582,6 +582,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 def recorded_attribute_of_loop_array(recorder: Recorder, x: LoopSymbol, name: str) -> Any:
     """`x.name`, an attribute or a method ready to be called."""
+    if isinstance(x, LoopNumber) and x.weak not in (None, complex):
+        raise LoopNotRecordable(f"the attribute .{name} of a number of Python's is used in it")
     if name in ("real", "imag") and isinstance(x, LoopNumber) and x.dtype.kind == "c":
         return LoopNumber(recorder, x.value.re if name == "real" else x.value.im)
     if name == "flat" or name in ("real", "imag"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ..control_flow.decisions import fold_list_of_rows
 from ..trace.number_kinds import FLOATS, WHOLE, Kind, have_number_kinds_two_dtypes, number_kinds_of_operand
@@ -36,11 +35,6 @@ def loop_kinds_of(x: Any) -> tuple[Kind, ...]:
     return ((x.dtype, x.weak), *x.others) if isinstance(x, LoopNumber) else (kind_of(x),)
 
 
-def dtypes_or_types_of_loop_kinds(kinds: Iterable[Kind]) -> list[DType | WeakType]:
-    """Kinds as promotion takes them: a dtype, or a Python type."""
-    return [dtype if weak is None else weak for dtype, weak in kinds]
-
-
 def kind_of(x: Any) -> Kind:
     if isinstance(x, LoopNumber):
         return x.dtype, x.weak
@@ -50,7 +44,7 @@ def kind_of(x: Any) -> Kind:
         return WEAK_DTYPES[type(x._number)], type(x._number)
     if isinstance(x, np.generic):
         return x.dtype, None
-    return WEAK_DTYPES[type(x)], None if type(x) is bool else type(x)
+    return WEAK_DTYPES[type(x)], type(x)
 
 
 def joined_loop_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -70,8 +64,7 @@ def merged_loop_kind(kinds: Sequence[Kind]) -> Kind:
     weak = [w for _, w in kinds]
     dtype = np.result_type(*(d if w is None else w(0) for d, w in kinds))
     if all(w is not None for w in weak):
-        widest = next((kind for kind in (complex, float) if kind in weak), int)
-        return WEAK_DTYPES[widest], widest
+        return next(kind for kind in kinds if kind[0] == dtype)
     if any(d != dtype for d, w in kinds if w is None):
         raise LoopNotRecordable("a name holds numbers of two dtypes")
     return dtype, None
@@ -98,7 +91,7 @@ def _loop_number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
         if kept != first:
             raise LoopNotRecordable("a name begins as a number of one dtype, and is of another one after a turn")
         return first, None
-    if later is not None:
+    if later is not None or dtype.kind == "b":
         return merged_loop_kind([before, after])
     return np.result_type(dtype, weak(0)), None
 

@@ -47,7 +47,7 @@ class LoopMemory:
         self.storages: list[LoopArrayStorage] = []
         self.of_root: dict[int, LoopArrayStorage] = {}
         self.of_view: dict[int, tuple[Tracer, LoopArrayStorage]] = {}
-        self.numbers: dict[int, LoopNumber] = {}  # a traced scalar's node -> what it is
+        self.numbers: dict[tuple[int, Any], LoopNumber] = {}  # a traced scalar's node and Python type -> what it is
         self.variables: list[DType] = []
         self.checks: list[LoopErrorAtLine] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
@@ -119,7 +119,7 @@ class LoopMemory:
             raise LoopNotRecordable(f"it computes with {dtype}")
 
     def _loop_number_of_value(self, value: Value) -> LoopNumber:
-        found = self.numbers.get(value.number)
+        found = self.numbers.get((value.number, value.weak))
         if found is None:
             self.check_dtype(value.dtype)
             if value.shape:
@@ -127,7 +127,7 @@ class LoopMemory:
             storage = self._new_array_storage(value, None, key=("number", value.number))
             with self.body.outermost():
                 loaded = self.body.load_element(storage.number, storage.dtype, self.body.const(0, INT64))
-            found = self.numbers[value.number] = LoopNumber(self, loaded, value.weak, None, value.others)
+            found = self.numbers[value.number, value.weak] = LoopNumber(self, loaded, value.weak, None, value.others)
         return found
 
     def _new_array_storage(self, value: Value, root: Any, key: Any = None) -> LoopArrayStorage:

@@ -79,7 +79,10 @@ class LoopRecorder(RecordedLoopArithmetic):
 
     def negation(self, x: Any) -> Any:
         x = self.lift(x)
-        return not x if type(x) in PLAIN else self.map("logical_not", x)
+        if type(x) in PLAIN:
+            return not x
+        found = self.map("logical_not", x)
+        return LoopNumber(self, found.value, bool) if isinstance(found, LoopNumber) else found
 
     def join(self, test: Any, then: Part, otherwise: Part) -> Any:
         """Both sides of a decision, of which one runs."""

@@ -203,6 +203,8 @@ class LoopSymbol(TracedLoopSymbolBase):
     def __round__(self, digits: Any = None) -> Any:
         self._refuse_recording("round() of a value that differs from turn to turn")
 
+    __trunc__ = __floor__ = __ceil__ = __round__
+
 
 class LoopNumber(LoopSymbol):
     """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
@@ -243,7 +245,15 @@ class LoopNumber(LoopSymbol):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
+        if self.others and is_asked_by_traced_code():
+            return self.class_for_traced_code()
         return self.dtype.type if self.weak is None else self.weak
+
+    def class_for_traced_code(self) -> type:
+        """`type(x)` of what it stands for."""
+        if self.others:
+            self._refuse_recording("whether a number is Python's or NumPy's differs from turn to turn")
+        return self.__class__
 
     def __getitem__(self, key: Any) -> Any:
         if key == () or key is Ellipsis:
@@ -316,11 +326,17 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
     def __init__(self, name: str, site: Any = None) -> None:
         self.name, self.site = name, site
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__slots__:
+            self.refuse()
+        object.__setattr__(self, name, value)
+
     def refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise LoopNotRecordable(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
 
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
-    __str__ = __repr__ = __format__ = refuse
+    __delattr__ = __delitem__ = __contains__ = refuse
+    __str__ = __repr__ = __format__ = __round__ = __trunc__ = __floor__ = __ceil__ = __complex__ = refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 

@@ -4,6 +4,7 @@ another, as values decide."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -17,7 +18,6 @@ from ..core.errors import UnsupportedError
 
 Kind: TypeAlias = tuple[DType, WeakType | None]
 FLOATS, WHOLE = "fc", "biu"
-WEAK_TYPES: dict[str, WeakType] = {"i": int, "f": float, "c": complex}  # by the kind of what operators give
 
 
 def number_kinds_of_operand(x: Any) -> tuple[Kind, ...]:
@@ -26,27 +26,61 @@ def number_kinds_of_operand(x: Any) -> tuple[Kind, ...]:
         return ((x.dtype, x.weak), *x.others)
     if isinstance(x, np.generic):
         return ((x.dtype, None),)
-    return ((WEAK_DTYPES[type(x)], None if type(x) is bool else type(x)),)
+    return ((WEAK_DTYPES[type(x)], type(x)),)
+
+
+def dtypes_or_types_of_number_kinds(kinds: Iterable[Kind]) -> list[DType | WeakType]:
+    """Kinds as promotion takes them: a dtype, or a Python type that has none of its own there."""
+    return [dtype if weak is None or weak is bool else weak for dtype, weak in kinds]
 
 
 def have_number_kinds_two_dtypes(kinds: Iterable[Kind]) -> bool:
-    """Whether what is computed from a number of these kinds may have two dtypes."""
+    """Whether what is computed from a number of these kinds may have two dtypes, or be a bool or a number."""
+    kinds = [*kinds]
     strong = {dtype for dtype, weak in kinds if weak is None}
-    return any(len([d for d in strong if d.kind in same]) > 1 for same in (FLOATS, WHOLE))
+    truths = {dtype.kind == "b" for dtype, _ in kinds}
+    return len(truths) > 1 or any(len([d for d in strong if d.kind in same]) > 1 for same in (FLOATS, WHOLE))
 
 
-def number_kinds_of_result(op: str, operands: Sequence[Any], dtype: Any, by_operator: bool) -> list[Kind]:
-    """All that row `op` gives: an operator makes numbers of Python's of these alone, a function numbers of NumPy's."""
+def joined_number_kinds(operands: Sequence[Any], others: Iterable[Kind] = ()) -> tuple[Kind, ...] | None:
+    """All that a number is which is one of these operands, or of these other kinds; the first is what it is held as.
+    None where that would change one of them."""
+    kinds = [*dict.fromkeys([*others, *(kind for x in operands for kind in number_kinds_of_operand(x))])]
+    strong = {dtype for dtype, weak in kinds if weak is None}
+    if len({dtype.kind == "b" for dtype, _ in kinds}) > 1 or len(strong) > 1:
+        return None
+    dtype = np.result_type(*(d if weak is None else weak(0) for d, weak in kinds))
+    if strong - {dtype} or not all(_does_number_fit(x, dtype) for x in operands):
+        return None
+    held = next((d, weak) for d, weak in kinds if d == dtype and (weak is None or not strong))
+    return held, *(kind for kind in kinds if kind != held)
+
+
+def _does_number_fit(x: Any, dtype: DType) -> bool:
+    """Whether a number of Python's keeps its digits in a dtype."""
+    if isinstance(x, (Value, np.generic)):
+        return np.can_cast(x.dtype, dtype)
+    try:
+        with np.errstate(all="ignore"):
+            return bool(dtype.type(x) == x or x != x)
+    except OverflowError:
+        return False
+
+
+def number_kinds_of_result(op: str, operands: Sequence[Any], dtype: Any) -> list[Kind]:
+    """All that row `op` gives as a function of NumPy's, which makes numbers of NumPy's."""
     found: dict[Kind, None] = {}
     for kinds in product(*map(number_kinds_of_operand, operands)):
-        numbers = all(weak is not None for _, weak in kinds)
-        given = tuple(d if weak is None or numbers else weak for d, weak in kinds)
-        try:
-            _, result = resolve_op_row_dtypes(OPS[op], given, dtype)
-        except TypeError:
-            continue  # an error there
-        found[result, WEAK_TYPES.get(result.kind) if numbers and by_operator else None] = None
+        with suppress(TypeError):  # an error there
+            found[numpy_result_dtype_of_kinds(op, kinds, dtype), None] = None
     return [*found]
+
+
+def numpy_result_dtype_of_kinds(op: str, kinds: Sequence[Kind], dtype: Any = None) -> DType:
+    """What NumPy's function gives of numbers of one kind each. Raises TypeError."""
+    numbers = all(weak is not None for _, weak in kinds)
+    given = [d for d, _ in kinds] if numbers else dtypes_or_types_of_number_kinds(kinds)
+    return resolve_op_row_dtypes(OPS[op], given, dtype)[1]
 
 
 def with_other_number_kinds(value: Value, kinds: Sequence[Kind]) -> Value:

@@ -16,6 +16,7 @@ from ..core.context import context
 from ..core.errors import Refusal, TraceError, raised_outside_package, refusal_at_user_line
 from ..core.host_scalars import HostScalarCode
 from ..core.spec import native_byte_order
+from .chosen_containers import ChosenContainers
 
 
 class TraceEnvironmentProtocol(Protocol):
@@ -174,6 +175,7 @@ class Trace:
         self.raised: Exception | None = None  # what a call raises where a value decides so
         self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
+        self.chosen = ChosenContainers()
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self.recorder: Any = None  # what writes down the loop that is traced once, while its body runs
         self.turn: Any = None  # the loop whose body is traced once, as a graph, while its body runs
@@ -250,7 +252,8 @@ class Trace:
         if self.possible_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
-                "name is given to; write x.copy() there"
+                "name is given to; write x.copy() there",
+                needs_values=True,
             )
         if self.journal is not None:
             self.journal.note(root)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -97,7 +98,10 @@ class Tracer(NumpyProtocols):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._held.type.shape
+        held = self._held
+        if (held.weak or held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("shape")
+        return held.type.shape
 
     @shape.setter
     def shape(self, shape: Any) -> None:
@@ -105,19 +109,46 @@ class Tracer(NumpyProtocols):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._held.type.dtype
+        held = self._held
+        if (held.weak or held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("dtype")
+        return held.type.dtype
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return np.ndarray if self._owner != SCALAR else self.dtype.type
+        held = self._held
+        if held.others and is_asked_by_traced_code():
+            return self.class_for_traced_code()
+        return np.ndarray if self._owner != SCALAR else held.weak or held.type.dtype.type
+
+    def class_for_traced_code(self) -> type:
+        """`type(x)` of what it stands for. Raises TraceError where values decide that."""
+        if self._held.others:
+            raise TraceError("whether a number is Python's or NumPy's is decided by a traced value", needs_values=True)
+        return self.__class__
+
+    def _refuse_attribute_of_python_number(self, name: str) -> NoReturn:
+        """Raises what Python raises for an attribute that arrays have, and UnsupportedError for its numbers' own."""
+        kind = self._held.weak or self.dtype.type
+        if self._held.others or hasattr(kind, name):
+            raise UnsupportedError(
+                f".{name} of a number that a traced value decides cannot be traced", needs_values=True
+            )
+        raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def ndim(self) -> int:
-        return len(self.shape)
+        held = self._held
+        if (held.weak or held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("ndim")
+        return len(held.type.shape)
 
     @property
     def size(self) -> int:
-        return self._held.type.size
+        held = self._held
+        if (held.weak or held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("size")
+        return held.type.size
 
     @property
     def itemsize(self) -> int:
@@ -134,6 +165,8 @@ class Tracer(NumpyProtocols):
 
     @property
     def T(self) -> Any:
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("T")
         if self._trace.recorder is not None:
             return self._trace.recorder.lift(self).T
         return METHODS["transpose"](self)
@@ -144,7 +177,7 @@ class Tracer(NumpyProtocols):
 
     @property
     def real(self) -> Any:
-        return np.real(self)
+        return self._itself_as_number() if self._held.weak else np.real(self)
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -152,7 +185,7 @@ class Tracer(NumpyProtocols):
 
     @property
     def imag(self) -> Any:
-        return np.imag(self)
+        return np.imag(self) if self._held.weak in (None, complex) else self._held.weak(0) + 0
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -177,6 +210,8 @@ class Tracer(NumpyProtocols):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
+        if self._held.weak and is_asked_by_traced_code():
+            raise TypeError(f"{self._held.weak.__name__!r} object is not subscriptable")
         if self._trace.recorder is not None:
             return self._trace.recorder.lift(self)[key]
         if self._trace.turn is not None and (part := self._trace.turn.part_at_turn(self, key)) is not None:
@@ -196,6 +231,10 @@ class Tracer(NumpyProtocols):
         raise ShapeError("cannot delete array elements; write np.delete(x, i)")
 
     def __getattr__(self, name: str) -> Any:
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            if name == "conjugate" and self._held.weak in (bool, int, float):
+                return lambda: self._itself_as_number()
+            self._refuse_attribute_of_python_number(name)
         implementation = METHODS.get(name)
         if implementation is not None and self._trace.recorder is not None:
             return self._trace.recorder.method(self._trace.recorder.lift(self), name)
@@ -203,6 +242,8 @@ class Tracer(NumpyProtocols):
             return _BoundNumpyMethod(implementation, self, name)
         if name.startswith("__"):
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+        if self._owner == SCALAR:
+            self._refuse_attribute_of_python_number(name)
         if not hasattr(np.ndarray, name):
             raise MissingAttributeError(
                 f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
@@ -218,7 +259,7 @@ class Tracer(NumpyProtocols):
             raise TraceError(
                 f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
                 numpys=numpys,
-                needs_values=not what.startswith("has no text"),
+                needs_values=not what.startswith("has no text") or bool(self._held.weak or self._held.others),
             )
         return found
 
@@ -251,15 +292,41 @@ class Tracer(NumpyProtocols):
         found = self._known_scalar(
             "cannot be an index, a length or a loop count",
             "pass that number as a Python int argument of the function",
-            self.shape != () or self.dtype.kind not in "iu",
+            self.shape != () or (self.dtype.kind not in "iu" and not (self._held.weak is bool or self._held.others)),
         )
         return found.__index__()
 
     def __round__(self, decimals: Any = None) -> Any:
+        if self._held.weak in (bool, int) and (decimals is None or (type(decimals) is int and decimals >= 0)):
+            return self._itself_as_number()
+        if self._held.weak or self._held.others:  # NumPy rounds to decimals by way of a product
+            known = self._known_scalar("is no number of known decimals", "write np.round(x, decimals)")
+            return round(known.item(), decimals)
         if self._owner != SCALAR or self.dtype.kind in "cb":
             what = "an array" if self._owner != SCALAR else f"a NumPy scalar of {self.dtype}"
             raise TraceError(f"{what} has no round(); write np.round(x, decimals)", numpys=True)
         return self.__int__() if decimals is None else np.round(self, decimals)
+
+    def _itself_as_number(self) -> Any:
+        """What Python's `+` gives: of a bool an int."""
+        number: Any = self
+        return +number
+
+    def _whole_number(self, function: Callable[[Any], Any]) -> Any:
+        """What a function of `math` that rounds gives."""
+        if self._held.weak in (bool, int):
+            return self._itself_as_number()
+        self._trace_for_decision()
+        return function(self._known_scalar("is no Python int", "write np.trunc(x), np.floor(x) or np.ceil(x)")[()])
+
+    def __trunc__(self) -> Any:
+        return self._whole_number(math.trunc)
+
+    def __floor__(self) -> Any:
+        return self._whole_number(math.floor)
+
+    def __ceil__(self) -> Any:
+        return self._whole_number(math.ceil)
 
     def __float__(self) -> float:
         self._trace_for_decision()
@@ -274,13 +341,18 @@ class Tracer(NumpyProtocols):
     def __complex__(self) -> complex:
         return complex(self._known_scalar("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
 
-    def item(self, *args: Any) -> Any:
-        return self._known_scalar(
-            "has no .item()", "use it as it is, or return it and call .item() on the result"
-        ).item(*args)
+    @property
+    def item(self) -> Any:
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("item")
+        instead = "use it as it is, or return it and call .item() on the result"
+        return lambda *args: self._known_scalar("has no .item()", instead).item(*args)
 
+    @property
     def tolist(self) -> Any:
-        return self._known_scalar("has no .tolist()", "return it and call .tolist() on the result").tolist()
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("tolist")
+        return lambda: self._known_scalar("has no .tolist()", "return it and call .tolist() on the result").tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         self._trace_for_decision()  # it may be meant for an array that is traced then
@@ -300,7 +372,8 @@ class Tracer(NumpyProtocols):
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
-        raise TraceError(text, numpys=not isinstance(self, np.generic))
+        scalar = self._owner == SCALAR
+        raise TraceError(text, numpys=not scalar, needs_values=scalar)
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():

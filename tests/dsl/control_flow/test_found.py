@@ -54,7 +54,7 @@ def test_what_a_method_returns_may_be_what_its_object_holds() -> None:
         return found, box.x
 
     with pytest.raises(kg.TraceError, match="may share its memory"):
-        kg.kernel_graph(written, device="cpu")(np.arange(4.0), np.ones(2))
+        kg.kernel_graph(written, device="cpu", untraceable="refuse")(np.arange(4.0), np.ones(2))
 
 
 def test_a_carried_view_may_be_an_argument() -> None:
@@ -70,7 +70,7 @@ def test_a_carried_view_may_be_an_argument() -> None:
         return u, v
 
     with pytest.raises(kg.TraceError, match="may share its memory"):
-        kg.kernel_graph(swapped, device="cpu")(np.arange(4.0), np.arange(4.0), np.ones(2))
+        kg.kernel_graph(swapped, device="cpu", untraceable="refuse")(np.arange(4.0), np.arange(4.0), np.ones(2))
 
 
 def test_an_error_of_a_turn_that_may_not_run_is_refused() -> None:
@@ -102,7 +102,7 @@ def test_what_one_of_three_returns_gives_may_be_an_argument() -> None:
         return a
 
     with pytest.raises(kg.TraceError, match="may share its memory"):
-        kg.kernel_graph(subtracting, device="cpu")(np.ones(3), np.ones(3))
+        kg.kernel_graph(subtracting, device="cpu", untraceable="refuse")(np.ones(3), np.ones(3))
 
 
 def test_a_finally_may_not_write_to_what_is_about_to_be_returned() -> None:
@@ -116,7 +116,7 @@ def test_a_finally_may_not_write_to_what_is_about_to_be_returned() -> None:
         return v, a
 
     with pytest.raises(kg.TraceError, match="may share its memory"):
-        kg.kernel_graph(sorting, device="cpu")(np.array([3.0, 0, 1]))
+        kg.kernel_graph(sorting, device="cpu", untraceable="refuse")(np.array([3.0, 0, 1]))
 
 
 def test_items_are_read_when_their_turn_comes() -> None:

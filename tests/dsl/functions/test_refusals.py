@@ -326,7 +326,7 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (dtypes_of_sides, kg.UnsupportedError, ("float32[] or int64[]", "x.astype(...)")),
     (structures_of_sides, kg.UnsupportedError, ("what the function returns", "the same structure on both sides")),
     (texts_of_sides, kg.TraceError, ("name is 'large' or 'small'", "only arrays and numbers")),
-    (lists_of_sides, kg.TraceError, ("q is one list", "copy it, or assign to its elements")),
+    (lists_of_sides, kg.TraceError, ("which list this is", "copy it")),
     (grows_on_a_side, kg.TraceError, ("found changes its size", "collect values in an array")),
     (perhaps_one_array, kg.TraceError, ("may share its memory", "write x.copy()")),
     (both_sides_raise, kg.UnsupportedError, ("a KeyError is raised, or a ValueError", "return for one")),
