@@ -18,14 +18,15 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
-from ..core.errors import TraceError, UnsupportedError
+from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
+from ..trace.failures import fail_here, has_not_failed
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
-from .decisions import Part, and_, if_, is_undecided_condition, not_, raised_in_loop
+from .decisions import Part, and_, if_, is_undecided_condition, not_
 from .effects import (
     UNSET,
     ControlFlowSlot,
@@ -105,7 +106,7 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             assert stop is not None
-            _run_rest_of_loop(iterable, items, body, stop)
+            _run_rest_of_loop(iterable, items, body, stop, stopped)
             return
         if stopped:
             return
@@ -117,11 +118,14 @@ def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | Non
     def while_loop_goes_on() -> Any:
         return test() if stop is None else and_(not_(stop()), test)
 
-    CompiledLoop(flag._trace, while_loop_goes_on, body).run(flag)
+    trace: Trace = flag._trace
+    CompiledLoop(trace, while_loop_goes_on, body).run(and_(has_not_failed(trace), lambda: flag))
 
 
-def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
-    """The rest of a loop that `stop()` may end."""
+def _run_rest_of_loop(
+    iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part, flag: Any
+) -> None:
+    """The rest of a loop that `stop()` may end. flag: what `stop()` is before it."""
     turns = operator.length_hint(items)
     if isinstance(iterable, range) and turns > FEW:
         number, step, last = iterable[-turns], iterable.step, iterable[-1]
@@ -134,11 +138,12 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
         def range_loop_goes_on() -> Any:
             return and_(not_(stop()), lambda: number <= last if step > 0 else number >= last)
 
-        flag = not_(stop())
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(flag)
+            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(
+                and_(not_(flag), lambda: has_not_failed(trace))
+            )
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -237,6 +242,8 @@ class CompiledLoop:
         trace, builder = self.trace, self.trace.builder
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
         start = builder.reshape(start, ())
+        for reached in trace.path:  # elsewhere its turns might be without end
+            start = builder.map("logical_and", start, reached)
         before, found = self.state.take(), None
         while found is None:
             try:
@@ -292,13 +299,15 @@ class CompiledLoop:
 
     def _has_next_iteration(self) -> Any:
         """Whether there is another turn after this one."""
+        trace, going = self.trace, False
         try:
             self.body()
-            return self.goes_on()
-        except KernelGraphError:
-            raise
+            going = and_(has_not_failed(trace), self.goes_on)
         except Exception as error:
-            raise raised_in_loop(error) from error
+            if isinstance(error, KernelGraphError) and not is_numpy_error(error):
+                raise
+            fail_here(trace, error)
+        return and_(going, lambda: has_not_failed(trace))
 
     def _outputs(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True

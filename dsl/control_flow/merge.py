@@ -40,6 +40,7 @@ class BranchSide:
     known: set[int]  # the objects that names and containers had before
     held: Counter[int]  # in how many places each is at its end
     error: Exception | None
+    failed: Value  # which error it has met first
 
 
 class BranchMerge:

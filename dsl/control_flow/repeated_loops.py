@@ -140,7 +140,7 @@ class RepeatedBodyLoop(CompiledLoop):
         return (
             len(trace.watched),
             len(trace.caught_refusals()),
-            trace.raised,
+            len(trace.errors),
             len(trace.holders),
             {*trace.returned_later},
         )

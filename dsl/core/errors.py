@@ -9,7 +9,7 @@ import dis
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
@@ -397,16 +397,31 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
 
 def is_try_around_user_line() -> bool:
     """Whether the user's traced line, or one that called it, is in a `try`."""
-    frame: FrameType | None = sys._getframe(1)
+    return any(handler != "WITH_EXCEPT_START" for handler in _handlers_around_user_line())
+
+
+def is_error_awaited() -> bool:
+    """Whether the user's traced line, or one that called it, is in a `try` or a `with`."""
+    return next(_handlers_around_user_line(), None) is not None
+
+
+def _handlers_around_user_line() -> Iterator[str]:
+    """The first operation of each handler that an error at the user's traced line comes to."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "trace_function":
         code = frame.f_code
         if code.co_exceptiontable and is_user_file(code.co_filename):
-            for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
-                handler = dis.opname[code.co_code[entry.target + 2]]  # behind PUSH_EXC_INFO
-                if entry.start <= frame.f_lasti < entry.end and handler != "WITH_EXCEPT_START":
-                    return True
+            for start, end, handler in _handlers_of_code(code):
+                if start <= frame.f_lasti < end:
+                    yield handler
         frame = frame.f_back
-    return False
+
+
+@lru_cache(1024)
+def _handlers_of_code(code: CodeType) -> tuple[tuple[int, int, str], ...]:
+    """The ranges that have a handler, and its first operation, which is behind PUSH_EXC_INFO."""
+    entries = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    return tuple((e.start, e.end, dis.opname[code.co_code[e.target + 2]]) for e in entries)
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:

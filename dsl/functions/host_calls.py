@@ -118,7 +118,6 @@ def _require_host_error_to_leave_function(trace: Trace, function: str) -> None:
             needs_values=True,
         )
     if trace.may_rewrite and is_try_around_user_line():
-        trace.undecided = True
         raise UndecidedValue
 
 

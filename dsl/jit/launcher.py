@@ -34,6 +34,7 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
+from ..array.in_numpy import InNumPy
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -135,6 +136,7 @@ def generate_launcher(
         "rows": rows,  # whose objects the words that are watched lie in
         "Array": Array,
         "OutOfMemory": OutOfMemory,
+        "InNumPy": InNumPy,
         "Respecialise": Respecialise,
         "allocate": device.allocate,
         "device": device,
@@ -269,13 +271,19 @@ class _LauncherWriter:
                 yield f"else: track(events, {holds}, {sum(held)})"
             if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
                 yield f"except BaseException: track_memory(events, {holds}); raise"
+        watched = [
+            (self.constant(watcher), "".join(f"r{i}, " for i in which)) for which, watcher in self.captured.watched
+        ]
+        if self.captured.reruns:  # before anything is written
+            ((check, of), *watched) = watched
+            yield f"error = {check}.error({of[:-2]})"
+            yield "if error is not None: raise InNumPy(error)"
         for leaf, output in self.captured.assigned:
             yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
-        for which, watcher in self.captured.watched:
-            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
+        yield from (f"{watcher}(({of}))" for watcher, of in watched)
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
     def _lines_that_store_state(self, given: str) -> Iterator[str]:

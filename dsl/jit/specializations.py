@@ -348,6 +348,7 @@ class Specializations:
             arguments,
             reader,
             target_name=lambda: kernel_target_of_device_kind(self.kind),
+            reruns=self.may_run_in_numpy,
         )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:

@@ -233,7 +233,6 @@ class Tracer(NumpyProtocols):
         """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
         trace = check_trace_alive(self)
         if trace.may_rewrite and concrete_value(trace, self._value) is None:
-            trace.undecided = True
             raise UndecidedValue
         return trace
 

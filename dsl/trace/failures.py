@@ -1,0 +1,149 @@
+"""Errors that values decide: which one a call meets first is a number, carried by branches and loops like any other.
+
+A call reads the number once it has run. Where it may, it then runs again in NumPy, so that Python raises the error, or
+catches it; else the error is raised as it is known here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Node, Value
+from ...compiler.ops.table import OPS
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
+from ..core.errors import IndexingError, UnsupportedError, is_error_awaited, user_line
+from .trace import Trace
+from .tracer import SCALAR, Tracer
+
+
+def fail_where(trace: Trace, flag: Value, error: Exception) -> None:
+    """Notes that Python raises an error here where `flag`, of shape (), is set; a call goes on as if it did not."""
+    builder = trace.builder
+    trace.errors.append(error.with_traceback(None))
+    first, number = first_failure(trace), builder.const(len(trace.errors), np.int64)
+    if trace.has_failure:
+        number = builder.map("where", builder.map("equal", first, 0), number, first)
+    put_first_failure(trace, builder.map("where", flag, number, first))
+
+
+def check_failure_is_possible(trace: Trace, error: Exception) -> None:
+    """Raises UnsupportedError where nobody would raise what is noted, or something would catch it."""
+    kind = type(error).__name__
+    if trace.handlers and not trace.reruns:
+        text = f"{with_article(kind)} that depends on a traced value cannot be caught in the traced function; let the "
+        text += "call raise it"
+    elif trace.deriving:
+        text = f"that {kind} depends on a traced value, and a function that is differentiated or under kg.vmap cannot "
+        text += "raise it; return the condition beside the number (has_aux=True), and raise outside"
+    elif trace.depth:
+        text = f"{with_article(kind)} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
+        text += "out of the loop, and raise there"
+    else:
+        return
+    raise UnsupportedError(text, needs_values=True) from error
+
+
+def fail_here(trace: Trace, error: Exception) -> None:
+    """Notes that Python raises an error wherever what is traced runs. Raises UnsupportedError as the check does."""
+    check_failure_is_possible(trace, error)
+    fail_where(trace, trace.builder.const(np.True_), error)
+
+
+def has_not_failed(trace: Trace) -> Any:
+    """Whether nothing has failed so far: True, or a traced flag."""
+    if not trace.has_failure:
+        return True
+    return Tracer(trace, trace.builder.map("equal", first_failure(trace), 0), SCALAR)
+
+
+def is_failure_awaited(trace: Trace) -> bool:
+    """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
+    may_skip = trace.path or (trace.loops and trace.turn is None)
+    return not trace.depth and bool(may_skip or (trace.reruns and is_error_awaited()))
+
+
+def first_failure(trace: Trace) -> Value:
+    """The number of the error that is met first; 0 for none."""
+    held = trace.failure["first"]
+    return held._value if isinstance(held, Tracer) else trace.builder.const(held)
+
+
+def put_first_failure(trace: Trace, value: Value) -> None:
+    """From here on `value` says which error is met first."""
+    trace.failure["first"] = Tracer(trace, Value(value.number, value.type), SCALAR)
+
+
+class IndexCheck:
+    """Indices along an axis that may be out of range."""
+
+    def __init__(self, index: Tracer, axis: int, length: int, writes: bool, behind_write: bool) -> None:
+        """writes: elements are assigned, none of them if one is out of range. behind_write: arguments were written."""
+        self.index, self.axis, self.length, self.line = index, axis, length, user_line()
+        self.late = behind_write or not writes
+
+    def fail(self) -> Any:
+        """Notes where Python raises. Returns which of them are out of range."""
+        outside: Any = (self.index < -self.length) | (self.index >= self.length)
+        error = IndexingError(f"an index is out of bounds for axis {self.axis} with size {self.length}", self.line)
+        fail_where(self.index._trace, np.any(outside)._value, error)
+        return outside
+
+
+def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
+    """To be called at the end of a trace: its calls look at what has failed. writes: they write to what they are
+    given, so that it must be known before; else kernels find indices out of range, where any need the elements."""
+    found = _indices_checked_by_kernels(trace, outputs) if trace.index_checks else set()
+    for check in trace.index_checks:
+        if (writes and check.late) or check.index._value.number not in found:
+            check.fail()
+    if trace.has_failure:
+        trace.watched.insert(0, ((first_failure(trace),), FailureCheck(tuple(trace.errors))))
+
+
+def _indices_checked_by_kernels(trace: Trace, outputs: Sequence[Value]) -> set[int]:
+    """The nodes of indices, each of which is looked up if the outputs are computed."""
+    nodes, found, seen = trace.builder.nodes, set[int](), set[int]()
+    todo = [v.number for v in (*outputs, *(v for values, _ in trace.watched for v in values))]
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number]
+        kind, args = OPS[node.op].kind, node.args
+        if kind in ("gather", "library"):
+            found.update(n for a in args for n in _same_elements(nodes, a))
+        if kind == "gather":
+            args = args[1:]
+        todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
+    return found
+
+
+def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
+    """A node, and those of which it is another shape or dtype."""
+    yield number
+    while OPS[nodes[number].op].kind == "view" or nodes[number].op == "cast":
+        (number,) = nodes[number].args
+        yield number
+
+
+@dataclass(frozen=True)
+class FailureCheck:
+    """Raises the error that a call has met first, if it has met any."""
+
+    errors: tuple[Exception, ...]
+
+    def error(self, found: Any) -> Exception | None:
+        """found: the array of the number."""
+        number = int(np.asarray(found))
+        return copy.copy(self.errors[number - 1]) if number else None
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        error = self.error(arrays[0])
+        if error is not None:
+            raise error
