@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.program.device import Device
-from ..core.errors import Refusal
+from ..core.errors import line_of_traceback
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
@@ -19,9 +20,9 @@ OWNERS = 4  # of a new result: the function's result, the list of leaves, and wh
 
 
 class InNumPy(BaseException):
-    """This kind of call runs in NumPy. Not an Exception, so that nobody swallows it. error: what a trace raises."""
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it. error: what it raises where that cannot be."""
 
-    def __init__(self, error: Refusal) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
 
@@ -31,7 +32,7 @@ class InNumPy(BaseException):
 
 
 def call_in_numpy(
-    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], device: Device, error: Refusal
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], device: Device, error: Exception
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
@@ -46,7 +47,11 @@ def call_in_numpy(
         raise error
     given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
     with np.errstate(all="ignore"):
-        result = function(*given, **named)
+        try:
+            result = function(*given, **named)
+        except Exception as raised:
+            add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+            raise
     found: list[Any] = []
     shape = flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}

@@ -22,7 +22,7 @@ from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
-from ..trace.failures import fail_here, has_not_failed
+from ..trace.failures import fail_here, has_not_failed, is_reached
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
@@ -40,6 +40,7 @@ from .effects import (
 from .rewrite import CONTINUED, PREFIX, VALUE
 
 LONGEST = 1000  # turns that are traced one by one where a traced value may end them
+MANY = 10000  # turns after which a loop that may not be reached is thought to have no end
 FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
@@ -75,7 +76,8 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
-    while True:
+    for turn in itertools.count():
+        _check_loop_ends(turn)
         flag = test()
         if is_undecided_condition(flag):
             _run_compiled_while_loop(flag, test, body, stop)
@@ -101,7 +103,8 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
     if trace is not None and trace.loops_of is not None and trace.loops_of.record(trace, iterable, body, stop):
         return
     items = iter(iterable)
-    for item in items:
+    for turn, item in enumerate(items):
+        _check_loop_ends(turn)
         body(item)
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
@@ -112,14 +115,23 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
             return
 
 
+def _check_loop_ends(turn: int) -> None:
+    """Raises UnsupportedError for a loop that might be without end where Python does not come to it."""
+    if turn > MANY and (trace := current_trace()) is not None and (trace.path or trace.loops):
+        raise UnsupportedError(
+            f"a loop of more than {MANY} turns, each of which is traced, may not be reached, as a traced value "
+            "decides; let an array hold what decides how often it turns",
+            needs_values=True,
+        )
+
+
 def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
 
     def while_loop_goes_on() -> Any:
         return test() if stop is None else and_(not_(stop()), test)
 
-    trace: Trace = flag._trace
-    CompiledLoop(trace, while_loop_goes_on, body).run(and_(has_not_failed(trace), lambda: flag))
+    CompiledLoop(flag._trace, while_loop_goes_on, body).run(flag)
 
 
 def _run_rest_of_loop(
@@ -141,9 +153,7 @@ def _run_rest_of_loop(
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(
-                and_(not_(flag), lambda: has_not_failed(trace))
-            )
+            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(not_(flag))
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -242,8 +252,8 @@ class CompiledLoop:
         trace, builder = self.trace, self.trace.builder
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
         start = builder.reshape(start, ())
-        for reached in trace.path:  # elsewhere its turns might be without end
-            start = builder.map("logical_and", start, reached)
+        if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end
+            start = builder.map("logical_and", start, reached._value)
         before, found = self.state.take(), None
         while found is None:
             try:

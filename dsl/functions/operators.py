@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...compiler.graph.graph import Value
-from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import call_function
-from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
+from ..trace.failures import check_failure_is_possible, fail_where
+from ..trace.number_kinds import number_kinds_of_operand, number_kinds_of_result, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -51,6 +52,40 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
+    result = _result_of_operator_row(row, *args)
+    if OPS[row].errors and type(result) is Tracer and not result._trace.depth:
+        _note_errors_of_python_numbers(OPS[row].errors, args, result)
+    return result
+
+
+def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence[Any], result: Tracer) -> None:
+    """Notes where Python's operator raises what NumPy's does not."""
+    trace = result._trace
+    if not all(_may_be_python_number(x, trace.reruns) for x in args):
+        return
+    for error in errors:
+        flag = error.where(*args, result)
+        if type(flag) is Tracer:
+            check_failure_is_possible(trace, error.kind(error.text))
+            fail_where(trace, flag._value, error.kind(error.text))
+        elif type(flag) is not TracedNumber:
+            if flag:
+                raise error.kind(error.text)
+        elif flag._number:
+            raise flag._need_number_value()
+        else:
+            trace.checks.append(f"not {flag._name}")
+
+
+def _may_be_python_number(x: Any, unsure: bool) -> bool:
+    """Whether Python's own arithmetic is that of x. unsure: also where values decide that."""
+    if type(x) is not Tracer:
+        return type(x) in _NUMBERS
+    kinds = [weak is not None for _, weak in number_kinds_of_operand(x._value)]
+    return x._owner == SCALAR and (any(kinds) if unsure else all(kinds))
+
+
+def _result_of_operator_row(row: str, *args: Any) -> Any:
     if not any(type(x) is Tracer and x._held.others for x in args):
         return _promoting_like_python_numbers(args, apply_op_of_operator(row, *args))
     plain = tuple(_operand_of_one_dtype(x) for x in args)
@@ -126,6 +161,8 @@ def _number_operator(
         code = self._trace.host_code
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
+        if any(OPS[row].errors for row in rows):
+            self._trace.checks.append(f"{result} is not None")  # so that it is computed, whoever needs it
         if isinstance(number, tuple):
             return tuple(
                 TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)

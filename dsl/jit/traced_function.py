@@ -51,7 +51,8 @@ class TracedFunction:
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
     graph's inputs, before `arrays`. text: of `host`, if it does anything. line: where it was split. watched: outputs
-    that are looked at when they are there, and by what; reruns: the first tells whether the call runs again in NumPy. rolled: remarks on Python loops. state: what the call does to
+    that are looked at when they are there, and by what; reruns: the first one tells whether the call runs again in
+    NumPy. rolled: remarks on Python loops. state: what the call does to
     its arguments, where they are opened."""
 
     graph: Graph

@@ -25,6 +25,7 @@ from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, c
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
+from ..trace.failures import fail_where, is_reached
 from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList
@@ -92,7 +93,7 @@ def _record_statements(
     state = ReachableControlFlowState(functions)
     rows: list[Tracer] = []
     try:
-        before = state.take()
+        before, recorder.reached = state.take(), is_reached(trace)
         with recorder.recording():
             collected = write(recorder)
             recorder.lists.remove_stand_ins()
@@ -262,7 +263,10 @@ def _place_results_of_recorded_loop(
             put(Tracer(trace, value))
         else:
             put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
-    if recorder.checks:
+    if recorder.checks and trace.reruns:
+        number = trace.builder.reshape(trace.builder.slice(outputs[len(recorder.storages)], [0], [1], [1]), ())
+        fail_where(trace, trace.builder.map("not_equal", number, 0), recorder.checks[0](0))
+    elif recorder.checks:
         trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from ...compiler.graph.graph import Node, Value
 from ...compiler.ops.table import OPS
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
 from ..core.errors import IndexingError, UnsupportedError, is_error_awaited, user_line
 from .trace import Trace
@@ -52,6 +53,14 @@ def fail_here(trace: Trace, error: Exception) -> None:
     """Notes that Python raises an error wherever what is traced runs. Raises UnsupportedError as the check does."""
     check_failure_is_possible(trace, error)
     fail_where(trace, trace.builder.const(np.True_), error)
+
+
+def is_reached(trace: Trace) -> Any:
+    """Whether Python comes to what is traced: True, or a traced flag."""
+    flags = [*trace.path, *([has_not_failed(trace)._value] if trace.has_failure else [])]
+    if not flags:
+        return True
+    return Tracer(trace, reduce(partial(trace.builder.map, "logical_and"), flags), SCALAR)
 
 
 def has_not_failed(trace: Trace) -> Any:
@@ -102,7 +111,7 @@ def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None
         if (writes and check.late) or check.index._value.number not in found:
             check.fail()
     if trace.has_failure:
-        trace.watched.insert(0, ((first_failure(trace),), FailureCheck(tuple(trace.errors))))
+        trace.watched.insert(0, ((first_failure(trace),), FailureCheck(tuple(map(type, trace.errors)), tuple(trace.errors))))
 
 
 def _indices_checked_by_kernels(trace: Trace, outputs: Sequence[Value]) -> set[int]:
@@ -136,7 +145,8 @@ def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
 class FailureCheck:
     """Raises the error that a call has met first, if it has met any."""
 
-    errors: tuple[Exception, ...]
+    kinds: tuple[type[Exception], ...]
+    errors: tuple[Exception, ...] = field(compare=False)
 
     def error(self, found: Any) -> Exception | None:
         """found: the array of the number."""
