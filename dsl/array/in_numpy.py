@@ -46,18 +46,19 @@ def call_in_numpy(
     ):
         raise error
     given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
-    with np.errstate(all="ignore"):
-        try:
+    try:
+        with np.errstate(all="ignore"):
             result = function(*given, **named)
-        except Exception as raised:
-            add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
-            raise
+    except Exception as raised:
+        add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+        raise
+    finally:
+        for i, values in copies.items():
+            if values.tobytes() != leaves[i].numpy().tobytes():
+                leaves[i][...] = values
     found: list[Any] = []
     shape = flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
-    for i, values in copies.items():
-        if values.tobytes() != leaves[i].numpy().tobytes():
-            leaves[i][...] = values
     for i in range(len(found)):
         x = found[i]
         if id(x) in owners:
