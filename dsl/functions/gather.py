@@ -156,7 +156,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     _check_known_indices(x, keys)
     shape, at, together = _shape_of_numpy_indexing(x, keys)
     nothing = 0 in shape and 0 not in shape[at : at + together]  # is loaded, and what is out of range is an error
-    noted = nothing or is_failure_awaited(x._trace)
+    noted = (nothing or is_failure_awaited(x._trace)) and not x._trace.depth
     keys = _keys_in_range(x, keys, noted)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
@@ -182,21 +182,30 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
 
 
 def _keys_in_range(x: Tracer, keys: list[Any], noted: bool, writes: bool = False) -> list[Any]:
-    """The keys, with traced indices counted from the start and in range where it is noted that they may not be: an
-    error may not be reached there, or be caught. Elsewhere the kernels find them."""
-    trace, found, axis = x._trace, list[Any](), 0
+    """The keys, whose traced indices are as `index_in_range` has them."""
+    found, axis = list[Any](), 0
     for entry in keys:
-        if isinstance(entry, Tracer) and not trace.depth:
-            n = x.shape[axis]
-            check = IndexCheck(entry, axis, n, writes, bool(trace.assigned or trace.holders))
-            if noted:
-                entry = entry.astype(np.int64)
-                entry = np.where(check.fail(), 0, np.where(entry < 0, entry + n, entry))
-            else:
-                trace.index_checks.append(check)
-        found.append(entry)
+        found.append(
+            index_in_range(entry, axis, x.shape[axis], noted, writes)[0] if isinstance(entry, Tracer) else entry
+        )
         axis += entry is not None and entry is not Ellipsis
     return found
+
+
+def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: bool = False) -> tuple[Tracer, bool]:
+    """Indices of an axis, and whether kernels have to check them.
+
+    noted: they need not, since it is noted here whether one is out of range: an error may not be reached, or be
+    caught; the indices are counted from the start then, and in range. writes: elements are assigned."""
+    trace = index._trace
+    if trace.depth:
+        return index, True
+    check = IndexCheck(index, axis, length, writes, bool(trace.assigned or trace.holders))
+    if not noted:
+        trace.index_checks.append(check)
+        return index, True
+    whole: Any = index.astype(np.int64)
+    return np.where(check.fail(), 0, np.where(whole < 0, whole + length, whole)), False
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,7 @@ class _LauncherWriter:
         ]
         if self.captured.reruns:  # before anything is written
             ((check, of), *watched) = watched
-            yield f"error = {check}.error({of[:-2]})"
+            yield f"error = {check}.error({of.partition(',')[0]}, ({outputs}))"
             yield "if error is not None: raise InNumPy(error)"
         for leaf, output in self.captured.assigned:
             yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"

@@ -393,7 +393,7 @@ def _traced_function_of_call(
         text,
         line,
         watched,
-        trace.reruns and trace.has_failure,
+        trace.reruns and trace.watches_failures,
         (*why, *made.why, *_unrecorded_loops_of_call(trace)),
         state,
     )

@@ -18,7 +18,7 @@ from ..trace.trace import LoopNotRecordable
 from .functions import record_numpy_call_in_loop, record_ufunc_call_in_loop, recorded_attribute_of_loop_array
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
 from .items import loop_section_of_key
-from .kinds import PLAIN, dtypes_or_types_of_loop_kinds, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
+from .kinds import dtypes_or_types_of_loop_kinds, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol
@@ -120,9 +120,9 @@ class RecordedLoopArithmetic(LoopMemory):
             x.value.cast(to) if isinstance(x, LoopNumber) else self.body.const(x, to)
             for x, to in zip(args, loop, strict=True)
         ]
-        if kind is not None and op in ("divide", "floor_divide", "remainder"):
-            self._check_python_divisor(args[1], values[1])
         found = self.body.apply(OPS[op], values, result)
+        if kind is not None and OPS[op].errors:
+            self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
         if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
             bounds = (LinearExpression(0),), (LinearExpression(args[1] - 1),)
             return LoopNumber(self, None, int, self.atom(found, *bounds))
@@ -132,15 +132,18 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
         return LoopNumber(self, found, kind, None, others)
 
-    def _check_python_divisor(self, given: Any, value: KernelValue) -> None:
+    def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        if type(given) in PLAIN:  # a number that differs from turn to turn may be a float to isinstance
-            if not given:
-                raise LoopNotRecordable("a division by zero")
-            return
-        if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
-            return
-        self.fail_if(value.eq(0), self.zero(), FixedLoopError(ZeroDivisionError, "division by zero"))
+        last = args[1]
+        if isinstance(last, LoopNumber) and last.linear is not None:  # it may be known not to be 0
+            if last.linear.is_at_least(1) or ((-last.linear).is_at_least(1) and op != "power"):
+                return
+        for error in OPS[op].errors:
+            flag = error.where(*args, result)
+            if isinstance(flag, LoopSymbol):
+                self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
+            elif flag:
+                raise LoopNotRecordable(error.text)
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""

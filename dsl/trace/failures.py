@@ -103,19 +103,37 @@ class IndexCheck:
         return outside
 
 
+def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> None:
+    """To be called of what NumPy may raise an error for once it has run. Raises UnsupportedError where that is caught
+    and cannot be seen."""
+    if trace.depth:
+        return
+    awaited = is_error_awaited()
+    if awaited and (trace.path or trace.loops or not trace.reruns):
+        raise UnsupportedError(
+            f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "
+            "call raise it",
+            needs_values=True,
+        )
+    trace.host_calls.append((None if trace.path or trace.loops else results[0], awaited))
+
+
 def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
     """To be called at the end of a trace: its calls look at what has failed. writes: they write to what they are
     given, so that it must be known before; else kernels find indices out of range, where any need the elements."""
-    found = _indices_checked_by_kernels(trace, outputs) if trace.index_checks else set()
+    seen, found = _needed_nodes(trace, outputs) if trace.index_checks or trace.host_calls else (set(), set())
     for check in trace.index_checks:
         if (writes and check.late) or check.index._value.number not in found:
             check.fail()
-    if trace.has_failure:
-        trace.watched.insert(0, ((first_failure(trace),), FailureCheck(tuple(map(type, trace.errors)), tuple(trace.errors))))
+    kept = [v for v, _ in trace.host_calls if v is not None and v.number not in seen]
+    if trace.has_failure or kept or any(writes or awaited for _, awaited in trace.host_calls):
+        check = FailureCheck(tuple(map(type, trace.errors)), tuple(trace.errors))
+        trace.watched.insert(0, ((first_failure(trace), *kept), check))
+        trace.watches_failures = True
 
 
-def _indices_checked_by_kernels(trace: Trace, outputs: Sequence[Value]) -> set[int]:
-    """The nodes of indices, each of which is looked up if the outputs are computed."""
+def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[int]]:
+    """The nodes that the outputs need all elements of; those among them whose elements are looked up as indices."""
     nodes, found, seen = trace.builder.nodes, set[int](), set[int]()
     todo = [v.number for v in (*outputs, *(v for values, _ in trace.watched for v in values))]
     while todo:
@@ -130,7 +148,7 @@ def _indices_checked_by_kernels(trace: Trace, outputs: Sequence[Value]) -> set[i
         if kind == "gather":
             args = args[1:]
         todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
-    return found
+    return seen, found
 
 
 def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
@@ -148,12 +166,17 @@ class FailureCheck:
     kinds: tuple[type[Exception], ...]
     errors: tuple[Exception, ...] = field(compare=False)
 
-    def error(self, found: Any) -> Exception | None:
-        """found: the array of the number."""
-        number = int(np.asarray(found))
-        return copy.copy(self.errors[number - 1]) if number else None
+    def error(self, number: Any, arrays: Sequence[Any]) -> Exception | None:
+        """number: which error it is, as an array; arrays: all that the call makes."""
+        try:
+            for array in arrays:
+                array.wait()
+            place = int(np.asarray(number))
+        except Exception as error:
+            return error
+        return copy.copy(self.errors[place - 1]) if place else None
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        error = self.error(arrays[0])
+        error = self.error(arrays[0], ())
         if error is not None:
             raise error

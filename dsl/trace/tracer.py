@@ -299,7 +299,8 @@ class Tracer(NumpyProtocols):
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
-        raise TraceError(text, numpys=not isinstance(self, np.generic))
+        number = isinstance(self, np.generic)
+        raise TraceError(text, numpys=not number, needs_values=number)
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():

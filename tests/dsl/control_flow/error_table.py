@@ -106,7 +106,7 @@ HANDLERS = {
     "a with that looks": "with Looking(w):\n    {body}",
     "a caller's handler": "def body():\n    {body}\n    return v\ntry:\n    v = body()\nexcept Exception:\n    v = -6.0",
 }
-PRELUDE = '''
+PRELUDE = """
 def put(a, i):
     a[i] = 4.0
     return a[0]
@@ -140,7 +140,7 @@ class Looking:
         if kind is not None:
             self.w[2] += 3.0
         return False
-'''
+"""
 PURE = "def function(x, y, c, w):\n    {numbers}\n    {body}\n    return v"
 WRITING = "def function(x, y, c, w):\n    {numbers}\n    w[0] += 1.0\n    {body}\n    w[1] += 1.0\n    return v"
 _CASES = [*product(OPERATIONS, PLACES, HANDLERS, (True, False))]
