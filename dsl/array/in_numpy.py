@@ -16,15 +16,19 @@ from ..core.spec import is_plain_array
 from .array import Array, from_numpy
 from .conversion import to_kg_arrays
 
+OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
 
 class InNumPy(BaseException):
-    """A call runs in NumPy. Not an Exception, so that nobody swallows it. error: what it raises where that cannot be."""
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it.
 
-    def __init__(self, error: Exception) -> None:
+    error: what it raises where that cannot be. caught: of a call that has met an error, those of earlier ones that the
+    function has caught."""
+
+    def __init__(self, error: Exception, caught: list[Exception] | None = None) -> None:
         super().__init__()
-        self.error = error
+        self.error, self.caught = error, caught
 
     def raise_again(self, *_: Any) -> Any:
         """For the next call of this kind."""

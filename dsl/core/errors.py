@@ -9,7 +9,7 @@ import dis
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
@@ -395,33 +395,21 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
     return False
 
 
-def is_try_around_user_line() -> bool:
-    """Whether the user's traced line, or one that called it, is in a `try`."""
-    return any(handler != "WITH_EXCEPT_START" for handler in _handlers_around_user_line())
-
-
 def is_error_awaited() -> bool:
     """Whether the user's traced line, or one that called it, is in a `try` or a `with`."""
-    return next(_handlers_around_user_line(), None) is not None
-
-
-def _handlers_around_user_line() -> Iterator[str]:
-    """The first operation of each handler that an error at the user's traced line comes to."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         code = frame.f_code
         if code.co_exceptiontable and is_user_file(code.co_filename):
-            for start, end, handler in _handlers_of_code(code):
-                if start <= frame.f_lasti < end:
-                    yield handler
+            if any(start <= frame.f_lasti < end for start, end in _ranges_with_handler(code)):
+                return True
         frame = frame.f_back
+    return False
 
 
 @lru_cache(1024)
-def _handlers_of_code(code: CodeType) -> tuple[tuple[int, int, str], ...]:
-    """The ranges that have a handler, and its first operation, which is behind PUSH_EXC_INFO."""
-    entries = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
-    return tuple((e.start, e.end, dis.opname[code.co_code[e.target + 2]]) for e in entries)
+def _ranges_with_handler(code: CodeType) -> tuple[tuple[int, int], ...]:
+    return tuple((e.start, e.end) for e in dis.Bytecode(code).exception_entries)  # type: ignore[attr-defined]
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:

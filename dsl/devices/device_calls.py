@@ -23,6 +23,7 @@ from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_call, waitall
+from ..array.in_numpy import InNumPy
 from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
@@ -173,12 +174,18 @@ class MultiDeviceCall:
             raise Respecialise from None
         given = [*arrays[: len(captured.feeds)], *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._executable, given, numbers, self._specs, caller)
+        watched = captured.watched
+        if captured.reruns:  # before anything is written
+            ((which, check), *watched) = watched
+            error = check.error(results[which[0]], results)
+            if error is not None:
+                raise InNumPy(error)
         for leaf, output in captured.assigned:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
                 new = new.to_device(name_of(at._device))
             write_back_to_callers_array(at, new)
-        for which, watcher in captured.watched:
+        for which, watcher in watched:
             watcher([results[i] for i in which])
         found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)

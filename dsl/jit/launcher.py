@@ -34,7 +34,7 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
-from ..array.in_numpy import InNumPy
+from ..array.in_numpy import OFTEN, InNumPy
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -137,6 +137,7 @@ def generate_launcher(
         "Array": Array,
         "OutOfMemory": OutOfMemory,
         "InNumPy": InNumPy,
+        "caught": list[Exception](),
         "Respecialise": Respecialise,
         "allocate": device.allocate,
         "device": device,
@@ -225,6 +226,8 @@ class _LauncherWriter:
 
     def lines(self) -> Iterator[str]:
         program = self.plan.program
+        if self.captured.reruns:
+            yield f"if len(caught) > {OFTEN}: raise InNumPy(caught[0], caught)"
         for leaf, _ in self.captured.assigned:
             overlaps = ", True" if self._overlap_test_of_leaf(leaf) else ""
             yield f"check_write_back_allowed(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}{overlaps})"
@@ -277,7 +280,7 @@ class _LauncherWriter:
         if self.captured.reruns:  # before anything is written
             ((check, of), *watched) = watched
             yield f"error = {check}.error({of.partition(',')[0]}, ({outputs}))"
-            yield "if error is not None: raise InNumPy(error)"
+            yield "if error is not None: raise InNumPy(error, caught)"
         for leaf, output in self.captured.assigned:
             yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"
         if self.state is not None:

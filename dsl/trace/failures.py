@@ -72,7 +72,7 @@ def has_not_failed(trace: Trace) -> Any:
 
 def is_failure_awaited(trace: Trace) -> bool:
     """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
-    may_skip = trace.path or (trace.loops and trace.turn is None)
+    may_skip = trace.path or trace.loops > (trace.turn is not None)  # all turns of a loop with a number run
     return not trace.depth and bool(may_skip or (trace.reruns and is_error_awaited()))
 
 
@@ -115,7 +115,7 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
             "call raise it",
             needs_values=True,
         )
-    trace.host_calls.append((None if trace.path or trace.loops else results[0], awaited))
+    trace.host_calls.append(((), awaited) if trace.path or trace.loops else (tuple(results), awaited))
 
 
 def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
@@ -125,7 +125,7 @@ def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None
     for check in trace.index_checks:
         if (writes and check.late) or check.index._value.number not in found:
             check.fail()
-    kept = [v for v, _ in trace.host_calls if v is not None and v.number not in seen]
+    kept = [values[0] for values, _ in trace.host_calls if values and not any(v.number in seen for v in values)]
     if trace.has_failure or kept or any(writes or awaited for _, awaited in trace.host_calls):
         check = FailureCheck(tuple(map(type, trace.errors)), tuple(trace.errors))
         trace.watched.insert(0, ((first_failure(trace), *kept), check))
@@ -146,9 +146,18 @@ def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set
         if kind in ("gather", "library"):
             found.update(n for a in args for n in _same_elements(nodes, a))
         if kind == "gather":
-            args = args[1:]
+            inner, (source, *args) = nodes[args[0]], args
+            if inner.op == node.op and _varying_axes(nodes, inner).isdisjoint(node.attr("axes")):
+                todo.append(source)
         todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
     return seen, found
+
+
+def _varying_axes(nodes: Sequence[Node], gather: Node) -> set[int]:
+    """The axes of a gather's result along which its indices differ."""
+    rank = len(gather.type.shape)
+    shapes = [nodes[a].type.shape for a in gather.args[1:]]
+    return {rank - len(shape) + i for shape in shapes for i, n in enumerate(shape) if n > 1}
 
 
 def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
@@ -173,7 +182,7 @@ class FailureCheck:
                 array.wait()
             place = int(np.asarray(number))
         except Exception as error:
-            return error
+            return error.with_traceback(None)
         return copy.copy(self.errors[place - 1]) if place else None
 
     def __call__(self, arrays: Sequence[Any]) -> None:

@@ -181,7 +181,8 @@ class Trace:
         self.errors: list[Exception] = []  # what a call raises where values decide so
         self.failure: dict[str, Any] = {"first": NO_FAILURE}  # which of them it meets first: see `failures`
         self.index_checks: list[Any] = []  # of the indices that kernels check
-        self.host_calls: list[tuple[Value | None, bool]] = []  # those that may raise, and whether that is awaited
+        # what may raise there: results, where the call comes to them, and whether an error is awaited
+        self.host_calls: list[tuple[tuple[Value, ...], bool]] = []
         self.watches_failures = False  # whether its calls look at what has failed
         self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
         self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
