@@ -34,7 +34,7 @@ class PythonError:
 
     kind: type[Exception]
     text: str
-    where: Callable[[Any, Any, Any], Any]
+    where: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,8 @@ def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: b
         trace.index_checks.append(check)
         return index, True
     whole: Any = index.astype(np.int64)
-    return np.where(check.fail(), 0, np.where(whole < 0, whole + length, whole)), False
+    found: Any = np.where(check.fail(), 0, np.where(whole < 0, whole + length, whole))
+    return found, False
 
 
 @dataclass(frozen=True, slots=True)

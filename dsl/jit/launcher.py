@@ -279,7 +279,7 @@ class _LauncherWriter:
         ]
         if self.captured.reruns:  # before anything is written
             ((check, of), *watched) = watched
-            yield f"error = {check}.error({of.partition(',')[0]}, ({outputs}))"
+            yield f"error = {check}.error(({of}), ({outputs}))"
             yield "if error is not None: raise InNumPy(error, caught)"
         for leaf, output in self.captured.assigned:
             yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"

@@ -244,8 +244,9 @@ def _are_all_arguments_leaves(tree: Tree) -> bool:
 
 def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
-    if trace.errors:
-        one, other = (with_article(type(e).__name__) for e in (error, trace.errors[-1]))
+    before = [*trace.errors, *(e for _, e in trace.loop_failures)]
+    if before:
+        one, other = (with_article(type(e).__name__) for e in (error, before[-1]))
         raise UnsupportedError(
             f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
             line_of_traceback(error.__traceback__),

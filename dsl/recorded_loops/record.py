@@ -25,7 +25,7 @@ from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, c
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
-from ..trace.failures import fail_where, is_reached
+from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList
@@ -264,8 +264,7 @@ def _place_results_of_recorded_loop(
         else:
             put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
     if recorder.checks and trace.reruns:
-        number = trace.builder.reshape(trace.builder.slice(outputs[len(recorder.storages)], [0], [1], [1]), ())
-        fail_where(trace, trace.builder.map("not_equal", number, 0), recorder.checks[0](0))
+        fail_in_loop(trace, outputs[len(recorder.storages)], recorder.checks[0](0))
     elif recorder.checks:
         trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 

@@ -18,6 +18,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
 from ..core.errors import IndexingError, UnsupportedError, is_error_awaited, user_line
+from .dispatch import METHODS
 from .trace import Trace
 from .tracer import SCALAR, Tracer
 
@@ -55,8 +56,24 @@ def fail_here(trace: Trace, error: Exception) -> None:
     fail_where(trace, trace.builder.const(np.True_), error)
 
 
+def fail_in_loop(trace: Trace, words: Value, error: Exception) -> None:
+    """Notes that a recorded loop raises an error where the first of its error words is not 0."""
+    trace.loop_failures.append((words, error))
+    if trace.path or trace.loops:
+        _join_failures_of_loops(trace)
+
+
+def _join_failures_of_loops(trace: Trace) -> None:
+    """From here on the number says what has failed in recorded loops, too."""
+    for words, error in trace.loop_failures:
+        first = trace.builder.reshape(trace.builder.slice(words, [0], [1], [1]), ())
+        fail_where(trace, trace.builder.map("not_equal", first, 0), error)
+    trace.loop_failures.clear()
+
+
 def is_reached(trace: Trace) -> Any:
     """Whether Python comes to what is traced: True, or a traced flag."""
+    _join_failures_of_loops(trace)
     flags = [*trace.path, *([has_not_failed(trace)._value] if trace.has_failure else [])]
     if not flags:
         return True
@@ -97,9 +114,10 @@ class IndexCheck:
 
     def fail(self) -> Any:
         """Notes where Python raises. Returns which of them are out of range."""
-        outside: Any = (self.index < -self.length) | (self.index >= self.length)
+        index: Any = self.index
+        outside = (index < -self.length) | (index >= self.length)
         error = IndexingError(f"an index is out of bounds for axis {self.axis} with size {self.length}", self.line)
-        fail_where(self.index._trace, np.any(outside)._value, error)
+        fail_where(self.index._trace, METHODS["any"](outside)._value, error)
         return outside
 
 
@@ -121,15 +139,23 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
 def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
     """To be called at the end of a trace: its calls look at what has failed. writes: they write to what they are
     given, so that it must be known before; else kernels find indices out of range, where any need the elements."""
-    seen, found = _needed_nodes(trace, outputs) if trace.index_checks or trace.host_calls else (set(), set())
-    for check in trace.index_checks:
-        if (writes and check.late) or check.index._value.number not in found:
-            check.fail()
+    seen, indices = _needed_nodes(trace, outputs) if trace.index_checks or trace.host_calls else (set(), set())
+    for index in trace.index_checks:
+        if (writes and index.late) or index.index._value.number not in indices:
+            index.fail()
     kept = [values[0] for values, _ in trace.host_calls if values and not any(v.number in seen for v in values)]
-    if trace.has_failure or kept or any(writes or awaited for _, awaited in trace.host_calls):
-        check = FailureCheck(tuple(map(type, trace.errors)), tuple(trace.errors))
-        trace.watched.insert(0, ((first_failure(trace), *kept), check))
+    found = [(first_failure(trace), tuple(trace.errors))] if trace.has_failure else []
+    found += [(words, (error,)) for words, error in trace.loop_failures]
+    if found or kept or any(writes or awaited for _, awaited in trace.host_calls):
+        errors = tuple(errors for _, errors in found)
+        check = FailureCheck(tuple(tuple(map(type, group)) for group in errors), errors)
+        trace.watched.insert(0, (tuple(number for number, _ in found), check))
+        trace.watched += [((value,), _keep) for value in kept]
         trace.watches_failures = True
+
+
+def _keep(arrays: Sequence[Any]) -> None:
+    """Looks at what has to be made although nobody needs it."""
 
 
 def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[int]]:
@@ -146,7 +172,7 @@ def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set
         if kind in ("gather", "library"):
             found.update(n for a in args for n in _same_elements(nodes, a))
         if kind == "gather":
-            inner, (source, *args) = nodes[args[0]], args
+            source, inner, args = args[0], nodes[args[0]], args[1:]
             if inner.op == node.op and _varying_axes(nodes, inner).isdisjoint(node.attr("axes")):
                 todo.append(source)
         todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
@@ -170,22 +196,25 @@ def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class FailureCheck:
-    """Raises the error that a call has met first, if it has met any."""
+    """Raises the error that a call has met first, if it has met any: of each group the one that an array tells."""
 
-    kinds: tuple[type[Exception], ...]
-    errors: tuple[Exception, ...] = field(compare=False)
+    kinds: tuple[tuple[type[Exception], ...], ...]
+    errors: tuple[tuple[Exception, ...], ...] = field(compare=False)
 
-    def error(self, number: Any, arrays: Sequence[Any]) -> Exception | None:
-        """number: which error it is, as an array; arrays: all that the call makes."""
+    def error(self, numbers: Sequence[Any], arrays: Sequence[Any]) -> Exception | None:
+        """numbers: arrays that begin with the place of an error in its group, or 0; arrays: all that the call makes."""
         try:
             for array in arrays:
                 array.wait()
-            place = int(np.asarray(number))
+            for number, group in zip(numbers, self.errors, strict=True):
+                place = int(np.ravel(number)[0])
+                if place:
+                    return copy.copy(group[min(place, len(group)) - 1])
         except Exception as error:
             return error.with_traceback(None)
-        return copy.copy(self.errors[place - 1]) if place else None
+        return None
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        error = self.error(arrays[0], ())
+        error = self.error(arrays, ())
         if error is not None:
             raise error

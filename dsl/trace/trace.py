@@ -183,6 +183,7 @@ class Trace:
         self.index_checks: list[Any] = []  # of the indices that kernels check
         # what may raise there: results, where the call comes to them, and whether an error is awaited
         self.host_calls: list[tuple[tuple[Value, ...], bool]] = []
+        self.loop_failures: list[tuple[Value, Exception]] = []  # error words that the number does not tell of yet
         self.watches_failures = False  # whether its calls look at what has failed
         self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
         self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
