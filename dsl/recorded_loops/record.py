@@ -93,7 +93,8 @@ def _record_statements(
     state = ReachableControlFlowState(functions)
     rows: list[Tracer] = []
     try:
-        before, recorder.reached = state.take(), is_reached(trace)
+        recorder.reached = is_reached(trace)
+        before = state.take()
         with recorder.recording():
             collected = write(recorder)
             recorder.lists.remove_stand_ins()

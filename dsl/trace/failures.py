@@ -139,23 +139,32 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
 def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
     """To be called at the end of a trace: its calls look at what has failed. writes: they write to what they are
     given, so that it must be known before; else kernels find indices out of range, where any need the elements."""
-    seen, indices = _needed_nodes(trace, outputs) if trace.index_checks or trace.host_calls else (set(), set())
-    for index in trace.index_checks:
-        if (writes and index.late) or index.index._value.number not in indices:
-            index.fail()
+    unneeded = unneeded_index_checks(trace, outputs, 0)
+    for check in trace.index_checks:
+        if (writes and check.late) or check in unneeded:
+            check.fail()
+    seen = _needed_nodes(trace, outputs)[0] if trace.host_calls else set()
     kept = [values[0] for values, _ in trace.host_calls if values and not any(v.number in seen for v in values)]
     found = [(first_failure(trace), tuple(trace.errors))] if trace.has_failure else []
     found += [(words, (error,)) for words, error in trace.loop_failures]
     if found or kept or any(writes or awaited for _, awaited in trace.host_calls):
         errors = tuple(errors for _, errors in found)
-        check = FailureCheck(tuple(tuple(map(type, group)) for group in errors), errors)
-        trace.watched.insert(0, (tuple(number for number, _ in found), check))
+        kinds = tuple(tuple(map(type, group)) for group in errors)
+        trace.watched.insert(0, (tuple(number for number, _ in found), FailureCheck(kinds, errors)))
         trace.watched += [((value,), _keep) for value in kept]
         trace.watches_failures = True
 
 
 def _keep(arrays: Sequence[Any]) -> None:
     """Looks at what has to be made although nobody needs it."""
+
+
+def unneeded_index_checks(trace: Trace, outputs: Sequence[Value], first: int) -> list[IndexCheck]:
+    """Of the indices that kernels check, from the `first` on, those that no kernel looks up if it computes these."""
+    if len(trace.index_checks) <= first:
+        return []
+    indices = _needed_nodes(trace, outputs)[1]
+    return [check for check in trace.index_checks[first:] if check.index._value.number not in indices]
 
 
 def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[int]]:
@@ -207,7 +216,7 @@ class FailureCheck:
             for array in arrays:
                 array.wait()
             for number, group in zip(numbers, self.errors, strict=True):
-                place = int(np.ravel(number)[0])
+                place = int(np.asarray(number).item(0))
                 if place:
                     return copy.copy(group[min(place, len(group)) - 1])
         except Exception as error:
