@@ -446,7 +446,7 @@ def _select_branch_values_by_flag(
     if _both_python_branches_are_cheap(trace, both, first):
         return [v if v.number == w.number else _select_branch_value_by_flag(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
-    cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False)
+    cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False, fixed=trace.may_raise)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
     return add_control_flow_node(builder, branch, args)
@@ -461,6 +461,7 @@ def _select_branch_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) 
 def _both_python_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
     """Whether computing both sides costs less than deciding which one runs. Nothing in them may fail."""
     nodes, size = trace.builder.nodes, 0
+    first = min(first, *trace.may_raise) if trace.may_raise else first
     todo, seen = [v.number for pair in both for v in pair], set[int]()
     while todo:
         number = todo.pop()

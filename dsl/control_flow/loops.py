@@ -255,24 +255,24 @@ class CompiledLoop:
         if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end
             start = builder.map("logical_and", start, reached._value)
         before, found = self.state.take(), None
+        began = len(builder.nodes)  # what an earlier attempt has made may be inside
         while found is None:
             try:
                 found = self._trace_iteration(before)
             finally:
                 restore_variables_of_snapshot(before)
-        first, stand_ins, outputs = found
+        stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
-        (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[int, list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
-        first = len(trace.builder.nodes)
         stand_ins = [placeholder(trace, ArrayType((), BOOL))]
         mine: list[Tracer] = []
         for carried in self.carried.values():
@@ -305,7 +305,7 @@ class CompiledLoop:
                 root._held = old
             for key, held in helds.items():
                 self.roots[key]._held = held
-        return None if again or outputs is None else (first, stand_ins, outputs)
+        return None if again or outputs is None else (stand_ins, outputs)
 
     def _has_next_iteration(self) -> Any:
         """Whether there is another turn after this one."""

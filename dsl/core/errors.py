@@ -400,9 +400,10 @@ def is_error_awaited() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         code = frame.f_code
-        if code.co_exceptiontable and is_user_file(code.co_filename):
-            if any(start <= frame.f_lasti < end for start, end in _ranges_with_handler(code)):
-                return True
+        at = frame.f_lasti
+        users = code.co_exceptiontable and is_user_file(code.co_filename)
+        if users and any(start <= at < end for start, end in _ranges_with_handler(code)):
+            return True
         frame = frame.f_back
     return False
 

@@ -33,7 +33,6 @@ from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, write_back_to_callers_array
-from ..trace.failures import FailureCheck
 from .device_plans import MultiDevicePlanMaker, plan_over_places
 
 UNDECIDED = -1  # in place of a candidate's number: one device is still choosing its own plan
@@ -175,15 +174,16 @@ class MultiDeviceCall:
             raise Respecialise from None
         given = [*arrays[: len(captured.feeds)], *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._executable, given, numbers, self._specs, caller)
-        for which, check in captured.watched[: captured.reruns]:  # before anything is written
-            if isinstance(check, FailureCheck) and (error := check.error([results[i] for i in which], results)):
-                raise InNumPy(error)
+        for which, check in captured.failures:  # before anything is written
+            error = check.error([results[i] for i in which], results)
+            if error is not None:
+                raise InNumPy(error) if captured.reruns else error
         for leaf, output in captured.assigned:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
                 new = new.to_device(name_of(at._device))
             write_back_to_callers_array(at, new)
-        for which, watcher in captured.watched[captured.reruns :]:
+        for which, watcher in captured.watched:
             watcher([results[i] for i in which])
         found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)

@@ -239,7 +239,7 @@ class MeshFunction(PicklableDecoratedFunction):
         """leaves: how many a call has."""
         if captured.assigned:
             raise self._argument_assignment_error()
-        if captured.watched:
+        if captured.watched or captured.failures:
             raise ArgumentsError(
                 "kg.debug, or an error that values decide, looks at the values of one device; leave it out of "
                 "functions on a mesh"

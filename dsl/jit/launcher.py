@@ -274,19 +274,17 @@ class _LauncherWriter:
                 yield f"else: track(events, {holds}, {sum(held)})"
             if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
                 yield f"except BaseException: track_memory(events, {holds}); raise"
-        watched = [
-            (self.constant(watcher), "".join(f"r{i}, " for i in which)) for which, watcher in self.captured.watched
-        ]
-        if self.captured.reruns:  # before anything is written
-            ((check, of), *watched) = watched
-            yield f"error = {check}.error(({of}), ({outputs}))"
-            yield "if error is not None: raise InNumPy(error, caught)"
+        for which, check in self.captured.failures:  # before anything is written
+            numbers = "".join(f"r{i}, " for i in which)
+            yield f"error = {self.constant(check)}.error(({numbers}), ({outputs}))"
+            yield f"if error is not None: raise {'InNumPy(error, caught)' if self.captured.reruns else 'error'}"
         for leaf, output in self.captured.assigned:
             yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
-        yield from (f"{watcher}(({of}))" for watcher, of in watched)
+        for which, watcher in self.captured.watched:
+            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
     def _lines_that_store_state(self, given: str) -> Iterator[str]:
@@ -336,7 +334,7 @@ class _LauncherWriter:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
-        if captured.watched or (self.state is not None and self.state.shared):
+        if captured.failures or captured.watched or (self.state is not None and self.state.shared):
             return False
         if not all(self.on_cpu or type(self.leaves[t]) is np.ndarray for t in targets):
             return False

@@ -450,7 +450,7 @@ class Specializations:
     def _replaced_inputs(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         """The outputs that NumPy arrays become, which are inputs too: the numbers of both. The kernels may write to
         these arrays themselves where nothing is raised once a call has begun."""
-        if captured.watched or not DEVICES[self.kind].host_memory:
+        if captured.watched or captured.failures or not DEVICES[self.kind].host_memory:
             return ()
         return tuple(
             (output, captured.feeds.index(leaf))

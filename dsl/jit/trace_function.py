@@ -47,7 +47,7 @@ from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultAndStateLocations
-from ..trace.failures import watch_failures
+from ..trace.failures import Failures, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
@@ -340,7 +340,7 @@ def _finish_trace(
     outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
-    watch_failures(trace, outputs, bool(assigned or (state is not None and state.changes)))
+    failures = outputs_of_failures(trace, outputs, bool(assigned or (state is not None and state.changes)))
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])
@@ -348,7 +348,9 @@ def _finish_trace(
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _traced_function_of_call(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
+    return _traced_function_of_call(
+        trace, function, whole, tree, results, found.numbers, assigned, "", watched, state, failures
+    )
 
 
 def _traced_function_of_call(
@@ -362,6 +364,7 @@ def _traced_function_of_call(
     line: str = "",
     watched: Watched = (),
     state: StateChanges | None = None,
+    failures: Failures = (),
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
     graph, why = whole.graph, tuple[str, ...]()
@@ -394,7 +397,8 @@ def _traced_function_of_call(
         text,
         line,
         watched,
-        trace.reruns and trace.watches_failures,
+        failures,
+        trace.reruns,
         (*why, *made.why, *_unrecorded_loops_of_call(trace)),
         state,
     )

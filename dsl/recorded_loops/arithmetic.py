@@ -134,10 +134,9 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        last = args[1]
-        if isinstance(last, LoopNumber) and last.linear is not None:  # it may be known not to be 0
-            if last.linear.is_at_least(1) or ((-last.linear).is_at_least(1) and op != "power"):
-                return
+        linear = args[1].linear if isinstance(args[1], LoopNumber) else None
+        if linear is not None and linear.is_at_least(1):  # which nothing raises for but an overflow of floats
+            return
         for error in OPS[op].errors:
             flag = error.where(*args, result)
             if isinstance(flag, LoopSymbol):

@@ -133,30 +133,32 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
             "call raise it",
             needs_values=True,
         )
-    trace.host_calls.append(((), awaited) if trace.path or trace.loops else (tuple(results), awaited))
+    if trace.path or trace.loops:
+        trace.may_raise.update(value.number for value in results)
+        results = ()
+    trace.host_calls.append((tuple(results), awaited))
 
 
-def watch_failures(trace: Trace, outputs: Sequence[Value], writes: bool) -> None:
-    """To be called at the end of a trace: its calls look at what has failed. writes: they write to what they are
-    given, so that it must be known before; else kernels find indices out of range, where any need the elements."""
+def outputs_of_failures(trace: Trace, outputs: list[Value], writes: bool) -> Failures:
+    """To be called at the end of a trace: what tells of failures is added to the outputs.
+
+    writes: calls write to what they are given, so that failures must be known before; else kernels find indices out of
+    range, where any need the elements."""
     unneeded = unneeded_index_checks(trace, outputs, 0)
     for check in trace.index_checks:
         if (writes and check.late) or check in unneeded:
             check.fail()
-    seen = _needed_nodes(trace, outputs)[0] if trace.host_calls else set()
-    kept = [values[0] for values, _ in trace.host_calls if values and not any(v.number in seen for v in values)]
+    needed = _needed_nodes(trace, outputs)[0] if trace.host_calls else set()
+    kept = [v[0] for v, _ in trace.host_calls if v and needed.isdisjoint(x.number for x in v)]
     found = [(first_failure(trace), tuple(trace.errors))] if trace.has_failure else []
     found += [(words, (error,)) for words, error in trace.loop_failures]
-    if found or kept or any(writes or awaited for _, awaited in trace.host_calls):
-        errors = tuple(errors for _, errors in found)
-        kinds = tuple(tuple(map(type, group)) for group in errors)
-        trace.watched.insert(0, (tuple(number for number, _ in found), FailureCheck(kinds, errors)))
-        trace.watched += [((value,), _keep) for value in kept]
-        trace.watches_failures = True
-
-
-def _keep(arrays: Sequence[Any]) -> None:
-    """Looks at what has to be made although nobody needs it."""
+    if not (found or kept or any(writes or awaited for _, awaited in trace.host_calls)):
+        return ()
+    errors = tuple(errors for _, errors in found)
+    kinds = tuple(tuple(map(type, group)) for group in errors)
+    at = len(outputs)
+    outputs += [*(number for number, _ in found), *kept]
+    return ((tuple(range(at, at + len(found))), FailureCheck(kinds, errors)),)
 
 
 def unneeded_index_checks(trace: Trace, outputs: Sequence[Value], first: int) -> list[IndexCheck]:
@@ -213,17 +215,15 @@ class FailureCheck:
     def error(self, numbers: Sequence[Any], arrays: Sequence[Any]) -> Exception | None:
         """numbers: arrays that begin with the place of an error in its group, or 0; arrays: all that the call makes."""
         try:
-            for array in arrays:
-                array.wait()
             for number, group in zip(numbers, self.errors, strict=True):
                 place = int(np.asarray(number).item(0))
                 if place:
                     return copy.copy(group[min(place, len(group)) - 1])
+            for array in arrays:
+                array.wait()
         except Exception as error:
             return error.with_traceback(None)
         return None
 
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        error = self.error(arrays, ())
-        if error is not None:
-            raise error
+
+Failures = tuple[tuple[tuple[int, ...], FailureCheck], ...]  # outputs that tell of failures, and how they are read

@@ -183,8 +183,8 @@ class Trace:
         self.index_checks: list[Any] = []  # of the indices that kernels check
         # what may raise there: results, where the call comes to them, and whether an error is awaited
         self.host_calls: list[tuple[tuple[Value, ...], bool]] = []
+        self.may_raise: set[int] = set()  # the nodes of host calls that may, and need not be reached
         self.loop_failures: list[tuple[Value, Exception]] = []  # error words that the number does not tell of yet
-        self.watches_failures = False  # whether its calls look at what has failed
         self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
         self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why

@@ -202,22 +202,23 @@ def outcome(function: Any, x: Sequence[float], y: Sequence[int], reached: bool, 
     try:
         with np.errstate(all="ignore"):
             found: Any = np.asarray(function(*arrays)).astype(float).tolist()
+    except (kg.TraceError, kg.UnsupportedError):
+        found = "refused"
     except Exception as error:
         kind = next(k for k in type(error).__mro__ if k.__module__ in ("builtins", "numpy.linalg"))
         found = kind.__name__, repr(error.args) if exactly else ""
     return repr((found, [a.tolist() for a in arrays]))
 
 
-def wrong_calls(operation: str, place: str, handler: str, writes: bool) -> Iterator[str]:
-    """The calls of one function that do not do what Python does."""
+def wrong_calls(operation: str, place: str, handler: str, writes: bool, refuse: bool = False) -> Iterator[str]:
+    """The calls of one function that do not do what Python does. refuse: or refuse what they cannot do."""
     text, op = source_of(operation, place, handler, writes), OPERATIONS[operation]
     plain = function_of(f"{operation}, {place}, {handler}, {writes}", text)
-    compiled = kg.kernel_graph(plain, device="cpu", untraceable="numpy")
+    compiled = kg.kernel_graph(plain, device="cpu", untraceable="refuse" if refuse else "numpy")
+    exactly = (writes or handler != "nothing") and not refuse
     for arguments, reached in ((op.good, True), (op.bad, True), (op.bad, False), (op.good, False), (op.bad, True)):
-        wanted, found = (
-            outcome(f, *arguments, reached, writes or handler != "nothing") for f in (plain, _timed(compiled))
-        )
-        if wanted != found:
+        wanted, found = (outcome(f, *arguments, reached, exactly) for f in (plain, _timed(compiled)))
+        if wanted != found and not (refuse and "refused" in found):
             case = f"{operation} | {place} | {handler} | {writes}"
             yield f"{case} | {arguments} {reached}:\n  {wanted}\n  {found}\n{text}"
 
@@ -246,13 +247,16 @@ def _main() -> int:
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--only", default="")
+    parser.add_argument("--refuse", action="store_true", help="functions that nothing catches in, never in NumPy")
     options = parser.parse_args()
     wrong = count = 0
     for case in cases(options.part, options.parts):
         if options.only and options.only not in " | ".join(map(str, case)):
             continue
+        if options.refuse and case[2:] != ("nothing", False):
+            continue
         count += 1
-        for text in wrong_calls(*case):
+        for text in wrong_calls(*case, options.refuse):
             wrong += 1
             print(text, flush=True)
     for name in (name for names in zip(*IN_NUMPY, strict=True) for name in dict.fromkeys(names)):
