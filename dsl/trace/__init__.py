@@ -2,5 +2,5 @@
 of tracers, NumPy's memory layouts; the layouts of kernels are in `compiler/layout`.
 
 In reading order: tracer, trace, dispatch, operands, number_kinds, items, concrete_values, numpy_fallback,
-memory_layout, view_rules, aliasing, subgraph.
+memory_layout, view_rules, aliasing, failures, subgraph.
 """

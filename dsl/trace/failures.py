@@ -6,7 +6,6 @@ catches it; else the error is raised as it is known here.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from typing import Any
@@ -218,6 +217,8 @@ class FailureCheck:
             for number, group in zip(numbers, self.errors, strict=True):
                 place = int(np.asarray(number).item(0))
                 if place:
+                    import copy  # which a warm start does without
+
                     return copy.copy(group[min(place, len(group)) - 1])
             for array in arrays:
                 array.wait()
