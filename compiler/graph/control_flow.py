@@ -8,7 +8,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
@@ -181,16 +181,19 @@ def cut_body_graphs_from_builder(
     index: Value | None = None,
     *,
     hoist: bool = True,
+    fixed: Set[int] = frozenset(),
 ) -> list[Cut]:
     """Bodies as graphs of their own, all with the same inputs and numbers.
 
     placeholders[i]: what stands for the first inputs of body i; index: for its first number. first: nodes before it are
-    outside. hoist: nodes that depend on no placeholder are outside too; else all nodes from `first` on are inside."""
+    outside. hoist: nodes that depend on no placeholder are outside too; else all nodes from `first` on are inside.
+    fixed: nodes that are inside, wherever they are, and what is made of them."""
     stand_ins = {v.number for values in placeholders for v in values} | ({index.number} if index else set())
     inside: dict[int, bool] = {}
-    for number in range(first, len(builder.nodes)):
+    for number in range(min(first, *fixed) if fixed else first, len(builder.nodes)):
         node = builder.nodes[number]
-        inside[number] = number in stand_ins or (not hoist and node.op not in ("input", "number", "placeholder"))
+        inside[number] = number in stand_ins or number in fixed
+        inside[number] |= number >= first and not hoist and node.op not in ("input", "number", "placeholder")
         inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
     every = [_nodes_needed_by_body_graph(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
     outer = sorted({n for order in every for n in order if not inside.get(n, False)})

@@ -29,6 +29,15 @@ Formula: TypeAlias = Callable[..., KernelValue]
 
 
 @dataclass(frozen=True, slots=True)
+class PythonError:
+    """What Python's operator raises among Python's own numbers. where: of the operands and NumPy's result."""
+
+    kind: type[Exception]
+    text: str
+    where: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One row.
 
@@ -38,7 +47,8 @@ class Op:
     arity: number of arguments, -1 for any. numpy: the reference, attributes as keywords; None where the graph's
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
-    operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
+    operator: the Python method that it answers; errors: what that raises of Python's numbers. widen: 16-bit floats are
+    computed in float32.
     identity: of a reduction, or None where NumPy refuses an empty one; how a kernel joins two results: `COMBINERS`.
     parity: `odd` where f(-x) is -f(x) for real floats, `even` where it is f(x).
     contiguous: of a library call: its arrays have no gaps.
@@ -53,6 +63,7 @@ class Op:
     formulas: Mapping[str, Formula] = field(default_factory=dict, repr=False, compare=False)
     cost: float = 1
     operator: str | None = None
+    errors: tuple[PythonError, ...] = ()
     widen: bool = True
     identity: Any = None
     parity: str = ""
@@ -94,6 +105,7 @@ def _ufunc_row(
     every: Formula | None = None,
     *,
     operator: str | None = None,
+    errors: tuple[PythonError, ...] = (),
     widen: bool = True,
     parity: str = "",
     derivative: d.Derivative,
@@ -101,7 +113,9 @@ def _ufunc_row(
 ) -> Op:
     kinds, rule = _formulas_by_kind(every, formulas), rules.ufunc_promotion_rule(ufunc)
     name, arity = ufunc.__name__, ufunc.nin
-    return Op(name, "map", arity, ufunc, rule, kinds, cost, operator, widen, parity=parity, derivative=derivative)
+    return Op(
+        name, "map", arity, ufunc, rule, kinds, cost, operator, errors, widen, parity=parity, derivative=derivative
+    )
 
 
 def _ufunc_output_row(
@@ -136,6 +150,22 @@ def _same_value_formula(x: KernelValue) -> KernelValue:
     return x
 
 
+def _is_zero_to_a_negative_power(a: Any, b: Any, result: Any) -> Any:
+    negative = b < 0
+    return negative if negative is False else (a == 0) & negative
+
+
+def _is_finite_to_an_infinite_power(a: Any, b: Any, result: Any) -> Any:
+    infinite: Any = float("inf")
+    return (abs(result) == infinite) & (abs(a) != infinite) & (abs(b) != infinite) & (a != 0)
+
+
+_ZERO_DIVISION = (PythonError(ZeroDivisionError, "division by zero", lambda a, b, result: b == 0),)
+_NEGATIVE_SHIFT = (PythonError(ValueError, "negative shift count", lambda a, b, result: b < 0),)
+_POWER = (
+    PythonError(ZeroDivisionError, "0.0 cannot be raised to a negative power", _is_zero_to_a_negative_power),
+    PythonError(OverflowError, "(34, 'Numerical result out of range')", _is_finite_to_an_infinite_power),
+)
 _ARITHMETIC = (
     _ufunc_row(
         np.add, 1, KernelValue.__add__, b=KernelValue.__or__, c=cx.add_formula, operator="__add__", derivative=d.ADD
@@ -150,17 +180,32 @@ _ARITHMETIC = (
         operator="__mul__",
         derivative=d.MULTIPLY,
     ),
-    _ufunc_row(np.divide, 4, KernelValue.__truediv__, c=cx.divide_formula, operator="__truediv__", derivative=d.DIVIDE),
+    _ufunc_row(
+        np.divide,
+        4,
+        KernelValue.__truediv__,
+        c=cx.divide_formula,
+        operator="__truediv__",
+        errors=_ZERO_DIVISION,
+        derivative=d.DIVIDE,
+    ),
     _ufunc_row(
         np.floor_divide,
         12,
         i=it.floor_divide_formula,
         f=fl.floor_divide_formula,
         operator="__floordiv__",
+        errors=_ZERO_DIVISION,
         derivative=d.ZERO,
     ),
     _ufunc_row(
-        np.remainder, 12, i=it.remainder_formula, f=fl.remainder_formula, operator="__mod__", derivative=d.REMAINDER
+        np.remainder,
+        12,
+        i=it.remainder_formula,
+        f=fl.remainder_formula,
+        operator="__mod__",
+        errors=_ZERO_DIVISION,
+        derivative=d.REMAINDER,
     ),
     _ufunc_row(np.fmod, 10, i=it.fmod_formula, f=KernelValue.fmod, derivative=d.FMOD),
     _ufunc_row(
@@ -197,7 +242,14 @@ _ARITHMETIC = (
         derivative=d.RECIPROCAL,
     ),
     _ufunc_row(
-        np.power, 30, i=it.power_formula, f=KernelValue.pow, c=an.power_formula, operator="__pow__", derivative=d.POWER
+        np.power,
+        30,
+        i=it.power_formula,
+        f=KernelValue.pow,
+        c=an.power_formula,
+        operator="__pow__",
+        errors=_POWER,
+        derivative=d.POWER,
     ),
     _ufunc_row(np.float_power, 30, f=KernelValue.pow, c=an.power_formula, derivative=d.POWER),
     _ufunc_row(np.conjugate, 0, _same_value_formula, c=cx.conjugate_formula, widen=False, derivative=d.CONJUGATE),
@@ -211,8 +263,12 @@ _BITS = (
     _ufunc_row(np.bitwise_or, 1, KernelValue.__or__, operator="__or__", derivative=d.ZERO),
     _ufunc_row(np.bitwise_xor, 1, KernelValue.__xor__, operator="__xor__", derivative=d.ZERO),
     _ufunc_row(np.invert, 1, KernelValue.__invert__, operator="__invert__", derivative=d.ZERO),
-    _ufunc_row(np.left_shift, 2, i=it.left_shift_formula, operator="__lshift__", derivative=d.ZERO),
-    _ufunc_row(np.right_shift, 2, i=it.right_shift_formula, operator="__rshift__", derivative=d.ZERO),
+    _ufunc_row(
+        np.left_shift, 2, i=it.left_shift_formula, operator="__lshift__", errors=_NEGATIVE_SHIFT, derivative=d.ZERO
+    ),
+    _ufunc_row(
+        np.right_shift, 2, i=it.right_shift_formula, operator="__rshift__", errors=_NEGATIVE_SHIFT, derivative=d.ZERO
+    ),
     _ufunc_row(np.bitwise_count, 2, i=it.bitwise_count_formula, derivative=d.ZERO),
 )
 

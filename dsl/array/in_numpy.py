@@ -9,23 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.program.device import Device
-from ..core.errors import Refusal
+from ..core.errors import line_of_traceback
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
 from .conversion import to_kg_arrays
 from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
+OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
 
 class InNumPy(BaseException):
-    """This kind of call runs in NumPy. Not an Exception, so that nobody swallows it. error: what a trace raises."""
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it.
 
-    def __init__(self, error: Refusal) -> None:
+    error: what it raises where that cannot be. caught: of a call that has met an error, those of earlier ones that the
+    function has caught."""
+
+    def __init__(self, error: Exception, caught: list[Exception] | None = None) -> None:
         super().__init__()
-        self.error = error
+        self.error, self.caught = error, caught
 
     def raise_again(self, *_: Any) -> Any:
         """For the next call of this kind."""
@@ -33,7 +38,7 @@ class InNumPy(BaseException):
 
 
 def call_in_numpy(
-    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], device: Device, error: Refusal
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], device: Device, error: Exception
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
@@ -48,15 +53,20 @@ def call_in_numpy(
     ):
         raise error
     given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
-    with np.errstate(all="ignore"):
-        result = function(*given, **named)
+    try:
+        with np.errstate(all="ignore"):
+            result = function(*given, **named)
+    except Exception as raised:
+        add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+        raise
+    finally:
+        for i, values in copies.items():
+            before = held[id(leaves[i])].numpy()
+            if values.tobytes() != before.tobytes():
+                change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     found: list[Any] = []
     shape = flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
-    for i, values in copies.items():
-        before = held[id(leaves[i])].numpy()
-        if values.tobytes() != before.tobytes():
-            change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     for i in range(len(found)):
         x = found[i]
         if id(x) in owners:

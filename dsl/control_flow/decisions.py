@@ -21,8 +21,6 @@ from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bo
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
-from ...runtime.core.frozen import dataclass
-from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error, undecided_identity_error
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
@@ -30,6 +28,7 @@ from ..functions.elementwise import apply
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.concrete_values import concrete_value
 from ..trace.dispatch import METHODS
+from ..trace.failures import check_failure_is_possible, fail_here, fail_where, first_failure, put_first_failure
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
@@ -285,8 +284,8 @@ def _as_python_number(x: Tracer, kind: Any) -> Tracer:
 
 def _int_call_in_rewritten_code(x: Any) -> Any:
     if x.dtype.kind == "f":
-        if_(apply("isnan", x), _branch_that_raises(ValueError("cannot convert float NaN to integer")), None)
-        if_(apply("isinf", x), _branch_that_raises(OverflowError("cannot convert float infinity to integer")), None)
+        _raise_where(apply("isnan", x), ValueError, "cannot convert float NaN to integer")
+        _raise_where(apply("isinf", x), OverflowError, "cannot convert float infinity to integer")
     return _as_python_number(METHODS["astype"](x, np.int64), int)
 
 
@@ -295,17 +294,13 @@ def _bool_call_in_rewritten_code(x: Any) -> Any:
 
 
 def _math_call_in_rewritten_code(function: MathFunction, x: Any) -> Any:
-    def raise_where(condition: Any, kind: type[Exception], text: str) -> None:
-        if_(condition, _branch_that_raises(kind(text)), None)
-
-    return _as_python_number(apply_math_function(function, _float_call_in_rewritten_code(x), apply, raise_where), float)
+    found = apply_math_function(function, _float_call_in_rewritten_code(x), apply, _raise_where)
+    return _as_python_number(found, float)
 
 
-def _branch_that_raises(error: Exception) -> Part:
-    def raise_branch_error() -> None:
-        raise error
-
-    return raise_branch_error
+def _raise_where(condition: Any, kind: type[Exception], text: str) -> None:
+    check_failure_is_possible(condition._trace, kind(text))
+    fail_where(condition._trace, condition._value, kind(text))
 
 
 _CONVERSIONS: dict[type, Callable[[Any], Any]] = {
@@ -415,9 +410,8 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
-    for side, other in (sides, sides[::-1]):
-        if side.error is not None:  # a call that goes on has taken the other
-            return _take_branch_effects(trace, other)
+    if sides[0].error or sides[1].error:
+        return _take_branch_that_goes_on(trace, flag, sides)
     return _merge_branch_effects(trace, flag, sides, first)
 
 
@@ -434,71 +428,29 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
             if isinstance(raised, NameError) and not trace.half_bound.isdisjoint(str(raised).split("'")):
                 raise  # of a name that has its value where a decision around this one has gone one way
             error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
-            _raise_where_branch_is_taken(trace, error)
+            fail_here(trace, error)
         finally:
             trace.path.pop()
     after = state.take()
     changed = {} if error else changes_between_control_flow_snapshots(before, after)
+    failed = first_failure(trace)
     known = {id(value) for _, value in before.values.values()}
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
     restore_variables_of_snapshot(before)
-    return BranchSide(given, changed, written, noted.made, known, error)
+    return BranchSide(given, changed, written, noted.made, known, error, failed)
 
 
-def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:
-    """The effects of a side that always runs."""
+def _take_branch_that_goes_on(trace: Trace, flag: Value, sides: Sequence[BranchSide]) -> Any:
+    """The effects of the side that raises no error: nobody looks at those of a call that takes the other one."""
+    side = sides[sides[0].error is not None]
     for root, _, value in side.written.values():
         write_array_value_with_journal(trace, root, value)
     for slot, _, value in side.changed.values():
         slot.put(value)
+    put_first_failure(trace, _select_branch_value_by_flag(trace, flag, sides[0].failed, sides[1].failed))
     return side.given
-
-
-def _raise_where_branch_is_taken(trace: Trace, error: Exception) -> None:
-    """The call raises `error` where all flags of the path are set."""
-    if trace.handlers:
-        raise UnsupportedError(
-            f"{with_article(type(error).__name__)} that depends on a traced value cannot be caught in the traced "
-            "function; let the call raise it",
-            needs_values=True,
-        ) from error
-    if trace.loops or (trace.depth and not trace.deriving):
-        raise raised_in_loop(error) from error
-    if trace.deriving:
-        raise UnsupportedError(
-            f"that {type(error).__name__} depends on a traced value, and a function that is differentiated or under "
-            "kg.vmap cannot raise it; return the condition beside the number (has_aux=True), and raise outside",
-            needs_values=True,
-        ) from error
-    flag = trace.path[0]
-    for other in trace.path[1:]:
-        flag = trace.builder.map("logical_and", flag, other)
-    trace.raised = error
-    trace.watched.append(((flag,), RaiseWhereFlagged(error.with_traceback(None))))
-
-
-def raised_in_loop(error: Exception) -> UnsupportedError:
-    """The refusal of an error that a turn of a compiled loop may raise."""
-    return UnsupportedError(
-        f"{with_article(type(error).__name__)} that depends on a traced value cannot be raised in a compiled loop; "
-        "carry a flag out of the loop, and raise there",
-        needs_values=True,
-    )
-
-
-@dataclass(frozen=True)
-class RaiseWhereFlagged:
-    """Raises an error of the user's where a flag is set."""
-
-    error: Exception
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        if bool(arrays[0]):
-            import copy
-
-            raise copy.copy(self.error)
 
 
 def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> Any:
@@ -536,7 +488,7 @@ def _select_branch_values_by_flag(
     if _both_python_branches_are_cheap(trace, both, first):
         return [v if v.number == w.number else _select_branch_value_by_flag(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
-    cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False)
+    cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False, fixed=trace.may_raise)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
     return add_control_flow_node(builder, branch, args)
@@ -551,6 +503,7 @@ def _select_branch_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) 
 def _both_python_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
     """Whether computing both sides costs less than deciding which one runs. Nothing in them may fail."""
     nodes, size = trace.builder.nodes, 0
+    first = min(first, *trace.may_raise) if trace.may_raise else first
     todo, seen = [v.number for pair in both for v in pair], set[int]()
     while todo:
         number = todo.pop()

@@ -34,6 +34,7 @@ SMALL = 1 << 20  # bytes of an array of the function's own that are compared
 MOST_WALKED = 1 << 21  # values that the decisions of one trace may walk, all together
 
 
+FAILURE = "_kernelgraph_failure"  # what the slot is called that says which error comes first
 _DICTS: tuple[type, ...] = (dict, OrderedDict)
 
 
@@ -97,6 +98,8 @@ class ReachableControlFlowState:
             _walk_closure_of_branch_function(function, found, seen)
         trace = current_trace()
         if trace is not None:
+            slot = ControlFlowSlot(trace.failure, "first", FAILURE)
+            found.values[slot.identity] = slot, slot.held
             for holder in trace.holders:  # whatever names them
                 _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
             trace.walked_values += len(found.values)
@@ -316,7 +319,7 @@ def restore_variables_of_snapshot(then: ControlFlowSnapshot) -> None:
         else:
             holder[:] = held
     for slot, value in then.values.values():
-        if isinstance(slot.holder, CellType):
+        if isinstance(slot.holder, CellType) or slot.name == FAILURE:
             slot.put(value)
 
 

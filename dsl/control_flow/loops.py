@@ -17,15 +17,16 @@ from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
-from ..core.errors import TraceError, UnsupportedError
+from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
 from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
+from ..trace.failures import fail_here, has_not_failed, is_reached
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
-from .decisions import Part, and_, if_, is_undecided_condition, not_, raised_in_loop
+from .decisions import Part, and_, if_, is_undecided_condition, not_
 from .effects import (
     UNSET,
     ControlFlowSlot,
@@ -40,6 +41,7 @@ from .effects import (
 from .rewrite import CONTINUED, PREFIX, VALUE
 
 LONGEST = 1000  # turns that are traced one by one where a traced value may end them
+MANY = 10000  # turns after which a loop that may not be reached is thought to have no end
 FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
@@ -74,7 +76,8 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
-    while True:
+    for turn in itertools.count():
+        _check_loop_ends(turn)
         flag = test()
         if is_undecided_condition(flag):
             _run_compiled_while_loop(flag, test, body, stop)
@@ -100,13 +103,14 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
     if trace is not None and trace.loops_of is not None and trace.loops_of.record(trace, iterable, body, stop):
         return
     items = iter(iterable)
-    for item in items:
+    for turn, item in enumerate(items):
+        _check_loop_ends(turn)
         body(item)
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             assert stop is not None
             _check_nobody_reads_rest(iterable)
-            _run_rest_of_loop(iterable, items, body, stop)
+            _run_rest_of_loop(iterable, items, body, stop, stopped)
             return
         if stopped:
             return
@@ -125,6 +129,16 @@ def _check_nobody_reads_rest(iterable: Any) -> None:
         )
 
 
+def _check_loop_ends(turn: int) -> None:
+    """Raises UnsupportedError for a loop that might be without end where Python does not come to it."""
+    if turn > MANY and (trace := current_trace()) is not None and (trace.path or trace.loops):
+        raise UnsupportedError(
+            f"a loop of more than {MANY} turns, each of which is traced, may not be reached, as a traced value "
+            "decides; let an array hold what decides how often it turns",
+            needs_values=True,
+        )
+
+
 def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
 
@@ -134,8 +148,10 @@ def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | Non
     CompiledLoop(flag._trace, while_loop_goes_on, body).run(flag)
 
 
-def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
-    """The rest of a loop that `stop()` may end."""
+def _run_rest_of_loop(
+    iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part, flag: Any
+) -> None:
+    """The rest of a loop that `stop()` may end. flag: what `stop()` is before it."""
     turns = operator.length_hint(items)
     if isinstance(iterable, range) and turns > FEW:
         number, step, last = iterable[-turns], iterable.step, iterable[-1]
@@ -148,11 +164,10 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
         def range_loop_goes_on() -> Any:
             return and_(not_(stop()), lambda: number <= last if step > 0 else number >= last)
 
-        flag = not_(stop())
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(flag)
+            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(not_(flag))
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -267,25 +282,27 @@ class CompiledLoop:
         trace, builder = self.trace, self.trace.builder
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
         start = builder.reshape(start, ())
+        if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end
+            start = builder.map("logical_and", start, reached._value)
         before, found = self.state.take(), None
+        began = len(builder.nodes)  # what an earlier attempt has made may be inside
         while found is None:
             try:
                 found = self._trace_iteration(before)
             finally:
                 restore_variables_of_snapshot(before)
-        first, stand_ins, outputs = found
+        stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
-        (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[int, list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
-        first = len(trace.builder.nodes)
         stand_ins = [placeholder(trace, ArrayType((), BOOL))]
         mine: list[Tracer] = []
         for carried in self.carried.values():
@@ -318,17 +335,19 @@ class CompiledLoop:
                 root._held = old
             for key, held in helds.items():
                 self.roots[key]._held = held
-        return None if again or outputs is None else (first, stand_ins, outputs)
+        return None if again or outputs is None else (stand_ins, outputs)
 
     def _has_next_iteration(self) -> Any:
         """Whether there is another turn after this one."""
+        trace, going = self.trace, False
         try:
             self.body()
-            return self.goes_on()
-        except KernelGraphError:
-            raise
+            going = and_(has_not_failed(trace), self.goes_on)
         except Exception as error:
-            raise raised_in_loop(error) from error
+            if isinstance(error, KernelGraphError) and not is_numpy_error(error):
+                raise
+            fail_here(trace, error)
+        return and_(going, lambda: has_not_failed(trace))
 
     def _outputs(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True

@@ -37,6 +37,7 @@ class BranchSide:
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
     error: Exception | None
+    failed: Value  # which error it has met first
 
 
 class BranchMerge:

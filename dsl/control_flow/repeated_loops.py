@@ -27,6 +27,7 @@ from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
 from ..trace.aliasing import assign_to_tracer, root_of_view, view_of_tracer
 from ..trace.dispatch import METHODS
+from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
@@ -143,7 +144,7 @@ class RepeatedBodyLoop(CompiledLoop):
         return (
             len(trace.watched),
             len(trace.caught_refusals()),
-            trace.raised,
+            len(trace.errors),
             len(trace.holders),
             {*trace.returned_later},
         )
@@ -187,6 +188,7 @@ class RepeatedBodyLoop(CompiledLoop):
             self.hidden.add(root._held.number)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
         began = self.state.take()
+        self.checks = len(trace.index_checks)
         trace.loops += 1
         trace.turn = self
         noted = None
@@ -203,6 +205,7 @@ class RepeatedBodyLoop(CompiledLoop):
         finally:
             trace.loops -= 1
             trace.turn = None
+            del trace.index_checks[self.checks :]
             for root, old in (noted.written if noted else {}).values():
                 root._held = old
             for store in self.stores.values():
@@ -301,6 +304,8 @@ class RepeatedBodyLoop(CompiledLoop):
         carries = len(outputs) + len(rest)
         rest += [store.value for store in self.stores.values()]
         outputs += rest
+        if unneeded_index_checks(trace, outputs, self.checks):
+            raise LoopNotRecordable("it looks up an element that it does not need")
         windows = [*self.windows.values()]
         self._check_sources(outputs, [base for base, _, _ in windows], written)
         places = [*stand_ins, *inputs, *(p for _, p, _ in windows)]

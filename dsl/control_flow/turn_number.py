@@ -154,7 +154,11 @@ def _combine_turn_numbers(name: str, function: Callable[..., Any], a: Any, b: An
     def at(turn: int) -> Any:
         return function(*(x.at(turn) if type(x) is TurnNumber else x for x in (a, b)))
 
-    return TurnNumber(symbol._loop, None, function(*traced), None if ways else at)
+    if name == "truediv" and type(b) is TurnNumber:  # which is known not to be zero
+        traced[1] = _strong(traced[1])
+    made = function(*traced)
+    made = Tracer(made._trace, Value(made._held.number, made._held.type, float), SCALAR)
+    return TurnNumber(symbol._loop, None, made, None if ways else at)
 
 
 def _may_turn_number_be_zero(x: TurnNumber) -> bool:

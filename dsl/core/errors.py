@@ -399,18 +399,22 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
     return False
 
 
-def is_try_around_user_line() -> bool:
-    """Whether the user's traced line, or one that called it, is in a `try`."""
+def is_error_awaited() -> bool:
+    """Whether the user's traced line, or one that called it, is in a `try` or a `with`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         code = frame.f_code
-        if code.co_exceptiontable and is_user_file(code.co_filename):
-            for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
-                handler = dis.opname[code.co_code[entry.target + 2]]  # behind PUSH_EXC_INFO
-                if entry.start <= frame.f_lasti < entry.end and handler != "WITH_EXCEPT_START":
-                    return True
+        at = frame.f_lasti
+        users = code.co_exceptiontable and is_user_file(code.co_filename)
+        if users and any(start <= at < end for start, end in _ranges_with_handler(code)):
+            return True
         frame = frame.f_back
     return False
+
+
+@lru_cache(1024)
+def _ranges_with_handler(code: CodeType) -> tuple[tuple[int, int], ...]:
+    return tuple((e.start, e.end) for e in dis.Bytecode(code).exception_entries)  # type: ignore[attr-defined]
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -23,6 +23,7 @@ from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_call, waitall
+from ..array.in_numpy import InNumPy
 from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
@@ -175,6 +176,10 @@ class MultiDeviceCall:
         read = [before.get(i, leaves[i]) for i in captured.feeds]
         given = [*read, *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._executable, given, numbers, self._specs, caller)
+        for which, check in captured.failures:  # before anything is written
+            error = check.error([results[i] for i in which], results)
+            if error is not None:
+                raise InNumPy(error) if captured.reruns else error
         write_back_to_arguments(captured.writes, leaves, results, before)
         for which, watcher in captured.watched:
             watcher([results[i] for i in which])

@@ -239,8 +239,11 @@ class MeshFunction(PicklableDecoratedFunction):
         """leaves: how many a call has."""
         if captured.assigned:
             raise self._argument_assignment_error()
-        if captured.watched:
-            raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
+        if captured.watched or captured.failures:
+            raise ArgumentsError(
+                "kg.debug, or an error that values decide, looks at the values of one device; leave it out of "
+                "functions on a mesh"
+            )
         mesh, graph = self._mesh, captured.graph
         try:
             found = partition_with_exchange(graph, mesh)

@@ -13,13 +13,12 @@ from typing import Any
 from ..core.errors import is_refusal
 from ..core.pytree import Tree
 from ..core.undo import restorer_of_attributes
+from ..trace.trace import TraceRestart
 from .guards import GuardSet
 
 
-class NeedCachedProperty(BaseException):
-    """The trace needs a property of an argument, computed and kept in it; the call is then made again.
-
-    Not an Exception, so that a user's `except Exception` does not swallow it."""
+class NeedCachedProperty(TraceRestart):
+    """The trace needs a property of an argument, computed and kept in it; the call is then made again."""
 
     guards = GuardSet(())  # that it is needed
     known: frozenset[int] = frozenset()  # the leaves whose values decided that
@@ -62,7 +61,5 @@ def _child_with_cached_property(value: Any, tree: Tree, number: int) -> Any:
     return held[name] if name in held else getattr(value, name)
 
 
-class NeedOpenedArguments(BaseException):
-    """The function changes what an argument holds: the call is made again with its arguments opened.
-
-    Not an Exception, so that a user's `except Exception` does not swallow it."""
+class NeedOpenedArguments(TraceRestart):
+    """The function changes what an argument holds: the call is made again with its arguments opened."""

@@ -232,7 +232,6 @@ class Environment:
         # those of the user's objects: object, name, label, value, and what takes it out again
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
-        self.needed: NeedCachedProperty | NeedOpenedArguments | None = None  # also one that was swallowed
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
@@ -420,8 +419,7 @@ class Environment:
         path = self._path_in_arguments(instance)
         if not path:
             refuse_frozen_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
-        self.needed = NeedCachedProperty(path, name)
-        raise self.needed
+        raise NeedCachedProperty(path, name)
 
     def guard_argument(self, value: Any) -> Any:
         """What stands for an argument that is no array, of which equal ones share a trace."""
@@ -489,7 +487,6 @@ class Environment:
         if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
             _refuse_code_reading_past_proxies(code)
         if users and self.trace.may_rewrite and _may_compare_arguments(function):
-            self.trace.undecided = True
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
@@ -595,8 +592,7 @@ class Environment:
 
     def open_arguments(self) -> NeedOpenedArguments:
         """To be raised where something is changed that an argument may hold, while `may_open`."""
-        self.needed = NeedOpenedArguments()
-        return self.needed
+        return NeedOpenedArguments()
 
     def line_of_assignment(self, name: str) -> str:
         """`file.py:LINE` where traced code assigns to an attribute of this name, or deletes it; empty if nowhere."""

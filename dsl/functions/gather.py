@@ -16,7 +16,7 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.errors import IndexingError, TraceError, UnsupportedError, user_line
+from ..core.errors import IndexingError, TraceError, UnsupportedError
 from ..trace.aliasing import (
     Part,
     assign_to_tracer,
@@ -27,6 +27,7 @@ from ..trace.aliasing import (
 )
 from ..trace.concrete_values import concrete_value, constant_value_of_traced_node
 from ..trace.dispatch import METHODS
+from ..trace.failures import IndexCheck, is_failure_awaited
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
@@ -154,6 +155,9 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     builder = x._trace.builder
     _check_known_indices(x, keys)
     shape, at, together = _shape_of_numpy_indexing(x, keys)
+    nothing = 0 in shape and 0 not in shape[at : at + together]  # is loaded, and what is out of range is an error
+    noted = (nothing or is_failure_awaited(x._trace)) and not x._trace.depth
+    keys = _keys_in_range(x, keys, noted)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
     numbers = all(is_scalar_indexing_entry(k) for k in keys if _is_index_array(k))
@@ -167,41 +171,42 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
-            checked = checked or not known
-            if 0 in shape and 0 not in shape[at : at + together] and not known:
-                _check_gather_indices_in_range(entry, part.shape[axis], axis)
+            checked = checked or not (known or noted)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
                 rest.append(made if made < at else made + together)
             made += 1
     if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
-        return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape))
+        return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape, checked))
     return new_traced_result(gather_elements_of_axes(part, indices, axes, rest, shape, checked), x)
 
 
-def _check_gather_indices_in_range(index: Any, length: int, axis: int) -> None:
-    """The call raises for an index out of range, though nothing is loaded."""
+def _keys_in_range(x: Tracer, keys: list[Any], noted: bool, writes: bool = False) -> list[Any]:
+    """The keys, whose traced indices are as `index_in_range` has them."""
+    found, axis = list[Any](), 0
+    for entry in keys:
+        found.append(
+            index_in_range(entry, axis, x.shape[axis], noted, writes)[0] if isinstance(entry, Tracer) else entry
+        )
+        axis += entry is not None and entry is not Ellipsis
+    return found
+
+
+def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: bool = False) -> tuple[Tracer, bool]:
+    """Indices of an axis, and whether kernels have to check them.
+
+    noted: they need not, since it is noted here whether one is out of range: an error may not be reached, or be
+    caught; the indices are counted from the start then, and in range. writes: elements are assigned."""
     trace = index._trace
-    if trace.depth or trace.loops:  # whose turns raise nothing
-        return
-    outside = METHODS["any"]((index < -length) | (index >= length))
-    flag = outside._value
-    for decided in trace.path:
-        flag = trace.builder.map("logical_and", flag, decided)
-    trace.watched.append(((flag,), GatherIndexCheck(user_line(), axis, length)))
-
-
-@dataclass(frozen=True)
-class GatherIndexCheck:
-    """Raises IndexingError where a flag is set."""
-
-    line: str
-    axis: int
-    length: int
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        if bool(arrays[0]):
-            raise IndexingError(f"an index is out of bounds for axis {self.axis} with size {self.length}", self.line)
+    if trace.depth:
+        return index, True
+    check = IndexCheck(index, axis, length, writes, bool(trace.assigned or trace.holders))
+    if not noted:
+        trace.index_checks.append(check)
+        return index, True
+    whole: Any = index.astype(np.int64)
+    found: Any = np.where(check.fail(), 0, np.where(whole < 0, whole + length, whole))
+    return found, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,7 @@ class GatherView:
         chosen = None
         for index, axis in zip(self.indices, self.axes, strict=True):
             n = base.shape[axis]  # a load finds the place of a negative index, and whether it is in range
-            place = builder.gather(builder.index((n,), 0), [builder.reshape(index, ())], [0], [], ())
+            place = builder.gather(builder.index((n,), 0), [builder.reshape(index, ())], [0], [], (), self.checked)
             here = builder.map("equal", builder.index(region, axis), place)
             chosen = here if chosen is None else builder.map("logical_and", chosen, here)
         assert chosen is not None
@@ -317,13 +322,16 @@ def check_assigned_axis_not_empty(x: Tracer, assigned: bool) -> None:
 
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
-    shape, key, arrays = _shape_key_and_arrays_of_gather(x, keys)
+    shape, key = _shape_and_key_of_gather(x, keys)
     new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
     builder = x._trace.builder
     check_shape_fits_part(x, new.shape[excess:] if all(n == 1 for n in new.shape[:excess]) else new.shape, shape)
     _check_known_indices(x, keys)  # after the shapes, as NumPy
     check_assigned_axis_not_empty(x, 0 not in shape)
+    arrays = [
+        to_traced_array(k) for k in _keys_in_range(x, keys, is_failure_awaited(x._trace), True) if _is_index_array(k)
+    ]
     found = _known_indexing_array_as_slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
         assign_to_tracer(x, host_call_of_one_result("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
@@ -353,8 +361,8 @@ def _shape_of_numpy_indexing(x: Tracer, keys: list[Any]) -> tuple[Shape, int, in
     return (*shape[:at], *together, *shape[at:]), at, len(together)
 
 
-def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
-    """The shape of x[keys], the key as a host call's option, and its arrays."""
+def _shape_and_key_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...]]:
+    """The shape of x[keys], and the key as a host call's option."""
     key = [
         (k.start, k.stop, k.step)
         if isinstance(k, slice)
@@ -365,7 +373,7 @@ def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, 
         else int(k)
         for k in keys
     ]
-    return _shape_of_numpy_indexing(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_index_array(k)]
+    return _shape_of_numpy_indexing(x, keys)[0], tuple(key)
 
 
 def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:

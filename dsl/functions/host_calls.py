@@ -15,11 +15,11 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...runtime.interpret.numpy_calls import HOST
-from ..core.errors import DTypeError, ShapeError, UnsupportedError, is_try_around_user_line
+from ..core.errors import DTypeError, ShapeError
 from ..core.exact import exact_key_of_value
 from ..trace.aliasing import assign_to_tracer
+from ..trace.failures import note_host_call
 from ..trace.operands import new_traced_result, to_traced_array
-from ..trace.trace import Trace, UndecidedValue
 from ..trace.tracer import TracedNumber, Tracer
 
 Shape = tuple[int, ...]
@@ -39,8 +39,6 @@ def host_call(
     dtypes: the results', where they are known. tiny: shapes on which the function can be asked for its dtypes, where
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
     inputs = [to_traced_array(a) for a in arrays]
-    if function.startswith("linalg.") and function not in _NEVER_RAISE:
-        _require_host_error_to_leave_function(inputs[0]._trace, f"np.{function}")
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
@@ -50,6 +48,8 @@ def host_call(
     types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     builder = inputs[0]._trace.builder
     values = builder.host(function, [x._value for x in inputs], types, **given)
+    if not (function in _NEVER_RAISE or function.startswith("fft.")):
+        note_host_call(inputs[0]._trace, function, values)
     return [new_traced_result(value, *inputs) for value in values]
 
 
@@ -63,7 +63,6 @@ def host_call_of_one_result(
 
 def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
     """The result; the call raises the error of Python's where the condition does not hold."""
-    _require_host_error_to_leave_function(result._trace, "a reduction")
     options = {"error": error.__name__, "text": text}
     return host_call_of_one_result("require", [result, condition], result.shape, dtypes=[result.dtype], **options)
 
@@ -112,21 +111,11 @@ def require_known_numpy_scalar(x: Any) -> Any:
     )
 
 
-_NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # whatever the values are
-
-
-def _require_host_error_to_leave_function(trace: Trace, function: str) -> None:
-    """Raises UnsupportedError where the function would catch an error that comes with the result. That a `try` is
-    around is known where its control flow is rewritten; else the trace begins again so."""
-    if trace.handlers:
-        raise UnsupportedError(
-            f"an error of {function} depends on its values, and cannot be caught in the traced function; let the "
-            "call raise it",
-            needs_values=True,
-        )
-    if trace.may_rewrite and is_try_around_user_line():
-        trace.undecided = True
-        raise UndecidedValue
+# whatever the values are; an index of `setitem` is looked at where it is written
+_NEVER_RAISE = frozenset({
+    "linalg.det", "linalg.slogdet", "linalg.qr", "setitem", "sort", "argsort", "lexsort", "isin", "topk", "partition",
+    "argpartition", "cumsum", "cumprod",
+})  # fmt: skip
 
 
 @lru_cache(4096)

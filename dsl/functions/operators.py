@@ -11,10 +11,11 @@ import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
-from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import call_function
+from ..trace.failures import check_failure_is_possible, fail_where
 from ..trace.number_kinds import (
     Kind,
     number_kinds_of_operand,
@@ -63,7 +64,10 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
 def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if all(_may_be_python_number(x) for x in args):
-        return _apply_python_operator(row, args)
+        result = _apply_python_operator(row, args)
+        if OPS[row].errors and not result._trace.depth:
+            _note_errors_of_python_numbers(OPS[row].errors, args, result)
+        return result
     if not any(type(x) is Tracer and x._held.others for x in args):
         return apply_op_of_operator(row, *args)
     found = apply_op_of_operator(row, *map(_operand_of_one_dtype, args))
@@ -76,6 +80,30 @@ def _may_be_python_number(x: Any) -> bool:
     if type(x) is not Tracer:
         return type(x) in _NUMBERS
     return x._held.weak is not None or any(weak is not None for _, weak in x._held.others)
+
+
+def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence[Any], result: Tracer) -> None:
+    """Notes where Python's operator raises what NumPy's does not."""
+    trace = result._trace
+    if not (trace.reruns or all(_is_python_number(x) for x in args)):
+        return
+    for error in errors:
+        flag = error.where(*args, result)
+        if type(flag) is Tracer:
+            check_failure_is_possible(trace, error.kind(error.text))
+            fail_where(trace, flag._value, error.kind(error.text))
+        elif type(flag) is not TracedNumber:
+            if flag:
+                raise error.kind(error.text)
+        elif flag._number:
+            raise flag._need_number_value()
+        else:
+            trace.checks.append(f"not {flag._name}")
+
+
+def _is_python_number(x: Any) -> bool:
+    """Whether an operand that may be a number of Python's is one whatever values decide."""
+    return type(x) is not Tracer or all(weak is not None for _, weak in number_kinds_of_operand(x._value))
 
 
 def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
@@ -181,6 +209,8 @@ def _number_operator(
         code = self._trace.host_code
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
+        if any(OPS[row].errors for row in rows):
+            self._trace.checks.append(f"{result} is not None")  # so that it is computed, whoever needs it
         if isinstance(number, tuple):
             return tuple(
                 TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)

@@ -11,6 +11,7 @@ from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
 from ..trace.dispatch import call_function, implements
+from ..trace.failures import is_failure_awaited
 from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
     is_traced,
@@ -24,7 +25,7 @@ from ..trace.operands import (
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import select_choices_in_one_dtype as common
-from .gather import check_assigned_axis_not_empty, gather_elements_of_axes, indices_of_known_mask
+from .gather import check_assigned_axis_not_empty, gather_elements_of_axes, index_in_range, indices_of_known_mask
 from .host_calls import assign_to_converted_numpy_out, host_call, host_call_of_one_result, require_out_to_convert
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
@@ -54,11 +55,14 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if not np.can_cast(index.dtype, np.intp, "same_kind"):
         raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
-    value = _traced_indices_in_range(index, n, mode)._value
+    index, checked = _traced_indices_in_range(index, n, mode), False
+    if mode == "raise":
+        index, checked = index_in_range(index, at, n, is_failure_awaited(x._trace))
+    value = index._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
     return assign_to_converted_numpy_out(
-        new_traced_result(gather_elements_of_axes(x, [value], [at], rest, shape, mode == "raise"), x), out
+        new_traced_result(gather_elements_of_axes(x, [value], [at], rest, shape, checked), x), out
     )
 
 
@@ -108,7 +112,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
     shape.insert(at, index.shape[at])
     wide = broadcast_to(x, (*shape[:at], x.shape[at], *shape[at + 1 :]))
     others = [i for i in range(x.ndim) if i != at]
-    return new_traced_array(gather_elements_of_axes(wide, [index._value], [at], others, tuple(shape), True), x)
+    index, checked = index_in_range(index, at, x.shape[at], is_failure_awaited(x._trace))
+    return new_traced_array(gather_elements_of_axes(wide, [index._value], [at], others, tuple(shape), checked), x)
 
 
 @implements(np.put_along_axis)

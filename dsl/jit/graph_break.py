@@ -15,6 +15,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.errors import user_line
 from ..core.pytree import Tree, unflatten
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
+from ..trace.trace import TraceRestart
 from ..trace.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 Host = np.ndarray[Any, Any]
 
 
-class GraphBreak(BaseException):
-    """The trace has come to its first split. Not an Exception, so that a user's `except Exception` does not stop it."""
+class GraphBreak(TraceRestart):
+    """The trace has come to its first split."""
 
     def __init__(self, part: Segment) -> None:
         super().__init__()

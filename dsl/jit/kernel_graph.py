@@ -175,12 +175,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         """A call outside of a trace. fast: what has not taken the arguments, if anything."""
         try:
             return self._call(args, options, fast)
-        except OnAnotherDevice as other:
+        except (OnAnotherDevice, InNumPy) as other:
             elsewhere = other
-        except InNumPy as found:
-            error = found.error
-            return call_in_numpy(self._function, args, options, self._versions.device, error)
-        return self._call_on_another_device(elsewhere, args, options)
+        if isinstance(elsewhere, OnAnotherDevice):
+            return self._call_on_another_device(elsewhere, args, options)
+        result = call_in_numpy(self._function, args, options, self._versions.device, elsewhere.error)
+        if elsewhere.caught is not None:
+            self._versions.note_caught_error(elsewhere.caught, elsewhere.error)
+        return result
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""

@@ -35,6 +35,7 @@ from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
 from ..array.mutation import assign_to_part, memory_before_change
+from ..array.in_numpy import OFTEN, InNumPy
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -140,6 +141,8 @@ def generate_launcher(
         "rows": rows,  # whose objects the words that are watched lie in
         "Array": Array,
         "OutOfMemory": OutOfMemory,
+        "InNumPy": InNumPy,
+        "caught": list[Exception](),
         "Respecialise": Respecialise,
         "allocate": device.allocate,
         "device": device,
@@ -238,6 +241,8 @@ class _LauncherWriter:
 
     def lines(self) -> Iterator[str]:
         program = self.plan.program
+        if self.captured.reruns:
+            yield f"if len(caught) > {OFTEN}: raise InNumPy(caught[0], caught)"
         for leaf, _ in self.captured.assigned:
             overlaps = ", True" if self._overlap_test_of_leaf(leaf) else ""
             yield f"check_write_back_allowed(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}{overlaps})"
@@ -288,6 +293,10 @@ class _LauncherWriter:
             if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
                 yield f"except BaseException: track_memory(events, {holds}); raise"
         yield from (f"r{output}.numpy()" for output in self.in_place)
+        for which, check in self.captured.failures:  # before anything is written
+            numbers = "".join(f"r{i}, " for i in which)
+            yield f"error = {self.constant(check)}.error(({numbers}), ({outputs}))"
+            yield f"if error is not None: raise {'InNumPy(error, caught)' if self.captured.reruns else 'error'}"
         if self.writes:
             before = "before" if any(write.differing for write in self.writes) else "{}"
             yield f"write_back({written}, leaves, ({outputs}), {before})"
@@ -345,7 +354,7 @@ class _LauncherWriter:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
-        if captured.watched or (self.state is not None and self.state.shared):
+        if captured.failures or captured.watched or (self.state is not None and self.state.shared):
             return False
         if not all(self.on_cpu or type(self.leaves[t]) is np.ndarray for t in targets):
             return False

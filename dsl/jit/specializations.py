@@ -36,7 +36,7 @@ from ..array.devices import (
     kernel_target_of_device_kind,
     open_device,
 )
-from ..array.in_numpy import InNumPy
+from ..array.in_numpy import OFTEN, InNumPy
 from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
@@ -241,10 +241,7 @@ class Specializations:
         except Refusal as error:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
-            text = f"runs in NumPy, as it is written, since at {error}"
-            self.note(SpecializationEvent("in NumPy", text))
-            if self.options.untraceable == "warn":
-                warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
+            self._note_calls_in_numpy(f"at {error}")
             entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()))
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
@@ -255,6 +252,18 @@ class Specializations:
         )
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
+
+    def _note_calls_in_numpy(self, reason: str) -> None:
+        text = f"runs in NumPy, as it is written, since {reason}"
+        self.note(SpecializationEvent("in NumPy", text))
+        if self.options.untraceable == "warn":
+            warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
+
+    def note_caught_error(self, caught: list[Exception], error: Exception) -> None:
+        """A call has met an error, and has caught it in NumPy. caught: such errors of earlier calls of its kind."""
+        caught.append(error)
+        if len(caught) == OFTEN + 1:
+            self._note_calls_in_numpy(f"it often catches an error that values decide ({error!r})")
 
     @property
     def may_run_in_numpy(self) -> bool:
@@ -348,6 +357,7 @@ class Specializations:
             arguments,
             reader,
             target_name=lambda: kernel_target_of_device_kind(self.kind),
+            reruns=self.may_run_in_numpy,
         )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
@@ -443,7 +453,7 @@ class Specializations:
     def _replaced_inputs(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         """The outputs that NumPy arrays become, which are inputs too: the numbers of both. The kernels may write to
         these arrays themselves where nothing is raised once a call has begun."""
-        if captured.watched or not DEVICES[self.kind].host_memory:
+        if captured.watched or captured.failures or not DEVICES[self.kind].host_memory:
             return ()
         return tuple(
             (write.output, captured.feeds.index(write.leaf))

@@ -48,6 +48,7 @@ from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultAndStateLocations
+from ..trace.failures import Failures, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
@@ -87,6 +88,7 @@ def trace_function(
     rewriting: bool = False,
     loops: RecordedLoops | None = None,
     target_name: Callable[[], str] = lambda: "cpu",
+    reruns: bool = False,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
@@ -94,12 +96,16 @@ def trace_function(
     rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
     loops: which loops are recorded, where any is; a trace that gets long without begins again with.
     target_name: of the target that the graph is for, asked where it decides.
+    reruns: whether a call that meets an error runs again in NumPy.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     trace = Trace(name, target_name)
     trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
-    trace.loops_of = loops
+    trace.loops_of, trace.reruns = loops, reruns
+    again = partial(
+        trace_function, function, name, tree, arguments, reader, True, target_name=target_name, reruns=reruns
+    )
     if loops is not None:
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
@@ -130,17 +136,13 @@ def trace_function(
             try:
                 result = (function if world is None else world.traced_root_function(function))(*args, **options)
             except Exception as error:
-                if trace.undecided:  # which NumPy has made an error of its own
-                    raise UndecidedValue from None
+                if trace.restart is not None:  # which NumPy or a `finally` has made an error of its own
+                    raise trace.restart from None
                 trace.chosen.check_unchanged()
                 _refuse_own_error_in_tracing(trace, world, error)
                 raise
-            if trace.needed:
-                raise NeedValue(trace.needed)  # which was swallowed
-            if world is not None and world.needed:
-                raise world.needed
-            if trace.undecided:
-                raise UndecidedValue
+            if trace.restart is not None:
+                raise trace.restart  # which was swallowed
             trace.check_refusals()
             trace.chosen.check_unchanged()
             if world is not None:
@@ -153,15 +155,13 @@ def trace_function(
         need.guards = GuardSet([] if world is None else [*world.guards.values()])
         raise
     except UndecidedValue:
-        return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
+        return again(loops)
     except TraceTooLong as long:
         from ..recorded_loops.record import record_comprehension, record_loop, record_loop_as_routine
 
         if long.repeated:
-            again = RecordedLoops(record_loop_as_routine, False, long.few, True)
-        else:
-            again = RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension)
-        return trace_function(function, name, tree, arguments, reader, True, again, target_name)
+            return again(RecordedLoops(record_loop_as_routine, False, long.few, True))
+        return again(RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension))
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
@@ -171,7 +171,7 @@ def trace_function(
             from ..recorded_loops.record import record_loop_as_routine
 
             loops = RecordedLoops(record_loop_as_routine, True, MANY_ITERATIONS, True)
-        return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
+        return again(loops)
     except GraphBreak as suspended:
         trace.check_refusals()
         return traced_function_of_segment(function, trace, suspended.part)
@@ -179,8 +179,7 @@ def trace_function(
         if _may_retrace_with_recorded_loops(trace, reader, error):
             from ..recorded_loops.record import record_comprehension, record_loop
 
-            again = RecordedLoops(record_loop, False, 0, collect=record_comprehension)
-            return trace_function(function, name, tree, arguments, reader, True, again, target_name)
+            return again(RecordedLoops(record_loop, False, 0, collect=record_comprehension))
         found = locate_graph_error(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))
         if not is_numpy_error(error):
@@ -208,6 +207,7 @@ def trace_function(
         if world is not None:
             world.close()
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
+        trace.restart = None
 
 
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error: Exception) -> None:
@@ -247,8 +247,9 @@ def _are_all_arguments_leaves(tree: Tree) -> bool:
 
 def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
-    if trace.raised is not None:
-        one, other = (with_article(type(e).__name__) for e in (error, trace.raised))
+    before = [*trace.errors, *(e for _, e in trace.loop_failures)]
+    if before:
+        one, other = (with_article(type(e).__name__) for e in (error, before[-1]))
         raise UnsupportedError(
             f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
             line_of_traceback(error.__traceback__),
@@ -344,6 +345,7 @@ def _finish_trace(
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
+    failures = outputs_of_failures(trace, outputs, bool(assigned or (state is not None and state.changes)))
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])
@@ -351,7 +353,9 @@ def _finish_trace(
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _traced_function_of_call(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
+    return _traced_function_of_call(
+        trace, function, whole, tree, results, found.numbers, assigned, "", watched, state, failures
+    )
 
 
 def _traced_function_of_call(
@@ -365,6 +369,7 @@ def _traced_function_of_call(
     line: str = "",
     watched: Watched = (),
     state: StateChanges | None = None,
+    failures: Failures = (),
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
     graph, why = whole.graph, tuple[str, ...]()
@@ -400,6 +405,8 @@ def _traced_function_of_call(
         text,
         line,
         watched,
+        failures,
+        trace.reruns,
         (*why, *made.why, *_unrecorded_loops_of_call(trace)),
         state,
     )

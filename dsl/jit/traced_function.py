@@ -15,6 +15,7 @@ from ..core.spec import Spec
 from ..environment.guards import GuardSet
 from ..state.argument_writes import ArgumentWrite, AssignedArguments
 from ..state.changes import StateChanges
+from ..trace.failures import Failures
 
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 
@@ -53,7 +54,9 @@ class TracedFunction:
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
     graph's inputs, before `arrays`. text: of `host`, if it does anything. line: where it was split. watched: outputs
-    that are looked at when they are there, and by what. rolled: remarks on Python loops. state: what the call does to
+    that are looked at when they are there, and by what; failures: those that tell of errors, before anything is
+    written; reruns: whether a call that has met one runs again in
+    NumPy. rolled: remarks on Python loops. state: what the call does to
     its arguments, where they are opened."""
 
     graph: Graph
@@ -68,6 +71,8 @@ class TracedFunction:
     text: str = ""
     line: str = ""
     watched: Watched = ()
+    failures: Failures = ()
+    reruns: bool = False
     rolled: tuple[str, ...] = ()
     state: StateChanges | None = None
 

@@ -140,9 +140,9 @@ class RecordedLoopArithmetic(LoopMemory):
             x.value.cast(to) if isinstance(x, LoopNumber) else self.body.const(x, to)
             for x, to in zip(args, loop, strict=True)
         ]
-        if kind is not None and op in ("divide", "floor_divide", "remainder"):
-            self._check_python_divisor(args[1], values[1])
         found = self.body.apply(OPS[op], values, result)
+        if kind is not None and OPS[op].errors:
+            self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
         if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
             bounds = (LinearExpression(0),), (LinearExpression(args[1] - 1),)
             return LoopNumber(self, None, int, self.atom(found, *bounds))
@@ -152,15 +152,17 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
         return LoopNumber(self, found, kind, None, others)
 
-    def _check_python_divisor(self, given: Any, value: KernelValue) -> None:
+    def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        if type(given) in PLAIN:  # a number that differs from turn to turn may be a float to isinstance
-            if not given:
-                raise LoopNotRecordable("a division by zero")
+        linear = args[1].linear if isinstance(args[1], LoopNumber) else None
+        if linear is not None and linear.is_at_least(1):  # which nothing raises for but an overflow of floats
             return
-        if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
-            return
-        self.fail_if(value.eq(0), self.zero(), FixedLoopError(ZeroDivisionError, "division by zero"))
+        for error in OPS[op].errors:
+            flag = error.where(*args, result)
+            if isinstance(flag, LoopSymbol):
+                self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
+            elif flag:
+                raise LoopNotRecordable(error.text)
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""

@@ -252,9 +252,9 @@ class LoopMemory:
         """The call raises what `error` makes of the value where the condition holds. line: by default that which
         runs."""
         trace = self.trace
-        if trace.handlers:
+        if trace.handlers and not trace.reruns:
             raise LoopNotRecordable("a try is around what may raise an error")
-        if trace.depth or trace.loops or trace.path:
+        if trace.depth or ((trace.loops or trace.path) and not trace.reruns):
             raise LoopNotRecordable("it may raise an error, within what a traced value decides")
         if self.parallel:
             raise LoopNotRecordable("an element of an array is checked")

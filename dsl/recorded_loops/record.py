@@ -25,6 +25,7 @@ from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, c
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
+from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList
@@ -92,6 +93,7 @@ def _record_statements(
     state = ReachableControlFlowState(functions)
     rows: list[Tracer] = []
     try:
+        recorder.reached = is_reached(trace)
         before = state.take()
         with recorder.recording():
             collected = write(recorder)
@@ -262,7 +264,9 @@ def _place_results_of_recorded_loop(
             put(Tracer(trace, value))
         else:
             put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
-    if recorder.checks:
+    if recorder.checks and trace.reruns:
+        fail_in_loop(trace, outputs[len(recorder.storages)], recorder.checks[0](0))
+    elif recorder.checks:
         trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 
 

@@ -68,6 +68,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
         self.attempts = 0
         self.lists = GrowingLists()
+        self.reached: Any = True  # whether Python comes to it
         self.level = 0  # how many loops and sides of decisions are around
         self.turn_began = 0  # how many arrays there were when the innermost turn began
 
@@ -89,7 +90,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         known = self.known_truth(test) if isinstance(test, LoopSymbol) else None
         if known is not None:
             return then() if known else otherwise()
-        if self.trace.handlers:
+        if self.trace.handlers and not self.trace.reruns:
             raise LoopNotRecordable("a try is around a decision")
         flag = self.truth(test)
         self.settle_all()
@@ -303,6 +304,8 @@ class LoopRecorder(RecordedLoopArithmetic):
             with self.block() as head:
                 loop.enter()
                 going = self.truth(test())
+                if self.reached is not True:  # elsewhere its turns might be without end
+                    going = going & self.truth(self.reached)
                 if stop is not None:
                     going = going & self.truth(self.negation(stop()))
             with self.block() as scope:
@@ -326,7 +329,7 @@ class LoopRecorder(RecordedLoopArithmetic):
     ) -> None:
         """Writes a loop until it is known which variables it has. ran: it is known to run once or more. count: of its
         turns, where nothing ends it before."""
-        if self.trace.handlers:
+        if self.trace.handlers and not self.trace.reruns:
             raise LoopNotRecordable("a try is around a loop")
         self.settle_all()
         outermost = not self.level

@@ -49,24 +49,33 @@ class TraceReaderProtocol(Protocol):
     def call(self, trace: Trace, values: Sequence[Value], function: Callable[[Sequence[Any]], Any]) -> Any: ...
 
 
+NO_FAILURE = np.int64(0)
 HOOKS = "__kernelgraph__"  # what functions whose control flow is rewritten call the hooks
 
 
-class NeedValue(BaseException):
-    """The trace needs to know these numbers of the call; it is run again with them known.
+class TraceRestart(BaseException):
+    """The trace is to be run again, or left. It is noted there, since a `finally` may put another error in its place.
 
     Not an Exception, so that a user's `except Exception` does not swallow it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if context.trace is not None and context.trace.restart is None:
+            context.trace.restart = self
+
+
+class NeedValue(TraceRestart):
+    """The trace needs to know these numbers of the call; it is run again with them known."""
 
     def __init__(self, leaves: Iterable[int]) -> None:
         super().__init__()
         self.leaves = frozenset(leaves)
 
 
-class LoopNotRecordable(BaseException):
+class LoopNotRecordable(TraceRestart):
     """A loop cannot be recorded: the trace is run again with that one turn by turn.
 
-    site: the code of its body, where that is known. Not an Exception, so that a user's `except Exception` does not
-    swallow it."""
+    site: the code of its body, where that is known."""
 
     def __init__(self, reason: str, site: Any = None) -> None:
         super().__init__(reason)
@@ -76,12 +85,11 @@ class LoopNotRecordable(BaseException):
 FEW = 8  # turns for which a loop is left as it is
 
 
-class TraceTooLong(BaseException):
+class TraceTooLong(TraceRestart):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
     rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. few:
-    those of so few turns are not. repeated: a body is traced once, and each loop one node. Not an Exception, so that a
-    user's `except Exception` does not swallow it."""
+    those of so few turns are not. repeated: a body is traced once, and each loop one node."""
 
     def __init__(self, rolls: bool, few: int = FEW, repeated: bool = False) -> None:
         super().__init__()
@@ -143,7 +151,7 @@ class Trace:
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
-        self.needed: set[int] = set()  # also those whose NeedValue was swallowed
+        self.needed: set[int] = set()  # the leaves of all NeedValue
         self.world: TraceEnvironmentProtocol | None = None
         self.captured: list[np.ndarray[Any, Any]] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured
@@ -165,14 +173,21 @@ class Trace:
         self.refusals: list[Refusal] = []
         self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten
-        self.undecided = False  # whether a value was asked for that a rewritten function decides on
         self.walked_values = 0  # how many values decisions have walked to see which may change
         self.journal: Any = None  # what notes which arrays are written to, while a side of a decision is traced
         self.path: list[Value] = []  # the flags of the sides that are being traced
         self.loops = 0  # how many loops that traced values end are being traced, one in another
         self.handlers = 0  # how many `try` of the function's are around
         self.shared: dict[int, tuple[weakref.ref[Any], dict[int, weakref.ref[Any]]]] = {}  # which may be which
-        self.raised: Exception | None = None  # what a call raises where a value decides so
+        self.reruns = False  # whether a call that fails runs again in NumPy
+        self.errors: list[Exception] = []  # what a call raises where values decide so
+        self.failure: dict[str, Any] = {"first": NO_FAILURE}  # which of them it meets first: see `failures`
+        self.index_checks: list[Any] = []  # of the indices that kernels check
+        # what may raise there: results, where the call comes to them, and whether an error is awaited
+        self.host_calls: list[tuple[tuple[Value, ...], bool]] = []
+        self.may_raise: set[int] = set()  # the nodes of host calls that may, and need not be reached
+        self.loop_failures: list[tuple[Value, Exception]] = []  # error words that the number does not tell of yet
+        self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
         self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.chosen = ChosenContainers()
@@ -184,6 +199,11 @@ class Trace:
         self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}
         self._scalar_values: dict[str, Value] = {}
+
+    @property
+    def has_failure(self) -> bool:
+        """Whether something may have failed so far."""
+        return self.failure["first"] is not NO_FAILURE
 
     @property
     def may_rewrite(self) -> bool:
@@ -347,10 +367,8 @@ def loop_recorder_of_trace() -> Any:
     return None if found is None else found.recorder
 
 
-class UndecidedValue(BaseException):
-    """A value decides that no call knows yet: the trace is run again with the function's control flow rewritten.
-
-    Not an Exception, so that a user's `except Exception` does not swallow it."""
+class UndecidedValue(TraceRestart):
+    """A value decides that no call knows yet: the trace is run again with the function's control flow rewritten."""
 
 
 @contextmanager

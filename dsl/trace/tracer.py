@@ -274,7 +274,6 @@ class Tracer(NumpyProtocols):
         """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
         trace = check_trace_alive(self)
         if trace.may_rewrite and concrete_value(trace, self._value) is None:
-            trace.undecided = True
             raise UndecidedValue
         return trace
 
@@ -372,8 +371,8 @@ class Tracer(NumpyProtocols):
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
-        scalar = self._owner == SCALAR
-        raise TraceError(text, numpys=not scalar, needs_values=scalar)
+        number = isinstance(self, np.generic)
+        raise TraceError(text, numpys=not number, needs_values=number)
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():

@@ -145,6 +145,10 @@ def raises_first(x: Any) -> Any:
 def test_which_of_two_errors_comes_first_is_not_guessed() -> None:
     with pytest.raises(kg.UnsupportedError, match="return for one of the two"):
         kg.kernel_graph(raises_first, device="cpu", untraceable="refuse")(X)
+    in_numpy = kg.kernel_graph(raises_first, device="cpu", untraceable="numpy")
+    for x, kind in ((X, KeyError), (-X, IndexError)):
+        with pytest.raises(kind):
+            in_numpy(x + np.sign(x.sum()))
 
 
 def test_arrays_that_may_be_one_are_noted_once() -> None:

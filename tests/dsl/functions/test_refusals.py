@@ -116,14 +116,6 @@ def caught_within(x: Any) -> Any:
     return -x
 
 
-def raises_in_a_loop(x: Any) -> Any:
-    while x.sum() > 3:
-        x = x - 1
-        if x[0, 0] < -3:  # here
-            raise ValueError("too far")
-    return x
-
-
 def shapes_of_turns(x: Any) -> Any:
     while x.sum() > 3:  # here
         x = x[1:]
@@ -331,7 +323,6 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (perhaps_one_array, kg.TraceError, ("may share its memory", "write x.copy()")),
     (both_sides_raise, kg.UnsupportedError, ("a KeyError is raised, or a ValueError", "return for one")),
     (caught_within, kg.UnsupportedError, ("a ValueError", "let the call raise it")),
-    (raises_in_a_loop, kg.UnsupportedError, ("a ValueError", "carry a flag out of the loop")),
     (
         shapes_of_turns,
         kg.UnsupportedError,

@@ -1,0 +1,230 @@
+"""Errors that values decide: which one a call meets first is a number, carried by branches and loops like any other.
+
+A call reads the number once it has run. Where it may, it then runs again in NumPy, so that Python raises the error, or
+catches it; else the error is raised as it is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Node, Value
+from ...compiler.ops.table import OPS
+from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.readable_text import with_article
+from ..core.errors import IndexingError, UnsupportedError, is_error_awaited, user_line
+from .dispatch import METHODS
+from .trace import Trace
+from .tracer import SCALAR, Tracer
+
+
+def fail_where(trace: Trace, flag: Value, error: Exception) -> None:
+    """Notes that Python raises an error here where `flag`, of shape (), is set; a call goes on as if it did not."""
+    builder = trace.builder
+    trace.errors.append(error.with_traceback(None))
+    first, number = first_failure(trace), builder.const(len(trace.errors), np.int64)
+    if trace.has_failure:
+        number = builder.map("where", builder.map("equal", first, 0), number, first)
+    put_first_failure(trace, builder.map("where", flag, number, first))
+
+
+def check_failure_is_possible(trace: Trace, error: Exception) -> None:
+    """Raises UnsupportedError where nobody would raise what is noted, or something would catch it."""
+    kind = type(error).__name__
+    if trace.handlers and not trace.reruns:
+        text = f"{with_article(kind)} that depends on a traced value cannot be caught in the traced function; let the "
+        text += "call raise it"
+    elif trace.deriving:
+        text = f"that {kind} depends on a traced value, and a function that is differentiated or under kg.vmap cannot "
+        text += "raise it; return the condition beside the number (has_aux=True), and raise outside"
+    elif trace.depth:
+        text = f"{with_article(kind)} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
+        text += "out of the loop, and raise there"
+    else:
+        return
+    raise UnsupportedError(text, needs_values=True) from error
+
+
+def fail_here(trace: Trace, error: Exception) -> None:
+    """Notes that Python raises an error wherever what is traced runs. Raises UnsupportedError as the check does."""
+    check_failure_is_possible(trace, error)
+    fail_where(trace, trace.builder.const(np.True_), error)
+
+
+def fail_in_loop(trace: Trace, words: Value, error: Exception) -> None:
+    """Notes that a recorded loop raises an error where the first of its error words is not 0."""
+    trace.loop_failures.append((words, error))
+    if trace.path or trace.loops:
+        _join_failures_of_loops(trace)
+
+
+def _join_failures_of_loops(trace: Trace) -> None:
+    """From here on the number says what has failed in recorded loops, too."""
+    for words, error in trace.loop_failures:
+        first = trace.builder.reshape(trace.builder.slice(words, [0], [1], [1]), ())
+        fail_where(trace, trace.builder.map("not_equal", first, 0), error)
+    trace.loop_failures.clear()
+
+
+def is_reached(trace: Trace) -> Any:
+    """Whether Python comes to what is traced: True, or a traced flag."""
+    _join_failures_of_loops(trace)
+    flags = [*trace.path, *([has_not_failed(trace)._value] if trace.has_failure else [])]
+    if not flags:
+        return True
+    return Tracer(trace, reduce(partial(trace.builder.map, "logical_and"), flags), SCALAR)
+
+
+def has_not_failed(trace: Trace) -> Any:
+    """Whether nothing has failed so far: True, or a traced flag."""
+    if not trace.has_failure:
+        return True
+    return Tracer(trace, trace.builder.map("equal", first_failure(trace), 0), SCALAR)
+
+
+def is_failure_awaited(trace: Trace) -> bool:
+    """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
+    may_skip = trace.path or trace.loops > (trace.turn is not None)  # all turns of a loop with a number run
+    return not trace.depth and bool(may_skip or (trace.reruns and is_error_awaited()))
+
+
+def first_failure(trace: Trace) -> Value:
+    """The number of the error that is met first; 0 for none."""
+    held = trace.failure["first"]
+    return held._value if isinstance(held, Tracer) else trace.builder.const(held)
+
+
+def put_first_failure(trace: Trace, value: Value) -> None:
+    """From here on `value` says which error is met first."""
+    trace.failure["first"] = Tracer(trace, Value(value.number, value.type), SCALAR)
+
+
+class IndexCheck:
+    """Indices along an axis that may be out of range."""
+
+    def __init__(self, index: Tracer, axis: int, length: int, writes: bool, behind_write: bool) -> None:
+        """writes: elements are assigned, none of them if one is out of range. behind_write: arguments were written."""
+        self.index, self.axis, self.length, self.line = index, axis, length, user_line()
+        self.late = behind_write or not writes
+
+    def fail(self) -> Any:
+        """Notes where Python raises. Returns which of them are out of range."""
+        index: Any = self.index
+        outside = (index < -self.length) | (index >= self.length)
+        error = IndexingError(f"an index is out of bounds for axis {self.axis} with size {self.length}", self.line)
+        fail_where(self.index._trace, METHODS["any"](outside)._value, error)
+        return outside
+
+
+def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> None:
+    """To be called of what NumPy may raise an error for once it has run. Raises UnsupportedError where that is caught
+    and cannot be seen."""
+    if trace.depth:
+        return
+    awaited = is_error_awaited()
+    if awaited and (trace.path or trace.loops or not trace.reruns):
+        raise UnsupportedError(
+            f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "
+            "call raise it",
+            needs_values=True,
+        )
+    if trace.path or trace.loops:
+        trace.may_raise.update(value.number for value in results)
+        results = ()
+    trace.host_calls.append((tuple(results), awaited))
+
+
+def outputs_of_failures(trace: Trace, outputs: list[Value], writes: bool) -> Failures:
+    """To be called at the end of a trace: what tells of failures is added to the outputs.
+
+    writes: calls write to what they are given, so that failures must be known before; else kernels find indices out of
+    range, where any need the elements."""
+    unneeded = unneeded_index_checks(trace, outputs, 0)
+    for check in trace.index_checks:
+        if (writes and check.late) or check in unneeded:
+            check.fail()
+    needed = _needed_nodes(trace, outputs)[0] if trace.host_calls else set()
+    kept = [v[0] for v, _ in trace.host_calls if v and needed.isdisjoint(x.number for x in v)]
+    found = [(first_failure(trace), tuple(trace.errors))] if trace.has_failure else []
+    found += [(words, (error,)) for words, error in trace.loop_failures]
+    if not (found or kept or any(writes or awaited for _, awaited in trace.host_calls)):
+        return ()
+    errors = tuple(errors for _, errors in found)
+    kinds = tuple(tuple(map(type, group)) for group in errors)
+    at = len(outputs)
+    outputs += [*(number for number, _ in found), *kept]
+    return ((tuple(range(at, at + len(found))), FailureCheck(kinds, errors)),)
+
+
+def unneeded_index_checks(trace: Trace, outputs: Sequence[Value], first: int) -> list[IndexCheck]:
+    """Of the indices that kernels check, from the `first` on, those that no kernel looks up if it computes these."""
+    if len(trace.index_checks) <= first:
+        return []
+    indices = _needed_nodes(trace, outputs)[1]
+    return [check for check in trace.index_checks[first:] if check.index._value.number not in indices]
+
+
+def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[int]]:
+    """The nodes that the outputs need all elements of; those among them whose elements are looked up as indices."""
+    nodes, found, seen = trace.builder.nodes, set[int](), set[int]()
+    todo = [v.number for v in (*outputs, *(v for values, _ in trace.watched for v in values))]
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number]
+        kind, args = OPS[node.op].kind, node.args
+        if kind in ("gather", "library"):
+            found.update(n for a in args for n in _same_elements(nodes, a))
+        if kind == "gather":
+            source, inner, args = args[0], nodes[args[0]], args[1:]
+            if inner.op == node.op and _varying_axes(nodes, inner).isdisjoint(node.attr("axes")):
+                todo.append(source)
+        todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
+    return seen, found
+
+
+def _varying_axes(nodes: Sequence[Node], gather: Node) -> set[int]:
+    """The axes of a gather's result along which its indices differ."""
+    rank = len(gather.type.shape)
+    shapes = [nodes[a].type.shape for a in gather.args[1:]]
+    return {rank - len(shape) + i for shape in shapes for i, n in enumerate(shape) if n > 1}
+
+
+def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
+    """A node, and those of which it is another shape or dtype."""
+    yield number
+    while OPS[nodes[number].op].kind == "view" or nodes[number].op == "cast":
+        (number,) = nodes[number].args
+        yield number
+
+
+@dataclass(frozen=True)
+class FailureCheck:
+    """Raises the error that a call has met first, if it has met any: of each group the one that an array tells."""
+
+    kinds: tuple[tuple[type[Exception], ...], ...]
+    errors: tuple[tuple[Exception, ...], ...] = field(compare=False)
+
+    def error(self, numbers: Sequence[Any], arrays: Sequence[Any]) -> Exception | None:
+        """numbers: arrays that begin with the place of an error in its group, or 0; arrays: all that the call makes."""
+        try:
+            for number, group in zip(numbers, self.errors, strict=True):
+                place = int(np.asarray(number).item(0))
+                if place:
+                    import copy  # which a warm start does without
+
+                    return copy.copy(group[min(place, len(group)) - 1])
+            for array in arrays:
+                array.wait()
+        except Exception as error:
+            return error.with_traceback(None)
+        return None
+
+
+Failures = tuple[tuple[tuple[int, ...], FailureCheck], ...]  # outputs that tell of failures, and how they are read
