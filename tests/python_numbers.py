@@ -94,7 +94,7 @@ WAYS: dict[str, dict[str, str]] = {
         "bool or int": "$ = True\nif x[0] > 1:\n    $ = 5",
     },
 }
-METHODS = ("is_integer", "bit_length", "bit_count", "as_integer_ratio", "conjugate", "hex", "__trunc__", "item", "sum")
+METHODS = ("is_integer", "bit_length", "bit_count", "as_integer_ratio", "conjugate", "hex", "item", "sum")
 ATTRIBUTES = ("real", "imag", "numerator", "denominator", "dtype", "shape", "ndim", "T", "nothing")
 UNARY = (
     *("-a", "+a", "~a", "abs(a)", "not a", "bool(a)", "int(a)", "float(a)", "str(a)", "repr(a)", "f'{a}'", "'%s' % a"),

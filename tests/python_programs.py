@@ -99,7 +99,11 @@ LINES = (
 )  # fmt: skip
 ERRORS = ("IndexError", "ZeroDivisionError", "(IndexError, ZeroDivisionError)", "ValueError", "ArithmeticError", "LookupError",
           "Exception", "KeyError")  # fmt: skip
-SIMPLE = {"$s": ("$n", "$k", "$c", "x[$i]"), "$w": ("$k", "$k", "1", "2", "int(s[$p])"), "$t": ("$n > $c", "$f", "x[$i] < $c")}
+SIMPLE = {
+    "$s": ("$n", "$k", "$c", "x[$i]"),
+    "$w": ("$k", "$k", "1", "2", "int(s[$p])"),
+    "$t": ("$n > $c", "$f", "x[$i] < $c"),
+}
 NAMES = {"$n": ("n", "t", "u"), "$m": ("n", "t"), "$k": ("k", "m", "j"), "$f": ("f", "g"), "$i": ("0", "1", "2", "-1"),
          "$p": ("0", "1", "2"), "$c": ("0", "1", "2", "-1", "0.5", "1.5")}  # fmt: skip
 TEMPLATES = {"$s": NUMBERS, "$w": WHOLE, "$t": TESTS}
@@ -248,7 +252,15 @@ class _Writer:
 def random_program(rng: random.Random, name: str) -> Program:
     writer = _Writer(rng, rng.choice((0.0, 0.02, 0.06)), rng.randint(4, 14))
     writer.add(0, f"def {name}(x, s, p, d, log):")
-    iterators = ("iter(x)", "iter([1, 2.5, 0])", "iter(range(5))", "(z for z in x)", "iter(p)", "zip(x, x)", "map(abs, x)")
+    iterators = (
+        "iter(x)",
+        "iter([1, 2.5, 0])",
+        "iter(range(5))",
+        "(z for z in x)",
+        "iter(p)",
+        "zip(x, x)",
+        "map(abs, x)",
+    )
     it = rng.choice(iterators[:5])
     writer.add(1, f"n, t, u, k, m, j, f, g = 0.0, x[0], 1, int(s[0]), 2, int(s[1]), False, x[1] > 0\n"
                   f"q, it, places = [3, 4], {it}, iter(s)")  # fmt: skip
@@ -256,7 +268,12 @@ def random_program(rng: random.Random, name: str) -> Program:
         writer.add(1, "g = not x[1]" if rng.random() < 0.5 else "g = bool(x[1] > 0)")
     for _ in range(rng.randint(2, 6)):
         writer.statement(1)
-    writer.add(1, rng.choice(("return n, t, u, k, m, j, f, g, q", "return n, t, k, m, f, list(it)", "return x, f, g, list(it), q")))
+    writer.add(
+        1,
+        rng.choice(
+            ("return n, t, u, k, m, j, f, g, q", "return n, t, k, m, f, list(it)", "return x, f, g, list(it), q")
+        ),
+    )
     return Program(name, "\n".join(writer.lines) + "\n")
 
 

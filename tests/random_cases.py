@@ -94,6 +94,7 @@ def describe_refusal(error: BaseException) -> str:
 
 def shrunk(suite: Suite[C], case: C, folder: Path, device: str) -> tuple[C, Outcome]:
     """The smallest case found, by leaving out one thing after the other, that is still wrong in the same way."""
+
     def outcome_of(candidate: C) -> Outcome:
         try:
             return next(iter(suite.outcomes([candidate], folder, device, f"shrink_{next(_SHRINKS)}")))[1]

@@ -14,11 +14,11 @@ from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import name_of
-from ..array.mutation import check_array_not_a_view
+from ..array.mutation import check_array_not_a_view, replace_memory
 from ..core.errors import ArgumentsError, ShapeError
 from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
-from ..jit.write_back import call_array_overlaps_itself, write_back_to_callers_array
+from ..jit.write_back import call_array_overlaps_itself
 
 _copies: dict[Device, KernelGraph] = {}
 
@@ -64,8 +64,9 @@ def check_targets_of_pull(key: int | str, spec: Spec, targets: Sequence[Any]) ->
 def fill_target_of_pull(target: Any, stored: Array) -> None:
     """Write a value to a target that was checked."""
     if isinstance(target, Array):
-        stored = copy_of_array(asarray(stored, device=name_of(target._device)))
-    write_back_to_callers_array(target, stored)
+        replace_memory(target, copy_of_array(asarray(stored, device=name_of(target._device))))
+    else:
+        np.copyto(target, stored.numpy())
 
 
 def is_laid_out_as_stored(given: Any, spec: Spec) -> bool:

@@ -177,6 +177,8 @@ class Tracer(NumpyProtocols):
 
     @property
     def real(self) -> Any:
+        if self._held.others and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("real")
         return self._itself_as_number() if self._held.weak else np.real(self)
 
     @real.setter
@@ -185,6 +187,8 @@ class Tracer(NumpyProtocols):
 
     @property
     def imag(self) -> Any:
+        if self._held.others and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("imag")
         return np.imag(self) if self._held.weak in (None, complex) else self._held.weak(0) + 0
 
     @imag.setter
@@ -210,8 +214,8 @@ class Tracer(NumpyProtocols):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
-        if self._held.weak and is_asked_by_traced_code():
-            raise TypeError(f"{self._held.weak.__name__!r} object is not subscriptable")
+        if (self._held.weak or self._held.others) and is_asked_by_traced_code():
+            raise TypeError(f"{self.class_for_traced_code().__name__!r} object is not subscriptable")
         if self._trace.recorder is not None:
             return self._trace.recorder.lift(self)[key]
         if self._trace.turn is not None and (part := self._trace.turn.part_at_turn(self, key)) is not None:
@@ -446,10 +450,14 @@ class TracedNumber(NumpyProtocols):
 
     @property
     def real(self) -> Any:
+        if self._held.others and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("real")
         return self._number_attribute("real")
 
     @property
     def imag(self) -> Any:
+        if self._held.others and is_asked_by_traced_code():
+            self._refuse_attribute_of_python_number("imag")
         return self._number_attribute("imag")
 
     def conjugate(self) -> Any:
