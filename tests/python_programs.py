@@ -62,43 +62,51 @@ class Watch:
 # `$n` a name of a number, `$k` of a whole number, `$f` of a bool; `$s`, `$w`, `$t` expressions of these; `$i` a place,
 # `$c` a constant
 NUMBERS = (
-    "$n", "$n", "$n", "$c", "$w", "$w", "x[$i]", "x[$i]", "float(x[$i])", "x.sum()", "$n + $s", "$n - $c", "$n * $c", "$n / 2",
-    "$n // 2", "$n % 3", "$n ** 2", "-$n", "abs($n)", "($s if $t else $s)", "($t and $s)", "($s or $c)", "max($n, $s)",
-    "min($s, $c)", "round($n)", "note(log, $s)", "d['a']", "d['b']", "reading(x, $k)", "(x[$k] if 0 <= $k < 4 else $c)",
-    "(x[$k] if $k < len(x) and $k >= 0 else $n)", "x[$k % 4]", "sum(z for z in x if z > $c)", "float($k)", "$f + $n",
-    "next(it, $c)", "($n / $k if $k else 0)", "math.sqrt(abs($n))", "($n / $k if $k != 0 else $n)", "float($f)",
-    "sum([z for z in x])", "max(x)", "(lambda z: z if z > $c else $n)($s)",
+    "$n", "$n", "$n", "$c", "$w", "$w", "x[$i]", "x[$i]", "float(x[$i])", "x.sum()", "$n + $s", "$n - $c",
+    "$n * $c", "$n / 2", "$n // 2", "$n % 3", "$n ** 2", "-$n", "abs($n)", "($s if $t else $s)", "($t and $s)",
+    "($s or $c)", "max($n, $s)", "min($s, $c)", "round($n)", "note(log, $s)", "d['a']", "d['b']", "reading(x, $k)",
+    "(x[$k] if 0 <= $k < 4 else $c)", "(x[$k] if $k < len(x) and $k >= 0 else $n)", "x[$k % 4]",
+    "sum(z for z in x if z > $c)", "float($k)", "$f + $n", "next(it, $c)", "($n / $k if $k else 0)",
+    "math.sqrt(abs($n))", "($n / $k if $k != 0 else $n)", "float($f)", "sum([z for z in x])", "max(x)",
+    "(lambda z: z if z > $c else $n)($s)",
 )  # fmt: skip
-RAISING = ("x[$k]", "$n / $k", "$k // $k", "$k % $k", "1 / $n", "[1, 2, 3][$k]", "math.sqrt($n)", "1 << $k", "x[s[$p]]",
-           "(1, 2)[$k]", "d[$k]", "$k ** -1", "divmod($k, $k)[0]", "int(1 / x[$i])", "next(it)", "math.log($n)")  # fmt: skip
+RAISING = (
+    "x[$k]", "$n / $k", "$k // $k", "$k % $k", "1 / $n", "[1, 2, 3][$k]", "math.sqrt($n)", "1 << $k", "x[s[$p]]",
+    "(1, 2)[$k]", "d[$k]", "$k ** -1", "divmod($k, $k)[0]", "int(1 / x[$i])", "next(it)", "math.log($n)",
+)  # fmt: skip
 WHOLE = (
-    "$k", "$k", "$k", "int(s[$p])", "int(s[$p])", "int(x[$i])", "int($n)", "len(x)", "len(log)", "$k + $k", "$k - 1", "$k * 2",
-    "$k // 2", "$k % 3", "-$k", "abs($k)", "($w if $t else $w)", "int($t)", "$f + $f", "$f - $f", "-$f", "~$k", "$f + 1", "$f & $f",
-    "$f | $f", "$f ^ $f", "not $f", "$k << 1", "$k >> 1", "$k & 3", "$k | 1", "$k ^ 2", "$f * 2", "sum([$f, $f, $t])",
-    "sum(z > $c for z in x)", "divmod($k, 3)[0]", "round($n)", "math.floor($n)", "math.trunc($n)", "math.ceil($n)", "p[0]", "q[0]",
-    "len(q)", "next(places, 0)", "max($k, $w)", "min($k, 2)", "bool($k)", "$k ** 2", "x.argmax()", "int(round($n))", "~int($f)",
+    "$k", "$k", "$k", "int(s[$p])", "int(s[$p])", "int(x[$i])", "int($n)", "len(x)", "len(log)", "$k + $k",
+    "$k - 1", "$k * 2", "$k // 2", "$k % 3", "-$k", "abs($k)", "($w if $t else $w)", "int($t)", "$f + $f",
+    "$f - $f", "-$f", "~$k", "$f + 1", "$f & $f", "$f | $f", "$f ^ $f", "not $f", "$k << 1", "$k >> 1", "$k & 3",
+    "$k | 1", "$k ^ 2", "$f * 2", "sum([$f, $f, $t])", "sum(z > $c for z in x)", "divmod($k, 3)[0]", "round($n)",
+    "math.floor($n)", "math.trunc($n)", "math.ceil($n)", "p[0]", "q[0]", "len(q)", "next(places, 0)", "max($k, $w)",
+    "min($k, 2)", "bool($k)", "$k ** 2", "x.argmax()", "int(round($n))", "~int($f)",
 )  # fmt: skip
 TESTS = (
     "x[$i] > $c", "x[$i] > x[$i]", "$n < $s", "$n == $c", "$k > $c", "$k == $w", "$f", "$f", "not $f", "$f is True",
-    "$f is False", "$f is not True", "$f == True", "$t and $t", "$t or $t", "not ($t)", "0 <= $k < len(x) and x[$k] > $c",
-    "$k >= len(x) or x[$k] > $c", "$k != 0 and $n / $k > 1", "$k and 2 // $k > 0", "isinstance($n, int)",
-    "isinstance($f, bool)", "isinstance($s, float)", "type($k) is int", "type($f) is bool", "type($n) is float",
-    "any(z > $c for z in it)", "all(z < $c for z in it)", "any(z > $c for z in x)", "note(log, $t)", "'a' in d",
-    "p is q", "q is p", "q is not p", "$n is None", "$c < $n <= $c", "x[$i] is None", "$k in (0, 1)", "bool($n)",
-    "(x[$i] > $c) is True", "($n > $c) is True", "$f is $f", "str($k) == '1'", "float($n).is_integer()", "len(log) > 3",
-    "(x > $c).any()", "$n != $n", "repr($f) == 'True'", "$c in it", "hash($k) == 1",
+    "$f is False", "$f is not True", "$f == True", "$t and $t", "$t or $t", "not ($t)",
+    "0 <= $k < len(x) and x[$k] > $c", "$k >= len(x) or x[$k] > $c", "$k != 0 and $n / $k > 1",
+    "$k and 2 // $k > 0", "isinstance($n, int)", "isinstance($f, bool)", "isinstance($s, float)", "type($k) is int",
+    "type($f) is bool", "type($n) is float", "any(z > $c for z in it)", "all(z < $c for z in it)",
+    "any(z > $c for z in x)", "note(log, $t)", "'a' in d", "p is q", "q is p", "q is not p", "$n is None",
+    "$c < $n <= $c", "x[$i] is None", "$k in (0, 1)", "bool($n)", "(x[$i] > $c) is True", "($n > $c) is True",
+    "$f is $f", "str($k) == '1'", "float($n).is_integer()", "len(log) > 3", "(x > $c).any()", "$n != $n",
+    "repr($f) == 'True'", "$c in it", "hash($k) == 1",
 )  # fmt: skip
 LINES = (
-    "$n = $s", "$n = $s", "$n = $s", "$k = $w", "$k = $w", "$f = $t", "$f = $t", "$f = True", "$f = False", "$n += $s",
-    "$k += 1", "$k -= 1", "$k += $w", "log.append($s)", "log.append($w)", "log.append($t)", "d['a'] = $s", "d['c'] = $w",
-    "x[$i] = $s", "x[$i] = $s", "x[$i] += $c", "x[:2] = $c", "x[$k % 4] = $s", "q = p if $t else q", "p, q = q, p",
-    "q.append($w)", "q[0] = $w", "p[-1] = $s", "note(log, $s)", "pass", "$n = $n", "$n, $m = $m, $n", "$k = $f",
-    "r = q if $t else {0: 1}\nr[0] = $w", "if ($m := $s) > $c: $n = $m", "x = x * 2", "x *= 2", "log.append(f'{$k}')",
-    "log += [$s]", "q = [z for z in q if z > $c]", "$n = max([z for z in x if z > $c], default=0)", "del log[:1]",
-    "log[0] = $s", "log.extend([$n, $k])", "$k = int(str($k)) + 1", "s[0] = $w", "d.pop('b', 0)", "log.append(str($f))",
+    "$n = $s", "$n = $s", "$n = $s", "$k = $w", "$k = $w", "$f = $t", "$f = $t", "$f = True", "$f = False",
+    "$n += $s", "$k += 1", "$k -= 1", "$k += $w", "log.append($s)", "log.append($w)", "log.append($t)",
+    "d['a'] = $s", "d['c'] = $w", "x[$i] = $s", "x[$i] = $s", "x[$i] += $c", "x[:2] = $c", "x[$k % 4] = $s",
+    "q = p if $t else q", "p, q = q, p", "q.append($w)", "q[0] = $w", "p[-1] = $s", "note(log, $s)", "pass",
+    "$n = $n", "$n, $m = $m, $n", "$k = $f", "r = q if $t else {0: 1}\nr[0] = $w", "if ($m := $s) > $c: $n = $m",
+    "x = x * 2", "x *= 2", "log.append(f'{$k}')", "log += [$s]", "q = [z for z in q if z > $c]",
+    "$n = max([z for z in x if z > $c], default=0)", "del log[:1]", "log[0] = $s", "log.extend([$n, $k])",
+    "$k = int(str($k)) + 1", "s[0] = $w", "d.pop('b', 0)", "log.append(str($f))",
 )  # fmt: skip
-ERRORS = ("IndexError", "ZeroDivisionError", "(IndexError, ZeroDivisionError)", "ValueError", "ArithmeticError", "LookupError",
-          "Exception", "KeyError")  # fmt: skip
+ERRORS = (
+    "IndexError", "ZeroDivisionError", "(IndexError, ZeroDivisionError)", "ValueError", "ArithmeticError",
+    "LookupError", "Exception", "KeyError",
+)  # fmt: skip
 SIMPLE = {
     "$s": ("$n", "$k", "$c", "x[$i]"),
     "$w": ("$k", "$k", "1", "2", "int(s[$p])"),
@@ -204,14 +212,18 @@ class _Writer:
         self.counters += 1
         self.loops += 1
         if rng.random() < 0.45:
-            head = rng.choice((f"{counter} < 5 and ($t)", f"($t) and {counter} < 4", f"{counter} < $k and {counter} < 5",
-                               f"{counter} < len(x) and x[{counter}] > $c", "True"))  # fmt: skip
+            head = rng.choice((
+                f"{counter} < 5 and ($t)", f"($t) and {counter} < 4", f"{counter} < $k and {counter} < 5",
+                f"{counter} < len(x) and x[{counter}] > $c", "True",
+            ))  # fmt: skip
             self.add(indent, f"{counter} = 0\nwhile {self.filled(head)}:\n    {counter} += 1")
             if head == "True":
                 self.add(indent + 1, self.filled(f"if {counter} > 3 or $t:\n    break"))
         else:
-            over = rng.choice(("range(3)", "x", "it", "it", "q", "enumerate(it)", "zip(x, it)", "range(len(x))", "places",
-                               "(0, 1, 2)", "range(0)", "range(m)", "[z for z in x if z > 0]"))  # fmt: skip
+            over = rng.choice((
+                "range(3)", "x", "it", "it", "q", "enumerate(it)", "zip(x, it)", "range(len(x))", "places",
+                "(0, 1, 2)", "range(0)", "range(m)", "[z for z in x if z > 0]",
+            ))  # fmt: skip
             names = "k, n" if over[0] in "ez" else rng.choice(("z", "n" if over in ("x", "it") else "k"))
             self.add(indent, f"for {names} in {over}:")
             if rng.random() < 0.4:
@@ -359,7 +371,7 @@ def _arguments_of(error: BaseException) -> Any:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Equal, but for the last places of floats; whole numbers and floats may stand for each other where both are whole."""
+    """Equal, but for the last places of floats; ints and floats may stand for each other."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         kinds = a[0] == b[0] or {a[0], b[0]} <= {"i", "f", "u"}
         return kinds and a[1] == b[1] and np.allclose(a[2], b[2], rtol=1e-12, atol=1e-12, equal_nan=True)

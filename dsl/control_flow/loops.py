@@ -21,8 +21,8 @@ from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
-from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.failures import fail_here, has_not_failed, is_reached
+from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer

@@ -34,8 +34,8 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
-from ..array.mutation import assign_to_part, memory_before_change
 from ..array.in_numpy import OFTEN, InNumPy
+from ..array.mutation import assign_to_part, memory_before_change
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
