@@ -77,13 +77,13 @@ RAISING = (
 WHOLE = (
     "$k", "$k", "$k", "int(s[$p])", "int(s[$p])", "int(x[$i])", "int($n)", "len(x)", "len(log)", "$k + $k",
     "$k - 1", "$k * 2", "$k // 2", "$k % 3", "-$k", "abs($k)", "($w if $t else $w)", "int($t)", "$f + $f",
-    "$f - $f", "-$f", "~$k", "$f + 1", "$f & $f", "$f | $f", "$f ^ $f", "not $f", "$k << 1", "$k >> 1", "$k & 3",
+    "$f - $f", "-$f", "~$k", "$f + 1", "$f & $f", "$f | $f", "$f ^ $f", "(not $f)", "$k << 1", "$k >> 1", "$k & 3",
     "$k | 1", "$k ^ 2", "$f * 2", "sum([$f, $f, $t])", "sum(z > $c for z in x)", "divmod($k, 3)[0]", "round($n)",
     "math.floor($n)", "math.trunc($n)", "math.ceil($n)", "p[0]", "q[0]", "len(q)", "next(places, 0)", "max($k, $w)",
     "min($k, 2)", "bool($k)", "$k ** 2", "x.argmax()", "int(round($n))", "~int($f)",
 )  # fmt: skip
 TESTS = (
-    "x[$i] > $c", "x[$i] > x[$i]", "$n < $s", "$n == $c", "$k > $c", "$k == $w", "$f", "$f", "not $f", "$f is True",
+    "x[$i] > $c", "x[$i] > x[$i]", "$n < $s", "$n == $c", "$k > $c", "$k == $w", "$f", "$f", "(not $f)", "$f is True",
     "$f is False", "$f is not True", "$f == True", "$t and $t", "$t or $t", "not ($t)",
     "0 <= $k < len(x) and x[$k] > $c", "$k >= len(x) or x[$k] > $c", "$k != 0 and $n / $k > 1",
     "$k and 2 // $k > 0", "isinstance($n, int)", "isinstance($f, bool)", "isinstance($s, float)", "type($k) is int",

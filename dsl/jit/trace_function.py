@@ -50,6 +50,7 @@ from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultAndStateLocations
 from ..trace.failures import Failures, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
+from ..trace.operands import is_traced
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
     LoopNotRecordable,
@@ -228,6 +229,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         refuse_miss_past_proxy(world, error, line)
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
+    if is_traced([*error.args, *getattr(error, "__dict__", {}).values()]):
+        kind = with_article(type(error).__name__)
+        raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
     if unbound:
         raise TraceError(
@@ -248,10 +252,11 @@ def _are_all_arguments_leaves(tree: Tree) -> bool:
 def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
     before = [*trace.errors, *(e for _, e in trace.loop_failures)]
-    if before:
-        one, other = (with_article(type(e).__name__) for e in (error, before[-1]))
+    if before or trace.index_checks or trace.host_calls:
+        other = with_article(type(before[-1]).__name__) if before else "an error of NumPy's"
         raise UnsupportedError(
-            f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
+            f"{with_article(type(error).__name__)} is raised, or {other} before it, as a traced value decides; return "
+            "for one of the two",
             line_of_traceback(error.__traceback__),
             needs_values=True,
         ) from error
@@ -382,7 +387,12 @@ def _traced_function_of_call(
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     graph, writes, more = split_assigned_outputs(made.graph, assigned, whole.feeds, trace.leaves, trace.kept_whole)
     behind = max(assigned.values(), default=0)
-    watched = tuple((tuple(i + more if i > behind else i for i in which), watcher) for which, watcher in watched)
+
+    def moved(which: Sequence[int]) -> tuple[int, ...]:
+        return tuple(i + more if i > behind else i for i in which)
+
+    watched = tuple((moved(which), watcher) for which, watcher in watched)
+    failures = tuple((moved(which), check) for which, check in failures)
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_type_and_size_checks_of_scalars(whole)]
     found = _places_behind_traced_graph_inputs(len(names), results)

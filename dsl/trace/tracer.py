@@ -263,7 +263,7 @@ class Tracer(NumpyProtocols):
             raise TraceError(
                 f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
                 numpys=numpys,
-                needs_values=not what.startswith("has no text") or bool(self._held.weak or self._held.others),
+                needs_values=True,
             )
         return found
 
@@ -375,7 +375,7 @@ class Tracer(NumpyProtocols):
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
-        number = isinstance(self, np.generic)
+        number = self._owner == SCALAR
         raise TraceError(text, numpys=not number, needs_values=number)
 
     def __str__(self) -> str:
