@@ -84,8 +84,8 @@ def _may_be_python_number(x: Any) -> bool:
 
 def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence[Any], result: Tracer) -> None:
     """Notes where Python's operator raises what NumPy's does not."""
-    trace = result._trace
-    if not (trace.reruns or all(_is_python_number(x) for x in args)):
+    trace, sure = result._trace, all(_is_python_number(x) for x in args)
+    if not (trace.reruns or sure):
         return
     for error in errors:
         flag = error.where(*args, result)
@@ -93,8 +93,13 @@ def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence
             check_failure_is_possible(trace, error.kind(error.text))
             fail_where(trace, flag._value, error.kind(error.text))
         elif type(flag) is not TracedNumber:
-            if flag:
+            if flag and sure:
                 raise error.kind(error.text)
+            if flag:
+                raise UnsupportedError(
+                    f"whether {error.kind.__name__} is raised depends on whose number a traced value decides on",
+                    needs_values=True,
+                )
         elif flag._number:
             raise flag._need_number_value()
         else:

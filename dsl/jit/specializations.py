@@ -268,7 +268,11 @@ class Specializations:
     @property
     def may_run_in_numpy(self) -> bool:
         """Whether a call may run as it is written; a device that computes nothing has no values."""
-        return self.options.untraceable in ("warn", "numpy") and len(self.options.devices) < 2 and self.device.computes
+        return (
+            self.options.untraceable in ("warn", "numpy")
+            and len(self.options.devices) < 2
+            and DEVICES[self.kind].computes
+        )
 
     def _remember_launcher(
         self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...], needed: Iterable[int], entry: Launcher

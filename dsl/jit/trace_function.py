@@ -229,7 +229,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         refuse_miss_past_proxy(world, error, line)
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
-    if is_traced([*error.args, *getattr(error, "__dict__", {}).values()]):
+    held: list[Any] = []
+    flatten([*error.args, *getattr(error, "__dict__", {}).values()], held, results=True)
+    if any(map(is_traced, held)):
         kind = with_article(type(error).__name__)
         raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None

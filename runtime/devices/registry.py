@@ -12,7 +12,7 @@ from ..program.device import Device, GpuProperties
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
     """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
-    numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
+    numbered: there can be several. gpu: it needs CUDA's packages. host_memory, computes: as `Device` says."""
 
     module: str
     name: str
@@ -20,12 +20,13 @@ class DeviceKind:
     numbered: bool = True
     gpu: bool = False
     host_memory: bool = False
+    computes: bool = True
 
 
 DEVICES = {
     "cpu": DeviceKind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
     "cuda": DeviceKind("cuda.device", "CUDADevice", "cuda", gpu=True),
-    "fake": DeviceKind("fake", "FakeDevice", "cuda"),
+    "fake": DeviceKind("fake", "FakeDevice", "cuda", computes=False),
 }
 
 

@@ -163,7 +163,7 @@ def test_nothing_is_written_where_an_index_is_out_of_range() -> None:
         x, y = np.zeros(5), np.zeros(3)
         with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 5") as caught:
             f(x, np.array([1, 9]), y)
-        assert "in task setitem of assigns, test_argument_writes.py" in caught.value.__notes__[0]
+        assert "at test_argument_writes.py" in caught.value.__notes__[0]
         assert not x.any() and not y.any()
         f(x, np.array([1, 4]), y)
         assert x.tolist() == [7, 2, 0, 0, 2] and y.tolist() == [0, 3, 0]

@@ -92,7 +92,8 @@ def test_a_refusal_assigns_nothing() -> None:
         return x * len(str(x))
 
     x = np.arange(3.0)
-    refused(lambda: cpu(function)(x), kg.TraceError, line=function.__code__.co_firstlineno + 2)
+    decorated = kg.kernel_graph(function, device="cpu", untraceable="refuse")
+    refused(lambda: decorated(x), kg.TraceError, line=function.__code__.co_firstlineno + 2)
     assert x.tolist() == [0, 1, 2]
 
 
