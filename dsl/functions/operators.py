@@ -121,7 +121,7 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     for kinds in product(*given):
         try:
             results.append(_operator_result_kind(row, args, kinds))
-        except TypeError:
+        except (TypeError, ArithmeticError, ValueError):
             if all(len(kinds) == 1 for kinds in given):
                 raise
             results.append(None)

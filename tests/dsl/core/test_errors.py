@@ -189,7 +189,8 @@ class Kept(Exception):
 
 def test_escaped_values() -> None:
     def keep(x: Any, n: float) -> Any:
-        raise Kept(lambda: (x, x + 1, n, n * 2))
+        values = x, x + 1, n, n * 2
+        raise Kept(lambda: values)
 
     with pytest.raises(Kept) as raised:
         graph(keep).graph(X, 1.5)
