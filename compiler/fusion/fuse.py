@@ -124,7 +124,7 @@ class GraphFuser(FusionCover):
         refusals: dict[int, Reason] = {}
         home: OpenFusionGroup | None = None
         for group in kernels:  # stored where it is computed once per iteration
-            refusal = self._store_refusal(number, group)
+            refusal = Reason("slow") if self._is_too_slow(number, group) else self._store_refusal(number, group)
             if refusal is None:
                 home = group
                 break
@@ -139,7 +139,7 @@ class GraphFuser(FusionCover):
 
     def _recompute_refusal(self, number: int, groups: list[OpenFusionGroup]) -> Reason | None:
         """Why not to compute it in each of these groups, which are all that use it, wherever they need it."""
-        if OPS[self.graph.nodes[number].op].cost >= SLOW and any(self._sweeps_twice(g) for g in groups):
+        if any(self._is_too_slow(number, group) for group in groups):
             return Reason("slow")
         if len(groups) == 1 and self._is_canonical_in_group(number, groups[0]):
             return None
@@ -236,10 +236,13 @@ class GraphFuser(FusionCover):
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
 
-    def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
-        """Whether its rows are reduced, and then stored element by element with what that gave."""
+    def _is_too_slow(self, number: int, group: OpenFusionGroup) -> bool:
+        """Whether a group would compute a slow node twice: it reduces rows, and then stores with what that gave."""
+        if OPS[self.graph.nodes[number].op].cost < SLOW:
+            return False
         reductions = [n for n in group.computes if OPS[self.graph.nodes[n].op].kind == "reduce"]
-        return any(self._feeds_loop(n, group) for n in reductions)
+        per_element = any(index_map_depends_on(m, group.reduced) for m in group.maps[number])
+        return per_element and any(self._feeds_loop(n, group) for n in reductions)
 
     def _expect_rows(self, number: int, group: OpenFusionGroup) -> None:
         """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:

@@ -68,7 +68,7 @@ class StoragePlan:
         self.kernels = [*numbers]
         self.home = [numbers[kernel] for kernel in kernels]
         for number, args in enumerate(self.args):
-            if args and not self.open[number]:
+            if (args or self.users[number]) and not self.open[number]:
                 self.places[number] = {self._own_place(number)}
         self._decide(range(len(graph.nodes) - 1, -1, -1))
 
