@@ -158,7 +158,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
         return _control_flow_result_as_arrays(
             (true_fun if bool(np.asarray(pred)) else false_fun)(*_arrays_copied_for_user_body(operands))
         )
-    if isinstance(pred, bool):
+    if type(pred) is bool:
         return (true_fun if pred else false_fun)(*operands)
     flag = condition_of_while_or_cond(trace, "cond", pred)
     carried = _loop_carry_of_init_value(operands)

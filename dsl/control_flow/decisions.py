@@ -35,6 +35,7 @@ from .effects import (
     UNSET,
     ReachableControlFlowState,
     changes_between_control_flow_snapshots,
+    check_others_unchanged,
     journal_writes_of_control_flow,
     restore_variables_of_snapshot,
     write_array_value_with_journal,
@@ -432,6 +433,7 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
         finally:
             trace.path.pop()
     after = state.take()
+    check_others_unchanged(before, after)  # also by a side that raises
     changed = {} if error else changes_between_control_flow_snapshots(before, after)
     failed = first_failure(trace)
     known = {id(value) for _, value in before.values.values()}

@@ -323,6 +323,17 @@ def restore_variables_of_snapshot(then: ControlFlowSnapshot) -> None:
             slot.put(value)
 
 
+def check_others_unchanged(then: ControlFlowSnapshot, now: ControlFlowSnapshot) -> None:
+    """Raises TraceError where what cannot be put back, such as an iterator, has changed."""
+    for number, (_, mark, name) in then.others.items():
+        if number in now.others and now.others[number][1] != mark:
+            raise TraceError(
+                f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that keep "
+                "their size, or arrays",
+                needs_values=True,
+            )
+
+
 def changes_between_control_flow_snapshots(
     then: ControlFlowSnapshot, now: ControlFlowSnapshot
 ) -> dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]:
@@ -341,13 +352,7 @@ def changes_between_control_flow_snapshots(
                 "are there already, or collect values in an array",
                 needs_values=True,
             )
-    for number, (_, mark, name) in then.others.items():
-        if number in now.others and now.others[number][1] != mark:
-            raise TraceError(
-                f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that keep "
-                "their size, or arrays",
-                needs_values=True,
-            )
+    check_others_unchanged(then, now)
     found = {}
     for identity, (slot, value) in then.values.items():
         after_value = now.values[identity][1] if identity in now.values else value

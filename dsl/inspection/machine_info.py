@@ -14,14 +14,13 @@ from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
-from ...runtime.core.settings import PREFIX, TABLE, settings
+from ...runtime.core.settings import PREFIX, TABLE, settings, variables_that_are_no_settings
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
 from ..report.text import byte_count_in_words
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "numba")
 FOR_CUDA = ("numba-cuda", "cuda-core", "nvmath-python", "nvidia-cublas")
-OF_TESTS = ("TEST_", "REQUIRE_", "BROWSER")  # variables that the tests of this package read
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome", "firefox")
 
 
@@ -53,12 +52,10 @@ def machine_info() -> dict[str, Any]:
 
 def _problems_of_environment() -> list[str]:
     """Variables that look like settings and are none, and a cache folder in which nothing can be kept."""
-    known = [row.environment_variable for row in TABLE]
     found = []
-    for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known and not name.removeprefix(PREFIX).startswith(OF_TESTS):
-            near = difflib.get_close_matches(name, known, 1)
-            found.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+    for name in variables_that_are_no_settings():
+        near = difflib.get_close_matches(name, [row.environment_variable for row in TABLE], 1)
+        found.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
     folder = settings.cache_dir
     if folder:
         there = next((p for p in (Path(folder), *Path(folder).parents) if p.exists()), Path(folder))

@@ -184,6 +184,18 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
         raise ValueError(f"{name}={value!r}: {error}") from None
 
 
+def variables_that_are_no_settings() -> list[str]:
+    """Variables of the environment that look like settings, such as KERNELGRAPH_TREADS; those of the tests are none."""
+    known = {row.environment_variable for row in TABLE} | {PREFIX + "BROWSER"}
+    return sorted(
+        name
+        for name in os.environ
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.removeprefix(PREFIX).startswith(("TEST_", "REQUIRE_"))
+    )
+
+
 settings = Settings(os.environ)
 
 

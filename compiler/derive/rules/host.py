@@ -31,5 +31,6 @@ HOST_RULES: dict[str, Rule] = {
     **LINALG,
     **ORDER,
     "callback": Refused(NOT_KNOWN),
+    "call": Refused("a call of NumPy with these keywords has no derivative; write it without them, or kg.custom_vjp"),
     **dict.fromkeys(_MADE_LATER.split(), Refused("this call is made of others when a plan is made")),
 }

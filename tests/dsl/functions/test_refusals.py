@@ -404,14 +404,15 @@ def test_what_runs_after_the_trace() -> None:
 
 def test_a_value_that_escaped() -> None:
     def keeps(x: Any) -> Any:
-        raise Kept(x + 1)
+        later = x + 1
+        raise Kept(lambda: later)
 
     def uses(x: Any) -> Any:
         return x + kept[0]  # here
 
     with pytest.raises(Kept) as raised:
         kg.kernel_graph(keeps, device="fake").graph(X)
-    kept = raised.value.args
+    kept = [raised.value.args[0]()]
     refused(lambda: kept[0] * 2, kg.EscapedValueError, "return it from the traced function")
     refused(lambda: kg.kernel_graph(uses, device="fake")(X), kg.EscapedValueError, "return it from", line=here(uses))
 
