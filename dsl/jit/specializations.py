@@ -204,6 +204,7 @@ class Specializations:
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
         self._trees = GraphBreakSegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
+        self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._device: Device | None = None
 
     # what runs a call
@@ -256,7 +257,9 @@ class Specializations:
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
         self.note(SpecializationEvent("in NumPy", text))
-        if self.options.untraceable == "warn":
+        place = reason.partition(": ")[0]
+        if self.options.untraceable == "warn" and place not in self._warned_of:
+            self._warned_of.add(place)
             warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
 
     def note_caught_error(self, caught: list[Exception], error: Exception) -> None:

@@ -294,3 +294,15 @@ def test_compiled_code_of_others_gets_values() -> None:
     ours = kg.kernel_graph(lambda x: made["picky"](x * 2), device="cpu", untraceable="numpy")
     same(ours(np.ones(3)), np.full(3, 3.0))
     assert "compiled code knows no traced values" in ours.why()
+
+
+def test_each_line_is_warned_of_once() -> None:
+    @kg.kernel_graph(device="cpu")
+    def levels(x: Any) -> Any:
+        return np.unique(x)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for n in range(3, 8):
+            levels(np.arange(float(n)))
+    assert len([w for w in said if "runs in NumPy" in str(w.message)]) == 1
