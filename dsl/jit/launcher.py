@@ -33,7 +33,7 @@ from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
-from ..array.in_flight import free_memory_in_flight, track_call, track_memory
+from ..array.in_flight import free_memory_in_flight, track_call, track_host_memory, track_memory
 from ..array.in_numpy import OFTEN, InNumPy
 from ..array.mutation import assign_to_part, memory_before_change
 from ..array.streams import fork_call_from_streams, join_call_to_streams
@@ -154,7 +154,7 @@ def generate_launcher(
         "NumpyMemory": NumpyMemory,
         "capturing": device.is_capturing,
         "track": track_call,
-        "track_memory": track_memory,
+        "track_memory": track_host_memory if writer.on_cpu else track_memory,
         "held": memory_before_change,
         "host": captured.host,
         "settled": is_launched_call_finished,

@@ -248,7 +248,7 @@ def test_the_tensor_lives_until_the_work_is_done(gpu: cuda.CUDADevice, torch: An
     gc.collect()
     assert alive() is not None
     np.testing.assert_array_equal(y, X * 2 + 1)
-    in_flight._forget_finished_calls()
+    in_flight._on_devices.forget_finished()
     assert alive() is None
 
 
