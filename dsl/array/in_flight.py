@@ -57,8 +57,8 @@ class Flights:
         self.held -= flight[2]
 
 
-# On the CPU who runs far ahead is slower: each call in flight has memory of its own, which no cache holds any more. With
-# 24 MB 600 calls on 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
+# On the CPU who runs far ahead is slower: each call in flight has memory of its own, which no cache holds any more.
+# With 24 MB 600 calls on 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
 _on_host, _on_devices = Flights(1, 24 << 20), Flights(8, 8 << 30)
 track_call = _on_devices.track
 
