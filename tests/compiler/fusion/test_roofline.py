@@ -27,7 +27,7 @@ def column_sum(x):
 
 def workloads() -> Any:
     """Those of `benchmarks/cpu.py`."""
-    path = Path(__file__).parents[3] / "benchmarks" / "workloads.py"
+    path = Path(__file__).parents[3] / "benchmarks" / "cpu_workloads.py"
     spec = importlib.util.spec_from_file_location("workloads_of_the_benchmarks", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
