@@ -35,7 +35,13 @@ from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
 from ..array.in_numpy import OFTEN, InNumPy
-from ..array.mutation import change_values_of_array, lock_of_array, memory_before_change, own_memory_of_array
+from ..array.mutation import (
+    BLOCK_BYTES,
+    change_values_of_array,
+    lock_of_array,
+    memory_before_change,
+    own_memory_of_array,
+)
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -485,7 +491,7 @@ class _LauncherWriter:
         for number in sorted(needed):
             yield f"r{number} = {self._expression_of_new_array(number)}"
         if inline:
-            yield from self._lines_that_write_inline()
+            yield from self._lines_that_write_inline(before)
             return
         held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
         yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
@@ -494,18 +500,32 @@ class _LauncherWriter:
         yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
 
     def _is_written_inline(self, write: ArgumentWrite) -> bool:
-        """Whether a line writes it: the whole of an array, or a part that slices say."""
+        """Whether a line writes it: the whole of an array, a part that slices say, or what differs of a small one."""
+        target = self.leaves[write.leaf]
+        if write.differing and type(target) is np.ndarray:
+            return target.nbytes <= BLOCK_BYTES and target.itemsize <= 8 and target.dtype.isnative
         sliced = all(kind == "key" for kind, _ in write.views) and len(write.views) < 2
-        return sliced and write.key is None and not write.differing
+        return sliced and write.key is None
 
-    def _lines_that_write_inline(self) -> Iterator[str]:
-        whole = {w.output for w in self.writes if w.is_whole and type(self.leaves[w.leaf]) is Array}
+    def _lines_that_write_inline(self, before: Mapping[int, str]) -> Iterator[str]:
+        new = [w for w in self.writes if type(self.leaves[w.leaf]) is Array and (w.is_whole or w.differing)]
+        whole = {write.output for write in new}
         for number in sorted({n for write in self.writes for n in write.outputs} - whole):
             yield f"v{number} = {self._expression_of_written_result(number)}"
         parts: dict[int, list[str]] = {}  # of `kg.Array`s, each of which is locked once
         for write in self.writes:
             target = f"leaves[{write.leaf}]"
-            if type(self.leaves[write.leaf]) is not Array:
+            if write.differing and type(self.leaves[write.leaf]) is Array:
+                yield f"with lock_of({target}):"
+                yield f"    same = {target}._memory is {before[write.leaf]}"
+                yield f"    if same: {target}._memory = m{write.output}; {target}._event = {target}._host = None"
+                results = f"{{{write.output}: {self._expression_of_new_array(write.output)}}}"
+                old = f"{{{write.leaf}: {before[write.leaf]}}}"
+                yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {old})"
+            elif write.differing:
+                word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
+                yield f"copyto({target}, {v}, where={v}.view({word}) != {before[write.leaf]}.view({word}))"
+            elif type(self.leaves[write.leaf]) is not Array:
                 yield self._line_that_writes_part(write, target)
             elif write.is_whole:
                 yield f"a = {target}; a._memory = m{write.output}; a._event = a._host = None"
