@@ -34,6 +34,7 @@ _ALONE = _reference_count_of_memory(
 
 
 BLOCK_BYTES = 1 << 17
+_WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _LOCKS = tuple(threading.RLock() for _ in range(64))
 
 
@@ -120,7 +121,10 @@ def write_differing_elements(
         for i in range(0, len(target), rows):
             write_differing_elements(target[i : i + rows], new[i : i + rows], before[i : i + rows])
         return
-    words = np.dtype(f"u{min(target.itemsize, 8)}")
+    words = _WORDS[min(target.itemsize, 8)]
+    if target.itemsize <= 8 and new.dtype == before.dtype == target.dtype:
+        np.copyto(target, new, where=new.view(words) != before.view(words))
+        return
     first, second = (np.ascontiguousarray(x, target.dtype.newbyteorder("=")) for x in (new, before))
     found = first.reshape(-1).view(words) != second.reshape(-1).view(words)
     if found.any():
