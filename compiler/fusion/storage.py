@@ -61,6 +61,7 @@ class _Places:
 
     def __init__(self, kernels: Sequence[ExpectedKernel]) -> None:
         self.kernels = kernels
+        self.reduces = any(kernel.rows for kernel in kernels)
         self.numbers: dict[tuple[int, Map], Place] = {}
         self.kernel: list[int] = []
         self.map: list[Map] = []
@@ -308,6 +309,9 @@ class StoragePlan:
         self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]
     ) -> Iterable[Place]:
         """Where a value is needed if what uses it, through these views, is computed at such places."""
+        nodes = self.graph.nodes
+        if not views and nodes[number].type.shape == nodes[user].type.shape:
+            return places
         through = self.maps.get((number, user, views))
         if through is None:
             shifts = self._shifts(number, user, views)
@@ -329,6 +333,8 @@ class StoragePlan:
     def _joined(self, places: set[Place]) -> set[Place]:
         """With kernels that reduce and those that do not as one, where one kernel can be both."""
         at = self.at
+        if not at.reduces:
+            return places
         used = {at.kernel[place] for place in places}
         reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := at.kernels[n]).rows}
         if len(used) == 1 or not reducing:
