@@ -515,16 +515,8 @@ class _LauncherWriter:
         parts: dict[int, list[str]] = {}  # of `kg.Array`s, each of which is locked once
         for write in self.writes:
             target = f"leaves[{write.leaf}]"
-            if write.differing and type(self.leaves[write.leaf]) is Array:
-                yield f"with lock_of({target}):"
-                yield f"    same = {target}._memory is {before[write.leaf]}"
-                yield f"    if same: {target}._memory = m{write.output}; {target}._event = {target}._host = None"
-                results = f"{{{write.output}: {self._expression_of_new_array(write.output)}}}"
-                old = f"{{{write.leaf}: {before[write.leaf]}}}"
-                yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {old})"
-            elif write.differing:
-                word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
-                yield f"copyto({target}, {v}, where={v}.view({word}) != {before[write.leaf]}.view({word}))"
+            if write.differing:
+                yield from self._lines_that_write_what_differs(write, target, before[write.leaf])
             elif type(self.leaves[write.leaf]) is not Array:
                 yield self._line_that_writes_part(write, target)
             elif write.is_whole:
@@ -541,6 +533,18 @@ class _LauncherWriter:
             yield "    def change(own):"
             yield from (f"        {line}" for line in lines)
             yield f"    change_values(leaves[{leaf}], change)"
+
+    def _lines_that_write_what_differs(self, write: ArgumentWrite, target: str, before: str) -> Iterator[str]:
+        """before: what the call has read: an array, or a `kg.Array`'s memory."""
+        if type(self.leaves[write.leaf]) is not Array:
+            word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
+            yield f"copyto({target}, {v}, where={v}.view({word}) != {before}.view({word}))"
+            return
+        yield f"with lock_of({target}):"
+        yield f"    same = {target}._memory is {before}"
+        yield f"    if same: {target}._memory = m{write.output}; {target}._event = {target}._host = None"
+        results = f"{{{write.output}: {self._expression_of_new_array(write.output)}}}"
+        yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {{{write.leaf}: {before}}})"
 
     def _line_that_writes_part(self, write: ArgumentWrite, target: str) -> str:
         """One write to a NumPy array, of the results `v`."""
