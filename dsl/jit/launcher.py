@@ -138,6 +138,8 @@ def generate_launcher(
     start = None
     if directly is not None and writer.is_direct():
         start = directly(writer.taken(), [word for words in watched.values() for word in words])
+    if captured.reruns and captured.failures:
+        checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:
         lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks))
         text += "\n\ndef fast(leaves, caller=0):\n" + _LEAF.sub(r"x\1", lines)
@@ -419,8 +421,6 @@ class _LauncherWriter:
             yield "if leaves: return NOT_TAKEN"
         if met := self._test_of_changed_holders():
             yield f"if {met}: return NOT_TAKEN"
-        if self.captured.reruns:
-            yield f"if len(caught) > {OFTEN}: return NOT_TAKEN"
         if not self.on_cpu:
             yield "after = ()"
         given = []
@@ -475,8 +475,6 @@ class _LauncherWriter:
             yield "except Exception: return NOT_TAKEN"
         self.numbers = self.names
         yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
-        for number in dict.fromkeys(number for which, _ in self.captured.failures for number in which):
-            yield f"if {self._expression_of_first_element(number)}: return NOT_TAKEN"  # `run` then raises
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         yield from self._lines_that_write_results(returned, before)
@@ -615,6 +613,8 @@ class _LauncherWriter:
         """made: the bytes that the call has allocated."""
         if self.on_cpu:
             yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
+            for number in dict.fromkeys(number for which, _ in self.captured.failures for number in which):
+                yield f"if {self._expression_of_first_element(number)}: return NOT_TAKEN"  # `run` then raises
             return
         yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
         yield "if e is None: return NOT_TAKEN"
