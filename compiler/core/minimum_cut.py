@@ -27,9 +27,7 @@ class FlowNetwork:
     def source_side(self) -> list[bool]:
         """For each vertex whether it is on the source's side of a minimum cut: of those, the cut next to the sink."""
         while (level := self._distances(SOURCE, 0))[SINK] >= 0:
-            following = [0] * len(self.edges)
-            while self._augment(level, following):
-                pass
+            self._send_flow(level)
         return [far < 0 for far in self._distances(SINK, 1)]
 
     def _distances(self, start: int, turned: int) -> list[int]:
@@ -43,25 +41,31 @@ class FlowNetwork:
                     todo.append(self.head[edge])
         return found
 
-    def _augment(self, level: list[int], following: list[int]) -> bool:
-        """Send flow along one shortest path; edges that lead nowhere are not looked at again."""
+    def _send_flow(self, level: list[int]) -> None:
+        """Send flow along shortest paths until each has an edge that is full; what leads nowhere is looked at once."""
+        edges, head, left = self.edges, self.head, self.left
+        following = [0] * len(edges)
         path: list[int] = []
         vertex = SOURCE
-        while vertex != SINK:
-            if following[vertex] < len(self.edges[vertex]):
-                edge = self.edges[vertex][following[vertex]]
-                if self.left[edge] and level[self.head[edge]] == level[vertex] + 1:
-                    path.append(edge)
-                    vertex = self.head[edge]
-                else:
-                    following[vertex] += 1
+        while True:
+            if vertex == SINK:
+                amount = min([left[edge] for edge in path])
+                for edge in path:
+                    left[edge] -= amount
+                    left[edge ^ 1] += amount
+                full = next(place for place, edge in enumerate(path) if not left[edge])
+                vertex = head[path[full] ^ 1]
+                del path[full:]
+            out, deeper = edges[vertex], level[vertex] + 1
+            place, end = following[vertex], len(out)
+            while place < end and not (left[out[place]] and level[head[out[place]]] == deeper):
+                place += 1
+            following[vertex] = place
+            if place < end:
+                path.append(out[place])
+                vertex = head[out[place]]
             elif path:
-                vertex = self.head[path.pop() ^ 1]
+                vertex = head[path.pop() ^ 1]
                 following[vertex] += 1
             else:
-                return False
-        amount = min(self.left[edge] for edge in path)
-        for edge in path:
-            self.left[edge] -= amount
-            self.left[edge ^ 1] += amount
-        return True
+                return

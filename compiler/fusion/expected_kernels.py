@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ...runtime.core.frozen import dataclass
 from ..core.cost import WorkCostModel, rereading_rows_costs_little
 from ..graph.graph import Graph
 from ..layout.operands import is_index_map_view, is_node_view_of_memory, pointwise_index_maps
@@ -14,8 +14,7 @@ from .sweeps import ReductionsAbove
 Use = tuple[int, tuple[int, ...]]  # what computes with a value (or what is computed with), through these views
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedKernel:
+class ExpectedKernel(NamedTuple):
     """Kernels of one domain are taken for one where neither waits for what the other feeds. level: how many kernels
     come before it, one after the other; rows: the axes of rows that are reduced in it."""
 

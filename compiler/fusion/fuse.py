@@ -144,7 +144,7 @@ class GraphFuser(FusionCover):
         if len(groups) == 1 and self._is_canonical_in_group(number, groups[0]):
             return None
         cost = self.plan.stored.get(number)
-        if cost is None and len(groups) > len({kernel for kernel, _ in self.plan.places[number]}):
+        if cost is None and len(groups) > self.plan.kernels_at(number):
             cost = self.plan.part(number, len(groups))
         if cost is None:
             return None

@@ -13,8 +13,9 @@ stored there are fewer: what a cut says is kept where it took the places right, 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.cost import WorkCostModel
@@ -22,13 +23,13 @@ from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
 from ..graph.graph import Graph
 from ..layout.operands import Map, identity_index_map, index_map_through_node
 from ..ops.table import OPS
-from .expected_kernels import Use, expected_kernels_of_nodes, uses_of_values
+from .expected_kernels import ExpectedKernel, Use, expected_kernels_of_nodes, uses_of_values
 
 MOST_PLACES = 32  # at which one value is computed again: the text of its kernel grows with them
 REGION = 64  # values that are decided together
 UNIT = 16  # capacities are whole numbers, sixteenths of a flop
 
-Place = tuple[int, Map]  # a kernel, by its number in `StoragePlan.kernels`, and where its domain reads the value
+Place = int  # a number of `_Places`
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,59 @@ class _CutValue:
     cost: float
 
 
+class _Places:
+    """Where values are computed, by numbers: a kernel, by its own number, and a map of its domain.
+
+    points: how often the kernel computes what it reads there. whole: the lengths, but for those of 1, of a value of
+    which it reads each element once there."""
+
+    def __init__(self, kernels: Sequence[ExpectedKernel]) -> None:
+        self.kernels = kernels
+        self.reduces = any(kernel.rows for kernel in kernels)
+        self.numbers: dict[tuple[int, Map], Place] = {}
+        self.kernel: list[int] = []
+        self.map: list[Map] = []
+        self.points: list[int] = []
+        self.whole: list[tuple[int, ...] | None] = []
+
+    def number(self, number: int, m: Map) -> Place:
+        found = self.numbers.get((number, m))
+        if found is None:
+            found = self.numbers[number, m] = len(self.map)
+            self._add(number, m)
+        return found
+
+    def _add(self, number: int, m: Map) -> None:
+        kernel, axes = self.kernels[number], [axis for axis, _, _ in m if axis >= 0]
+        once = kernel.rows if kernel.rows.isdisjoint(axes) else ()
+        points = math.prod([n for axis, n in enumerate(kernel.domain) if axis not in once] if axes else ())
+        lengths = tuple([kernel.domain[axis] for axis in axes])
+        moved = any([start or (axis >= 0 and step != 1) for axis, step, start in m])
+        self.kernel.append(number)
+        self.map.append(m)
+        self.points.append(points)
+        self.whole.append(None if moved or axes != sorted(axes) or math.prod(lengths) != points else lengths)
+
+
+class _Through(dict[Place, Place]):
+    """Where a value is needed, by where what uses it through these views is computed."""
+
+    def __init__(self, plan: StoragePlan, number: int, user: int, views: tuple[int, ...]) -> None:
+        super().__init__()
+        self.plan, self.value, self.user, self.views = plan, number, user, views
+
+    def __missing__(self, place: Place) -> Place:
+        nodes, at = self.plan.graph.nodes, self.plan.at
+        m = at.map[place]
+        if OPS[nodes[self.user].op].kind != "reduce":
+            arg = self.views[0] if self.views else self.value
+            m = index_map_through_node(nodes[self.user], nodes[arg].type, m)
+        for view in self.views:
+            m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
+        found = self[place] = at.number(at.kernel[place], m)
+        return found
+
+
 class StoragePlan:
     """stored: what is stored because that costs less than computing it wherever it is used."""
 
@@ -61,22 +115,25 @@ class StoragePlan:
         self.args, self.users, self.open = uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
-        self.points: dict[Place, int] = {}
-        self.maps: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
+        self.maps: dict[tuple[Any, ...], _Through] = {}  # by value, user and views, or what these do alike
         kernels = expected_kernels_of_nodes(graph, model)
         numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
-        self.kernels = [*numbers]
+        self.at = _Places([*numbers])
         self.home = [numbers[kernel] for kernel in kernels]
         for number, args in enumerate(self.args):
             if (args or self.users[number]) and not self.open[number]:
                 self.places[number] = {self._own_place(number)}
         self._decide(range(len(graph.nodes) - 1, -1, -1))
 
+    def kernels_at(self, number: int) -> int:
+        """How many kernels are expected to compute a value that is decided."""
+        return len({self.at.kernel[place] for place in self.places[number]})
+
     def part(self, number: int, kernels: int) -> StorageCost | None:
         """Whether to store a value that several kernels use, which were expected to be fewer: limits keep them apart.
         Its arguments are then used by as many. None, and it is computed by each, where that costs no more."""
         node = self.graph.nodes[number]
-        more = kernels - len({kernel for kernel, _ in self.places[number]})
+        more = kernels - self.kernels_at(number)
         args = sum(self.graph.nodes[arg].type.nbytes for arg in dict.fromkeys(node.args))
         again = OPS[node.op].cost * more * node.type.size + self.carried.get(number, 0.0)
         store = (self.model.written + self.model.read * kernels) * node.type.nbytes
@@ -215,23 +272,24 @@ class StoragePlan:
     def _cost_of_computing(self, number: int, places: Iterable[Place]) -> float:
         """Of computing a value at these places, beyond what it costs once."""
         node = self.graph.nodes[number]
-        return OPS[node.op].cost * (sum(map(self._points, places)) - node.type.size)
+        return OPS[node.op].cost * (sum([self.at.points[place] for place in places]) - node.type.size)
 
     def _cost_of_storing(self, number: int, places: set[Place]) -> float:
         """Of writing a value and of loading it at these places: not where it is computed once and so is at hand."""
-        reads = Counter(kernel for kernel, _ in places)
-        once = [place for place in places if reads[place[0]] == 1 and self._is_whole(number, place)]
+        at, lengths = self.at, self._lengths(number)
+        kernels = [at.kernel[place] for place in places]
+        once = [p for p in places if at.whole[p] == lengths and kernels.count(at.kernel[p]) == 1]
         written = self.model.written * self.graph.nodes[number].type.nbytes
         return written + self._cost_of_loading(number, places.difference(once[:1]))
 
     def _cost_of_loading(self, number: int, places: Iterable[Place]) -> float:
         """Each kernel takes an element from memory once, from a cache wherever it reads it."""
-        kind, points = self.graph.nodes[number].type, dict[int, int]()
-        loads = 0
+        at, kind, points = self.at, self.graph.nodes[number].type, dict[int, int]()
+        size, loads = kind.size, 0
         for place in places:
-            count = self._points(place)
+            count, kernel = at.points[place], at.kernel[place]
             loads += count
-            points[place[0]] = max(points.get(place[0], 0), min(count, kind.size))
+            points[kernel] = max(points.get(kernel, 0), min(count, size))
         return self.model.load * loads + self.model.read * kind.dtype.itemsize * sum(points.values())
 
     # places
@@ -245,53 +303,48 @@ class StoragePlan:
 
     def _own_place(self, number: int) -> Place:
         kernel = self.home[number]
-        return kernel, identity_index_map(self.kernels[kernel].domain)
+        return self.at.number(kernel, identity_index_map(self.at.kernels[kernel].domain))
 
     def _places_through_views(
         self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]
-    ) -> Iterator[Place]:
+    ) -> Iterable[Place]:
         """Where a value is needed if what uses it, through these views, is computed at such places."""
-        for kernel, m in places:
-            key = number, user, views, m
-            found = self.maps.get(key)
-            if found is None:
-                found = self.maps[key] = self._map_through(number, user, views, m)
-            yield kernel, found
-
-    def _map_through(self, number: int, user: int, views: tuple[int, ...], m: Map) -> Map:
         nodes = self.graph.nodes
-        if OPS[nodes[user].op].kind != "reduce":
-            m = index_map_through_node(nodes[user], nodes[views[0] if views else number].type, m)
-        for view in views:
-            m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
-        return m
+        if not views and nodes[number].type.shape == nodes[user].type.shape:
+            return places
+        through = self.maps.get((number, user, views))
+        if through is None:
+            shifts = self._shifts(number, user, views)
+            key = (number, user, views) if shifts is None else shifts
+            through = self.maps.setdefault(key, _Through(self, number, user, views))
+            self.maps[number, user, views] = through
+        return map(through.__getitem__, places)
+
+    def _shifts(self, number: int, user: int, views: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """What tells where a value is needed, if all that reads it so are slices: many values have the same."""
+        nodes = self.graph.nodes
+        read, *behind = [nodes[n].type.shape for n in (*views, number)]
+        if OPS[nodes[user].op].kind != "reduce" and read != nodes[user].type.shape:
+            return None
+        if any(nodes[view].op != "slice" for view in views) or any(1 in shape for shape in behind):
+            return None
+        return tuple((nodes[view].attr("starts"), nodes[view].attr("steps")) for view in views)
 
     def _joined(self, places: set[Place]) -> set[Place]:
         """With kernels that reduce and those that do not as one, where one kernel can be both."""
-        used = {kernel for kernel, _ in places}
-        if len(used) == 1:
+        at = self.at
+        if not at.reduces:
             return places
-        reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := self.kernels[n]).rows}
-        taken = {n: reducing.get((k.domain, k.level), n) for n in used if not (k := self.kernels[n]).rows}
-        return {(taken.get(kernel, kernel), m) for kernel, m in places}
-
-    def _points(self, place: Place) -> int:
-        """How often a kernel computes what it reads so."""
-        points = self.points.get(place)
-        if points is None:
-            kernel, moving = self.kernels[place[0]], {axis for axis, _, _ in place[1] if axis >= 0}
-            once = kernel.rows if kernel.rows.isdisjoint(moving) else ()
-            lengths = [n for axis, n in enumerate(kernel.domain) if axis not in once] if moving else ()
-            points = self.points[place] = math.prod(lengths)
-        return points
+        used = {at.kernel[place] for place in places}
+        reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := at.kernels[n]).rows}
+        if len(used) == 1 or not reducing:
+            return places
+        taken = {n: reducing.get((k.domain, k.level), n) for n in used if not (k := at.kernels[n]).rows}
+        return {at.number(taken.get(n := at.kernel[place], n), at.map[place]) for place in places}
 
     def _is_whole(self, number: int, place: Place) -> bool:
         """Whether a kernel computes each element of a value, once, where it reads it."""
-        kernel, m = self.kernels[place[0]], place[1]
-        if any([start or (axis >= 0 and step != 1) for axis, step, start in m]):
-            return False
-        moving = [axis for axis, _, _ in m if axis >= 0]
-        kind = self.graph.nodes[number].type
-        lengths = [n for n in kind.shape if n != 1]
-        whole = moving == sorted(moving) and [kernel.domain[axis] for axis in moving] == lengths
-        return whole and self._points(place) == kind.size
+        return self.at.whole[place] == self._lengths(number)
+
+    def _lengths(self, number: int) -> tuple[int, ...]:
+        return tuple([n for n in self.graph.nodes[number].type.shape if n != 1])

@@ -16,28 +16,29 @@ from .conversion import to_kg_arrays, to_numpy_arrays
 
 
 class _MemoryHolder:
-    """Holds one thing as a `kg.Array` holds its memory."""
+    """Holds memory as a `kg.Array` does."""
 
-    __slots__ = ("thing",)
+    __slots__ = ("_memory",)
 
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
-
-
-def _reference_count_of_thing(holder: _MemoryHolder) -> int:
-    return sys.getrefcount(holder.thing)
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
 
 
-_ALONE = _reference_count_of_thing(
+def _reference_count_of_memory(holder: Any) -> int:
+    return sys.getrefcount(holder._memory)
+
+
+_ALONE = _reference_count_of_memory(
     _MemoryHolder(object())
 )  # counted, for interpreters count their own temporary references differently
 
 
 BLOCK_BYTES = 1 << 17
+_WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _LOCKS = tuple(threading.RLock() for _ in range(64))
 
 
-def _lock_of_array(array: Array) -> threading.RLock:
+def lock_of_array(array: Array) -> threading.RLock:
     """What is held while the array's elements, or its memory, are changed. Several arrays share one."""
     return _LOCKS[(id(array) >> 4) % len(_LOCKS)]
 
@@ -62,11 +63,10 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
     check_array_not_a_view(array)
     while True:
         array.wait()
-        with _lock_of_array(array):
+        with lock_of_array(array):
             if array._event is not None:  # another thread has begun to change it as a whole
                 continue
-            array._host = None
-            own = _writable_host_view(array)
+            own = own_memory_of_array(array)
             if own is not None:
                 how(own)
                 return
@@ -76,32 +76,22 @@ def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
             return
 
 
-def assign_to_part(array: Array, key: Any, value: Any, mask: Any = True) -> None:
-    """`array[key] = value` of slices and NumPy's values, where a mask holds, for an array that is no view."""
-    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
-        if array._event is None and (own := _writable_host_view(array)) is not None:
-            array._host = None
-            np.copyto(own[key], value, where=mask)
-            return
-    change_values_of_array(array, lambda own: np.copyto(own[key], value, where=mask))
-
-
 def array_before_change(array: Array) -> Array:
     """The array as it is, while nobody changes it: from now on, changes go to other memory."""
-    with _lock_of_array(array):
+    with lock_of_array(array):
         return snapshot(array)  # type: ignore[no-any-return]
 
 
 def memory_before_change(array: Array) -> Any:
     """The memory of `array_before_change`."""
-    with _LOCKS[(id(array) >> 4) % len(_LOCKS)]:
+    with lock_of_array(array):
         return array._memory
 
 
 def replace_memory(array: Array, new: Array) -> None:
     """The array becomes what another one is, or will be. Who reads the memory first, and then the event, waits for what
     he has read."""
-    with _lock_of_array(array):
+    with lock_of_array(array):
         if new._event is not None:
             array._event = new._event
         array._memory, array._event, array._host = new._memory, new._event, None
@@ -111,7 +101,7 @@ def replace_memory(array: Array, new: Array) -> None:
 def replace_or_merge_memory(array: Array, new: Array, before: Any) -> None:
     """The array becomes what was made of it. before: the memory that it had then; where other threads have assigned to
     the array since, what is new is put into what they have made of it."""
-    with _lock_of_array(array):
+    with lock_of_array(array):
         if array._memory is before:
             replace_memory(array, new)
             return
@@ -131,7 +121,10 @@ def write_differing_elements(
         for i in range(0, len(target), rows):
             write_differing_elements(target[i : i + rows], new[i : i + rows], before[i : i + rows])
         return
-    words = np.dtype(f"u{min(target.itemsize, 8)}")
+    words = _WORDS[min(target.itemsize, 8)]
+    if target.itemsize <= 8 and new.dtype == before.dtype == target.dtype:
+        np.copyto(target, new, where=new.view(words) != before.view(words))
+        return
     first, second = (np.ascontiguousarray(x, target.dtype.newbyteorder("=")) for x in (new, before))
     found = first.reshape(-1).view(words) != second.reshape(-1).view(words)
     if found.any():
@@ -185,16 +178,18 @@ def check_array_not_a_view(array: Array) -> None:
         )
 
 
-def _writable_host_view(array: Array) -> np.ndarray[Any, Any] | None:
-    """The array's memory, where it is the CPU's and nothing else holds it."""
-    held = _ALONE + 1  # the holder's and the array's
-    if not array._device.host_memory or _reference_count_of_thing(_MemoryHolder(array._memory)) > held:
+def own_memory_of_array(array: Array) -> np.ndarray[Any, Any] | None:
+    """The array's memory, to be changed under its lock, where its values are there and nobody else holds it."""
+    if array._event is not None:
+        return None
+    array._host = None  # which may hold it
+    if _reference_count_of_memory(array) > _ALONE or not array._device.host_memory:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:
-        return array._host_view()
+        return np.ndarray(array._spec.shape, array._spec.dtype, memory)
     own = memory.array
     alone = (
-        own.base is None and own.flags.writeable and _reference_count_of_thing(_MemoryHolder(own)) == _ALONE + 2
+        own.base is None and own.flags.writeable and _reference_count_of_memory(_MemoryHolder(own)) == _ALONE + 2
     )  # and `own`
     return own if alone else None

@@ -18,7 +18,7 @@ from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError
 from ..core.exact import exact_key_of_value
 from ..trace.aliasing import assign_to_tracer
-from ..trace.failures import note_host_call
+from ..trace.failures import fail_where, note_host_call
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 
@@ -63,6 +63,10 @@ def host_call_of_one_result(
 
 def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
     """The result; the call raises the error of Python's where the condition does not hold."""
+    trace = result._trace
+    if trace.reruns and not (trace.depth or trace.deriving):
+        fail_where(trace, trace.builder.map("logical_not", condition._value), error(text))
+        return result
     options = {"error": error.__name__, "text": text}
     return host_call_of_one_result("require", [result, condition], result.shape, dtypes=[result.dtype], **options)
 

@@ -35,7 +35,13 @@ from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_host_memory, track_memory
 from ..array.in_numpy import OFTEN, InNumPy
-from ..array.mutation import assign_to_part, memory_before_change
+from ..array.mutation import (
+    BLOCK_BYTES,
+    change_values_of_array,
+    lock_of_array,
+    memory_before_change,
+    own_memory_of_array,
+)
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
@@ -132,6 +138,8 @@ def generate_launcher(
     start = None
     if directly is not None and writer.is_direct():
         start = directly(writer.taken(), [word for words in watched.values() for word in words])
+    if captured.reruns and captured.failures:
+        checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:
         lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks))
         text += "\n\ndef fast(leaves, caller=0):\n" + _LEAF.sub(r"x\1", lines)
@@ -164,7 +172,9 @@ def generate_launcher(
         "ready": call_array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
-        "assign": assign_to_part,
+        "change_values": change_values_of_array,
+        "lock_of": lock_of_array,
+        "own_memory": own_memory_of_array,
         "copied": copied_array,
         "copyto": np.copyto,
         "values_before_call": values_before_call,
@@ -354,7 +364,9 @@ class _LauncherWriter:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
-        if captured.failures or captured.watched or (self.state is not None and self.state.shared):
+        if captured.watched or (self.state is not None and self.state.shared):
+            return False
+        if captured.failures and not self.on_cpu:
             return False
         if not all(self.on_cpu or type(self.leaves[t]) is np.ndarray for t in targets):
             return False
@@ -477,7 +489,7 @@ class _LauncherWriter:
         for number in sorted(needed):
             yield f"r{number} = {self._expression_of_new_array(number)}"
         if inline:
-            yield from self._lines_that_write_inline()
+            yield from self._lines_that_write_inline(before)
             return
         held = {w.leaf for w in self.writes if type(self.leaves[w.leaf]) is Array and not w.differing}
         yield from (f"a{leaf} = o{leaf} = None" for leaf in sorted(held))  # in place where nobody holds the memory
@@ -486,32 +498,72 @@ class _LauncherWriter:
         yield f"write_back({self.constant(self.writes)}, leaves, {{{results}}}, {{{old}}})"
 
     def _is_written_inline(self, write: ArgumentWrite) -> bool:
-        """Whether a line writes it: the whole of an array, or a part that slices say."""
+        """Whether a line writes it: the whole of an array, a part that slices say, or what differs of a small one."""
+        target = self.leaves[write.leaf]
+        if write.differing and type(target) is np.ndarray:
+            return target.nbytes <= BLOCK_BYTES and target.itemsize <= 8 and target.dtype.isnative
         sliced = all(kind == "key" for kind, _ in write.views) and len(write.views) < 2
-        return sliced and write.key is None and not write.differing
+        return sliced and write.key is None
 
-    def _lines_that_write_inline(self) -> Iterator[str]:
+    def _lines_that_write_inline(self, before: Mapping[int, str]) -> Iterator[str]:
+        new = [w for w in self.writes if type(self.leaves[w.leaf]) is Array and (w.is_whole or w.differing)]
+        whole = {write.output for write in new}
+        for number in sorted({n for write in self.writes for n in write.outputs} - whole):
+            yield f"v{number} = {self._expression_of_written_result(number)}"
+        parts: dict[int, list[str]] = {}  # of `kg.Array`s, each of which is locked once
         for write in self.writes:
-            number, target = write.output, f"leaves[{write.leaf}]"
-            key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
-            value = self._expression_of_written_result(number)
-            mask = "" if write.chosen else "~"
-            mask += "" if write.mask is None else self._expression_of_written_result(write.mask)
-            if write.is_whole and type(self.leaves[write.leaf]) is Array:
-                yield f"a = {target}; a._memory = m{number}; a._event = a._host = None"
-            elif type(self.leaves[write.leaf]) is Array:
-                yield f"a{write.leaf} = o{write.leaf} = None"  # it is done in place where nobody holds the memory
-                yield f"assign({target}, {key}, {value}{mask and ', '}{mask})"
-            elif mask:
-                yield f"copyto({target}[{key}], {value}, where={mask})"
+            target = f"leaves[{write.leaf}]"
+            if write.differing:
+                yield from self._lines_that_write_what_differs(write, target, before[write.leaf])
+            elif type(self.leaves[write.leaf]) is not Array:
+                yield self._line_that_writes_part(write, target)
+            elif write.is_whole:
+                yield f"a = {target}; a._memory = m{write.output}; a._event = a._host = None"
             else:
-                yield f"{target}[{key}] = {value}"
+                parts.setdefault(write.leaf, []).append(self._line_that_writes_part(write, "own"))
+        for leaf, lines in parts.items():
+            yield f"a{leaf} = o{leaf} = None"  # it is done in place where nobody holds the memory
+            yield f"with lock_of(leaves[{leaf}]):"
+            yield f"    own = own_memory(leaves[{leaf}])"
+            yield "    if own is not None:"
+            yield from (f"        {line}" for line in lines)
+            yield "if own is None:"
+            yield "    def change(own):"
+            yield from (f"        {line}" for line in lines)
+            yield f"    change_values(leaves[{leaf}], change)"
+
+    def _lines_that_write_what_differs(self, write: ArgumentWrite, target: str, before: str) -> Iterator[str]:
+        """before: what the call has read: an array, or a `kg.Array`'s memory."""
+        if type(self.leaves[write.leaf]) is not Array:
+            word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
+            yield f"copyto({target}, {v}, where={v}.view({word}) != {before}.view({word}))"
+            return
+        yield f"with lock_of({target}):"
+        yield f"    same = {target}._memory is {before}"
+        yield f"    if same: {target}._memory = m{write.output}; {target}._event = {target}._host = None"
+        results = f"{{{write.output}: {self._expression_of_new_array(write.output)}}}"
+        yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {{{write.leaf}: {before}}})"
+
+    def _line_that_writes_part(self, write: ArgumentWrite, target: str) -> str:
+        """One write to a NumPy array, of the results `v`."""
+        key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
+        line = f"{target}[{key}] = v{write.output}"
+        if write.mask is None:
+            return line
+        mask = f"{'' if write.chosen else '~'}v{write.mask}"
+        if self.specs[write.mask].size == 1:
+            return f"if {mask}: {line}"
+        return f"copyto({target}[{key}], v{write.output}, where={mask})"
 
     def _expression_of_written_result(self, number: int) -> str:
         """A result as a NumPy array; of one element, as one without axes."""
         spec = self.specs[number]
         shape = () if spec.size == 1 else spec.shape
         return f"ndarray({self.constant(shape)}, {self.constant(spec.dtype)}, m{number})"
+
+    def _expression_of_first_element(self, number: int) -> str:
+        spec = self.specs[number]
+        return f"ndarray((), {self.constant(spec.dtype)}, m{number})"
 
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
@@ -561,6 +613,8 @@ class _LauncherWriter:
         """made: the bytes that the call has allocated."""
         if self.on_cpu:
             yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
+            for number in dict.fromkeys(number for which, _ in self.captured.failures for number in which):
+                yield f"if {self._expression_of_first_element(number)}: return NOT_TAKEN"  # `run` then raises
             return
         yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
         yield "if e is None: return NOT_TAKEN"

@@ -108,7 +108,7 @@ def write_back_to_arguments(
             for number in write.outputs:
                 results[number].numpy()
     for write in writes:
-        if write.key is not None:
+        if write.key is not None and len(writes) > 1:  # NumPy looks at all indices of one before it writes
             _check_indices_of_write(write, leaves[write.leaf], results)
     for write in writes:
         target, new = leaves[write.leaf], results[write.output]
@@ -134,7 +134,11 @@ def write_to_numpy_array(write: ArgumentWrite, target: Host, results: Sequence[H
     if part is None:
         _write_by_element_numbers(write, target, new, rest)
     elif write.key is not None:
-        part[index_key_of_numpy_host_call(write.key, rest)] = new
+        try:
+            part[index_key_of_numpy_host_call(write.key, rest)] = new
+        except IndexError as error:
+            add_note_to_error_once(error, write.line)
+            raise
     elif write.mask is not None:
         value, mask = (x.reshape(()) if x.size == 1 else x for x in (new, rest[0]))
         np.copyto(part, value, where=mask if write.chosen else ~mask)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.dsl.jit.signature import GENERICS
 from kernelgraph.runtime.core.settings import override
 
@@ -172,6 +173,40 @@ def test_assignments_take_the_fast_path(made: Any) -> None:
     for _ in range(3):
         f(x, y)
     assert f._fast((x, y))[0] is x
+
+
+def weighed(x: Any, w: Any) -> Any:
+    x[1:] = x[1:] - np.average(x[0], weights=w)
+    return x.sum()
+
+
+def caught(x: Any, w: Any) -> Any:
+    try:
+        x[:] = x * np.average(x[0], weights=w)
+        x[0] += float(x[0, 1]) / float(w[0])
+    except ZeroDivisionError:
+        return x - 1
+    return x + 1
+
+
+@pytest.mark.parametrize("made", [np.array, lambda x: kg.asarray(x, device="cpu", copy=True)])
+@pytest.mark.parametrize("function", [weighed, caught])
+def test_errors_that_values_decide_take_the_fast_path_until_there_is_one(function: Any, made: Any) -> None:
+    f = kg.kernel_graph(function, device="cpu")
+    good, none, first = np.linspace(1, 2, 8), np.zeros(8), np.array([0.0, *range(1, 8)])
+    x, expected = made(BASE.astype(np.float64)), BASE.astype(np.float64)
+    for w in (good, good, good, none, good, first, good, good):
+        assert (f._fast((x, w)) is NOT_TAKEN) or w is good or (function is weighed and w is first)
+        x, expected = made(BASE.astype(np.float64)), BASE.astype(np.float64)
+        try:
+            result = function(expected, w)
+        except ZeroDivisionError as error:
+            with pytest.raises(ZeroDivisionError, match=str(error)):
+                f(x, w)
+        else:
+            np.testing.assert_allclose(np.asarray(f(x, w)), result)
+        np.testing.assert_allclose(np.asarray(x), expected)
+    assert f._fast((x, good)) is not NOT_TAKEN
 
 
 def test_the_fast_path_refuses_what_would_be_a_view() -> None:
