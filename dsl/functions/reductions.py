@@ -67,7 +67,12 @@ def reduce(
         result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
         wanted = None if dtype is None else checked_dtype(dtype)
-        if neutral is not None and axes and _is_numpy_option_given(initial) and _is_order_seen(op, wanted or x.dtype, initial):
+        if (
+            neutral is not None
+            and axes
+            and _is_numpy_option_given(initial)
+            and _is_order_seen(op, wanted or x.dtype, initial)
+        ):
             x, axes, initial = _with_initial_first(x, axes, wanted, initial)
         result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
