@@ -276,14 +276,16 @@ ROWS: dict[str, Row] = {
     "cross_entropy of probabilities": Row(
         lambda x: kg.nn.cross_entropy(x, LABELS), lambda x: (LABELS * (logsumexp(x) - x)).sum()
     ),
-    "layer_norm": Row(kg.nn.layer_norm, normalized, "plain two", size=64),
+    "layer_norm": Row(kg.nn.layer_norm, normalized, "plain two huge", size=64),
     "layer_norm, constant": Row(kg.nn.layer_norm, normalized, "zeros equal", size=1e6, dtypes="fd"),
-    "rms_norm": Row(kg.nn.rms_norm, lambda x: x / mp.sqrt((x * x).mean() + mp.mpf(1e-6)), "plain two", size=64),
+    "rms_norm": Row(kg.nn.rms_norm, lambda x: x / mp.sqrt((x * x).mean() + mp.mpf(1e-6)), "plain two huge", size=64),
     "rms_norm, zeros": Row(
         kg.nn.rms_norm, lambda x: x / mp.sqrt((x * x).mean() + mp.mpf(1e-6)), "zeros tiny", size=1e9, dtypes="d"
     ),
-    "batch_norm": Row(lambda x: kg.nn.batch_norm(x[:, None]), lambda x: normalized(x)[:, None], "plain two", size=64),
-    "group_norm": Row(lambda x: kg.nn.group_norm(x[None], 1), lambda x: normalized(x)[None], "plain two", size=64),
+    "batch_norm": Row(
+        lambda x: kg.nn.batch_norm(x[:, None]), lambda x: normalized(x)[:, None], "plain two huge", size=64
+    ),
+    "group_norm": Row(lambda x: kg.nn.group_norm(x[None], 1), lambda x: normalized(x)[None], "plain two huge", size=64),
     "attention": Row(
         lambda x: kg.nn.attention(x[:, None], x[:, None], x[:, None], LOWER)[:, 0], attended, VECTORS, size=16
     ),

@@ -28,6 +28,10 @@ REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sum last": lambda x, m: x.sum(axis=-1),
     "sum first": lambda x, m: np.sum(x, axis=0, keepdims=True),
     "sum where": lambda x, m: np.sum(x, where=m, initial=3.0),
+    "sum initial": lambda x, m: np.sum(x, axis=0, initial=-x.flat[0]),
+    "sum initial, where": lambda x, m: np.sum(x, axis=-1, where=m, initial=-np.finfo(x.dtype).max, keepdims=True),
+    "prod initial": lambda x, m: np.prod(x[:1000], axis=0, initial=1e-3),
+    "prod initial, where": lambda x, m: np.multiply.reduce(x.real[:1000], axis=0, where=m[:1000], initial=2.0),
     "reduce": lambda x, m: np.add.reduce(x),
     "nansum": lambda x, m: np.nansum(x, axis=-1),
     "mean": lambda x, m: x.mean(axis=0),
@@ -53,7 +57,7 @@ COMPILED = {name: kg.kernel_graph(function, device="cpu") for name, function in 
 
 def numbers(rng: np.random.Generator, n: int, big: float) -> Any:
     """Numbers of which some are as large as can be, in patterns that cancel."""
-    way = rng.integers(6)
+    way = rng.integers(7)
     x = rng.standard_normal(n)
     if way == 0:
         return np.where(np.arange(n) % 2 == 0, big, -big)
@@ -67,6 +71,8 @@ def numbers(rng: np.random.Generator, n: int, big: float) -> Any:
         return np.exp(rng.uniform(-0.6, 0.6, n) * np.log(big))
     if way == 4:
         return np.repeat(rng.choice([big, -big, 0.0], n), rng.integers(1, 5))[:n]
+    if way == 5:
+        return rng.choice([big, -big, big / 3, -big / 3, big / 1.8, 1.0], n)
     x[rng.integers(0, n)] = rng.choice([np.inf, -np.inf, np.nan, big])
     return x
 
@@ -91,7 +97,7 @@ def case(seed: str) -> tuple[str, Any, Any]:
     n = pick.choice(SHORT) if pick.random() < 0.8 else pick.choice(LONG)
     dtype = pick.choice(DTYPES)
     info = np.finfo(dtype)
-    values = numbers(rng, n, float(info.max) * pick.choice((0.9, 0.55, 0.3)))
+    values = numbers(rng, n, float(info.max) * pick.choice((1.0, 0.9, 0.55, 0.3)))
     if dtype[0] == "c":
         values = np.stack([values, np.roll(values, 1)], -1).view(complex)[..., 0]
     rows = pick.choice((None, None, 2, 3, 7, 40))

@@ -170,7 +170,8 @@ def _complex_whole_power_formula(z: KernelValue, n: KernelValue) -> KernelValue:
     squared = multiply_scalars_formula(z, z)
     for small, exact in ((1, z), (2, squared), (3, multiply_scalars_formula(z, squared))):
         result = kernel_select(n.eq(small), exact, result)
-    return result
+    zero = complex_kernel_value(n.const(0), 0.0)  # without the signs that its products would have
+    return kernel_select(z.re.eq(0) & z.im.eq(0) & (n > 0), zero, result)
 
 
 def _complex_product_with_infinities(a: KernelValue, b: KernelValue) -> KernelValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,25 @@ def _nn_range_like(n: int, like: Any) -> Any:
 
 def _sigmoid(x: Any) -> Any:
     return apply("sigmoid", x) if isinstance(x, Tracer) else OPS["sigmoid"].numpy(x)  # type: ignore[misc]
+
+
+def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Computes 16-bit floats in float32, in which their squares and sums do not overflow."""
+
+    @wraps(function)
+    def in_float32(*args: Any, **options: Any) -> Any:
+        given = [x.dtype for x in (*args, *options.values()) if hasattr(x, "dtype") and dtype_kind(x.dtype) == "f"]
+        if all(dtype.itemsize > 2 for dtype in given):
+            return function(*args, **options)
+        result = function(*map(_widened_float, args), **{name: _widened_float(x) for name, x in options.items()})
+        return result.astype(given[0]) if len(set(given)) == 1 else result
+
+    return in_float32
+
+
+def _widened_float(x: Any) -> Any:
+    narrow = hasattr(x, "dtype") and dtype_kind(x.dtype) == "f" and x.dtype.itemsize == 2
+    return x.astype(np.float32) if narrow else x
 
 
 def _check_nn_image(x: Any, name: str) -> Any:
@@ -148,6 +167,7 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
     )
 
 
+@_in_float32
 def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
     """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count."""
     _check_nn_image(x, "avg_pool2d")
@@ -179,6 +199,7 @@ def _elements_inside_pooling_window(n: int, size: int, stride: int, padding: int
 # normalisation
 
 
+@_in_float32
 def batch_norm(
     x: Any,
     mean: Any = None,
@@ -202,6 +223,7 @@ def batch_norm(
     return _scaled_and_shifted_in_layer((x - centre) / np.sqrt(spread + eps), weight, bias, broadcast_over_batch)
 
 
+@_in_float32
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias. The mean and variance are over `axis` (Ba, Kiros and Hinton,
     2016)."""
@@ -210,6 +232,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, 
     return _scaled_and_shifted_in_layer(centred / np.sqrt(spread + eps), weight, bias)
 
 
+@_in_float32
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Layer norm over each group of channels and all places (Wu and He, 2018)."""
     n, channels = x.shape[:2]
@@ -219,6 +242,7 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     return _scaled_and_shifted_in_layer(parts, weight, bias, lambda a: a.reshape(1, channels, *(1,) * (x.ndim - 2)))
 
 
+@_in_float32
 def rms_norm(x: Any, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
     return _scaled_and_shifted_in_layer(x / np.sqrt(np.mean(x * x, axis, keepdims=True) + eps), weight, None)
@@ -232,6 +256,7 @@ def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[
 # probabilities
 
 
+@_in_float32
 def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is."""
     largest = np.max(x, axis=axis, keepdims=True)
@@ -241,12 +266,14 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     return total if keepdims else np.squeeze(total, axis if axis is not None else tuple(range(x.ndim)))
 
 
+@_in_float32
 def softmax(x: Any, axis: Any = -1) -> Any:
     """exp(x) / sum(exp(x)) without overflow."""
     powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
+@_in_float32
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """log(softmax(x)) without its underflow."""
     shifted = x - np.max(x, axis=axis, keepdims=True)
@@ -258,6 +285,7 @@ def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
     return (labels[..., None] == _nn_range_like(to_index(classes, "classes"), labels)).astype(dtype)
 
 
+@_in_float32
 def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = "mean") -> Any:
     """-log softmax(logits) at the labels. Labels are integers in [0, classes), without the axis of the classes, or
     probabilities of the logits' own shape. Labels outside of that range count for nothing, in the mean too.

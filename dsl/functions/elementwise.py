@@ -76,7 +76,7 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
         if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
             if given in fast and given is not args[1]:
                 raise args[1]._need_number_value()
-            if given in fast:
+            if given in fast and (given != 2 or type(given) is int):
                 return apply_ufunc_of_user_call(fast[given], x)
             if given is not args[1] and fast:
                 trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
@@ -87,7 +87,7 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
 _FAST_POWERS: dict[str, dict[float, str]] = {
     "b": {2: "square"},
     "f": {0.5: "sqrt"},
-    "c": {-1: "reciprocal", 0.5: "sqrt", 1: "positive", 2: "square"},
+    "c": {-1: "reciprocal", 0.5: "sqrt", 2: "square"},
 }
 
 
@@ -109,7 +109,7 @@ def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
         return None
     if whole and number < 0 and number >= (np.iinfo(x.dtype).min if dtype_kind(x.dtype) != "b" else -(2**63)):
         raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
-    row = None if dtype_kind(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
+    row = None if dtype_kind(x.dtype) != "f" else {0.5: "sqrt", 2: "square"}.get(float(number))
     if row == "sqrt" and x.dtype not in (FLOAT32, FLOAT64):
         return None
     result = None if row is None else apply(row, x)

@@ -29,7 +29,7 @@ from ..trace.tracer import Tracer
 from .elementwise import apply, fitting_ufunc_where_mask, root_of_squares_for_norm
 from .host_calls import assign_to_converted_numpy_out
 from .reduction_calls import NO_VALUE, implements_reduction
-from .views import broadcast_to, cast, diagonal, reshape
+from .views import broadcast_to, cast, diagonal, reshape, transpose
 
 
 def _is_numpy_option_given(x: Any) -> bool:
@@ -67,6 +67,13 @@ def reduce(
         result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
         wanted = None if dtype is None else checked_dtype(dtype)
+        if (
+            neutral is not None
+            and axes
+            and _is_numpy_option_given(initial)
+            and _is_order_seen(op, wanted or x.dtype, initial)
+        ):
+            x, axes, initial = _with_initial_first(x, axes, wanted, initial)
         result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
             result = apply("add", result, 0)  # NumPy begins with 0.0
@@ -77,6 +84,25 @@ def reduce(
     if combiner.carries_index:
         return assign_to_converted_numpy_out(result, out)
     return result if out is None else assign_to_tracer(out, result)
+
+
+def _is_order_seen(op: str, dtype: Any, initial: Any) -> bool:
+    """Whether it is by when `initial` comes that a sum or product overflows."""
+    if dtype_kind(dtype) not in "fc":
+        return False
+    if isinstance(initial, (int, float)):  # numbers up to 8 are lost beside the largest float16
+        return initial != 1 if op == "prod" else not abs(initial) <= 8
+    return True
+
+
+def _with_initial_first(x: Tracer, axes: tuple[int, ...], dtype: Any, initial: Any) -> tuple[Any, ...]:
+    """The values along one axis, the last one, behind `initial`: what NumPy's sums and products begin with."""
+    rest = tuple(i for i in range(x.ndim) if i not in axes)
+    shape, count = tuple(x.shape[i] for i in rest), math.prod(x.shape[i] for i in axes)
+    rows = reshape(transpose(x if dtype is None else cast(x, dtype), (*rest, *sorted(axes))), (*shape, count))
+    first = broadcast_to(_scalar_in_array_dtype(initial, rows), (*shape, 1))
+    value = x._trace.builder.concat([first._value, rows._value], len(rest))
+    return new_traced_result(value, x, first), (len(rest),), None
 
 
 def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:

@@ -180,7 +180,7 @@ def _llvm_compensated_sum(dtype: DType) -> LlvmReductionCombine:
         return (emit_llvm_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
     def is_sum_lost(acc: Parts) -> LlvmValue:
-        return ~(acc[1].abs() < np.inf)
+        return ~((acc[1].abs() < np.inf) & (acc[2].abs() < np.inf))  # a sum near the end may have no error term
 
     return LlvmReductionCombine(
         (FLOAT64,) * 3,

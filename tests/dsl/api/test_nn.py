@@ -295,3 +295,21 @@ def test_against_pytorch() -> None:
     same(lambda x, t: kg.nn.cross_entropy(x[..., 0], t, axis=1), ce, x, labels)
     attended = f.scaled_dot_product_attention(tx, tx, tx, is_causal=True).numpy()
     same(lambda x: kg.nn.attention(x, x, x, causal=True), attended, x)
+
+
+@pytest.mark.parametrize("size", [300.0, 6e4])
+def test_float16_does_not_overflow_inside(size: float) -> None:
+    """What is in the range of float16 comes out, though squares and sums on the way are not."""
+    x, many = (random(2, 2, 4, 4, 4).clip(-1, 1) * size).astype(np.float16), np.zeros(70_000, np.float16)
+    for function in (
+        kg.nn.batch_norm,
+        kg.nn.layer_norm,
+        lambda x: kg.nn.group_norm(x, 2),
+        kg.nn.rms_norm,
+        lambda x: kg.nn.avg_pool2d(np.abs(x), 2),
+        lambda x: kg.nn.avg_pool2d(np.abs(x), 3, padding=1, count_include_pad=False),
+        lambda x: kg.nn.logsumexp(x[0, 0, 0, 0] + np.asarray(many, x.dtype)),
+        lambda x: kg.nn.cross_entropy(x[:, :, 0, 0] - x[0, 0, 0, 0], np.array([0, 0])),
+    ):
+        expected = np.asarray(function(x.astype(np.float64)))
+        same(function, expected.astype(np.float16), x, dtype=np.float16, tolerance=2e-3)

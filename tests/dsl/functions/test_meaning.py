@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgraph as kg
 from tests.dsl.agreement import agrees
 from tests.dsl.tracing import check
 
@@ -58,6 +59,17 @@ def test_complex_operators() -> None:
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5, -0.5, 2.0, 2.5])
 def test_power_takes_numpys_paths(exponent: Any) -> None:
     check(lambda x, y: (x**exponent, np.power(y, exponent), x ** np.float32(exponent)), Z, np.abs(A))
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5, 1.0, 2.0, 3.0, 2 + 0j, complex(3, -0.0)])
+def test_signs_of_powers_of_complex_zeros(exponent: Any) -> None:
+    z = np.array([complex(x, y) for x in (0.0, -0.0) for y in (0.0, -0.0)])
+    for values in (z, z.astype(np.complex64)):
+        array = np.full(4, exponent, values.dtype)
+        expected = [values**exponent, np.power(values, exponent), values**array]
+        found = kg.kernel_graph(lambda z, n: (z**exponent, np.power(z, exponent), z**n), device="cpu")(values, array)
+        for want, got in zip(expected, map(np.asarray, found), strict=True):
+            np.testing.assert_array_equal(np.signbit([got.real, got.imag]), np.signbit([want.real, want.imag]))
 
 
 def test_power_of_arrays_and_integers() -> None:
