@@ -114,7 +114,7 @@ def require_known_numpy_scalar(x: Any) -> Any:
 _NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # of `linalg`, whatever the values are
 _MAY_RAISE = frozenset({  # of the others; an index of `setitem` is looked at where it is written
     "at", "bincount", "choose", "digitize", "histogram", "histogramdd", "nanargmax", "nanargmin", "nonempty", "put",
-    "put_along_axis", "ravel_multi_index", "reduceat", "unravel_index",
+    "put_along_axis", "ravel_multi_index", "reduceat", "require", "unravel_index",
 })  # fmt: skip
 
 

@@ -48,7 +48,7 @@ from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultAndStateLocations
-from ..trace.failures import Failures, outputs_of_failures
+from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.operands import is_traced
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
@@ -234,13 +234,7 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
     if any(map(is_traced, held)):
         kind = with_article(type(error).__name__)
         raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
-    unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
-    if unbound:
-        raise TraceError(
-            f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
-            line,
-            needs_values=True,
-        ) from None
+    check_error_is_of_python(trace, error)
 
 
 _AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
