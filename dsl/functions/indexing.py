@@ -17,6 +17,7 @@ from ..core.errors import (
     ShapeError,
     TraceError,
     UnsupportedError,
+    is_error_awaited,
 )
 from ..trace.aliasing import (
     TracerReshapeView,
@@ -260,7 +261,7 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                 return
             new = _spread_masked_assignment_values(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-            if not x.size:  # of which nothing is computed
+            if not x.size or is_error_awaited():  # where nothing is computed, or an error comes once all has run
                 raise UnsupportedError(
                     f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
                     needs_values=True,

@@ -28,7 +28,7 @@ from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .growing_lists import GrowingList
+from .growing_lists import GrowingList, RecordAgain
 from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
 from .kinds import LoopList
 from .long_traces import check_recordings_of_loop, count_user_loops_around
@@ -106,6 +106,8 @@ def _record_statements(
                 results.append((rows.append, recorder.materialize(collected).storage.number, None))
             results += _grown_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
+    except RecordAgain:
+        raise LoopNotRecordable("a list grows in turns that are written one after the other", site) from None
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
     finally:
