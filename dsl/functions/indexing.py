@@ -17,7 +17,6 @@ from ..core.errors import (
     ShapeError,
     TraceError,
     UnsupportedError,
-    is_error_awaited,
 )
 from ..trace.aliasing import (
     TracerReshapeView,
@@ -35,7 +34,7 @@ from ..trace.operands import new_traced_array, new_traced_result, to_traced_arra
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
-from .host_calls import host_call_of_one_result
+from .host_calls import fail_unless, host_call_of_one_result
 from .masked_values import masked_selection_of, value_matching_mask
 
 _SIMPLE = frozenset({int, slice})
@@ -261,11 +260,14 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                 return
             new = _spread_masked_assignment_values(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-            if not x.size or is_error_awaited():  # where nothing is computed, or an error comes once all has run
+            if not x.size:  # of which nothing is computed
                 raise UnsupportedError(
                     f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
                     needs_values=True,
                 )
+            if new.ndim == rest + 1:
+                text = f"cannot assign {len(new)} values to the places where a mask holds"
+                fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
             key = (ARRAY, *((None, None, None),) * rest)
             assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return
