@@ -435,8 +435,6 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
         except Exception as raised:
             if isinstance(raised, KernelGraphError) and not is_numpy_error(raised):
                 raise
-            if isinstance(raised, NameError) and not trace.half_bound.isdisjoint(str(raised).split("'")):
-                raise  # of a name that has its value where a decision around this one has gone one way
             error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
             fail_here(trace, error)
         finally:

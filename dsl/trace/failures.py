@@ -71,7 +71,8 @@ def check_error_is_of_python(trace: Trace, error: Exception) -> None:
 
 
 def fail_here(trace: Trace, error: Exception) -> None:
-    """Notes that Python raises an error wherever what is traced runs. Raises UnsupportedError as the check does."""
+    """Notes that Python raises an error wherever what is traced runs. Raises TraceError as the checks do."""
+    check_error_is_of_python(trace, error)
     check_failure_is_possible(trace, error)
     fail_where(trace, trace.builder.const(np.True_), error)
 
