@@ -63,6 +63,8 @@ def check_error_is_of_python(trace: Trace, error: Exception) -> None:
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
     if unbound:
         text = f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before"
+    elif trace.rewriting and isinstance(error, NameError) and "free variable" in str(error):
+        text = f"a name has no value where it is read, and may be the function's own: {error}"
     elif type(error) is TypeError and not is_raised_by_user(error):
         text = f"code that may know no traced values raises a TypeError: {error}"
     else:
