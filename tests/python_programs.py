@@ -25,6 +25,7 @@ from tests.random_cases import Outcome, describe_refusal, names_in_file, under_a
 TURNS = 5  # calls of each function
 LARGEST = 1e9  # whole numbers of a trace are int64
 PRELUDE = '''
+import json
 import math
 from contextlib import suppress
 
@@ -73,6 +74,8 @@ NUMBERS = (
 RAISING = (
     "x[$k]", "$n / $k", "$k // $k", "$k % $k", "1 / $n", "[1, 2, 3][$k]", "math.sqrt($n)", "1 << $k", "x[s[$p]]",
     "(1, 2)[$k]", "d[$k]", "$k ** -1", "divmod($k, $k)[0]", "int(1 / x[$i])", "next(it)", "math.log($n)",
+    "x[x > $c].min()", "[z for z in x if z > $c][$k]", "np.average(x, weights=x - $c)", "x.sum(axis=$k)", "p.pop($k)",
+    "max(z for z in x if z > $c)", "p.index($k)", "math.exp($n * 400)", "float($n) ** 400", "x[x > $c][0]", "v",
 )  # fmt: skip
 WHOLE = (
     "$k", "$k", "$k", "int(s[$p])", "int(s[$p])", "int(x[$i])", "int($n)", "len(x)", "len(log)", "$k + $k",
@@ -101,11 +104,12 @@ LINES = (
     "$n = $n", "$n, $m = $m, $n", "$k = $f", "r = q if $t else {0: 1}\nr[0] = $w", "if ($m := $s) > $c: $n = $m",
     "x = x * 2", "x *= 2", "log.append(f'{$k}')", "log += [$s]", "q = [z for z in q if z > $c]",
     "$n = max([z for z in x if z > $c], default=0)", "del log[:1]", "log[0] = $s", "log.extend([$n, $k])",
-    "$k = int(str($k)) + 1", "s[0] = $w", "d.pop('b', 0)", "log.append(str($f))",
+    "$k = int(str($k)) + 1", "s[0] = $w", "d.pop('b', 0)", "log.append(str($f))", "if $t: v = $s", "if $t: v = $w",
+    "log.append(json.dumps($f))", "log.append(round($n, 1))", "p.insert($k, $w)", "with suppress(NameError): $n = v",
 )  # fmt: skip
 ERRORS = (
     "IndexError", "ZeroDivisionError", "(IndexError, ZeroDivisionError)", "ValueError", "ArithmeticError",
-    "LookupError", "Exception", "KeyError",
+    "LookupError", "Exception", "KeyError", "NameError", "OverflowError",
 )  # fmt: skip
 SIMPLE = {
     "$s": ("$n", "$k", "$c", "x[$i]"),

@@ -28,7 +28,14 @@ from ..functions.elementwise import apply
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.concrete_values import concrete_value
 from ..trace.dispatch import METHODS
-from ..trace.failures import check_failure_is_possible, fail_here, fail_where, first_failure, put_first_failure
+from ..trace.failures import (
+    check_error_is_of_python,
+    check_failure_is_possible,
+    fail_here,
+    fail_where,
+    first_failure,
+    put_first_failure,
+)
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
@@ -313,17 +320,20 @@ _LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """While an error would be caught."""
+def handled(count: int = 1) -> Iterator[None]:
+    """While an error would be caught; with 0, while it may be."""
     trace = current_trace()
     if trace is None:
         yield
         return
-    trace.handlers += 1
+    trace.handlers += count
     try:
         yield
+    except Exception as error:
+        check_error_is_of_python(trace, error)
+        raise
     finally:
-        trace.handlers -= 1
+        trace.handlers -= count
 
 
 def result(value: Any) -> Any:
@@ -426,8 +436,6 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
         except Exception as raised:
             if isinstance(raised, KernelGraphError) and not is_numpy_error(raised):
                 raise
-            if isinstance(raised, NameError) and not trace.half_bound.isdisjoint(str(raised).split("'")):
-                raise  # of a name that has its value where a decision around this one has gone one way
             error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
             fail_here(trace, error)
         finally:

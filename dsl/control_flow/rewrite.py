@@ -348,6 +348,8 @@ class _FunctionRewriter:
         s.items = [self.children(item) for item in s.items]
         s.body, jumps = self.block(s.body)
         s.body += self.give_out(jumps, s.body[-1])
+        within = _with_statement_node(_hook_call_expression("handled", ast.Constant(0)), s.body)
+        s.body = [_node_at_source_place(within, s.body[0])]
         return [s], jumps
 
     def give_out(self, jumps: set[str], at: ast.stmt) -> list[ast.stmt]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
-from .errors import DTypeError, ShapeError
+from .errors import DTypeError, Refusal, ShapeError
 
 # Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
 _HARMLESS = frozenset({np.memmap})
@@ -24,9 +24,11 @@ _NO_MEANING = frozenset({"__doc__", "__module__", "__new__", "__hash__"})
 
 
 def to_index(x: Any, what: str) -> int:
-    """A Python int. Raises DTypeError for anything else."""
+    """A Python int. Raises DTypeError for anything else, TraceError for a traced one."""
     try:
         return operator.index(x)
+    except Refusal:
+        raise
     except TypeError:
         raise DTypeError(f"{what} must be an int, not {describe_value(x)}") from None
 

@@ -18,7 +18,7 @@ from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError
 from ..core.exact import exact_key_of_value
 from ..trace.aliasing import assign_to_tracer
-from ..trace.failures import fail_where, note_host_call
+from ..trace.failures import check_failure_is_possible, fail_where, is_failure_awaited, note_host_call
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 
@@ -64,11 +64,19 @@ def host_call_of_one_result(
 def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
     """The result; the call raises the error of Python's where the condition does not hold."""
     trace = result._trace
-    if trace.reruns and not (trace.depth or trace.deriving):
-        fail_where(trace, trace.builder.map("logical_not", condition._value), error(text))
+    if is_failure_awaited(trace) or (trace.reruns and not (trace.depth or trace.deriving)):
+        fail_unless(condition, error, text)
         return result
     options = {"error": error.__name__, "text": text}
     return host_call_of_one_result("require", [result, condition], result.shape, dtypes=[result.dtype], **options)
+
+
+def fail_unless(condition: Any, error: type[Exception], text: str) -> None:
+    """Notes that Python raises an error where a flag is not set, if one can be noted."""
+    trace = condition._trace
+    if not (trace.depth or trace.deriving):
+        check_failure_is_possible(trace, error(text))
+        fail_where(trace, trace.builder.map("logical_not", condition._value), error(text))
 
 
 def assign_to_out(result: Tracer, out: Any) -> Tracer:
@@ -118,7 +126,7 @@ def require_known_numpy_scalar(x: Any) -> Any:
 _NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # of `linalg`, whatever the values are
 _MAY_RAISE = frozenset({  # of the others; an index of `setitem` is looked at where it is written
     "at", "bincount", "choose", "digitize", "histogram", "histogramdd", "nanargmax", "nanargmin", "nonempty", "put",
-    "put_along_axis", "ravel_multi_index", "reduceat", "unravel_index",
+    "put_along_axis", "ravel_multi_index", "reduceat", "require", "unravel_index",
 })  # fmt: skip
 
 

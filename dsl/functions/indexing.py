@@ -34,7 +34,7 @@ from ..trace.operands import new_traced_array, new_traced_result, to_traced_arra
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
-from .host_calls import host_call_of_one_result
+from .host_calls import fail_unless, host_call_of_one_result
 from .masked_values import masked_selection_of, value_matching_mask
 
 _SIMPLE = frozenset({int, slice})
@@ -265,6 +265,9 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                     f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
                     needs_values=True,
                 )
+            if new.ndim == rest + 1:
+                text = f"cannot assign {len(new)} values to the places where a mask holds"
+                fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
             key = (ARRAY, *((None, None, None),) * rest)
             assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return

@@ -143,8 +143,9 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     x, at = (
         (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis_of_operand(axis, to_traced_array(arr).ndim))
     )
-    if isinstance(obj, (Tracer, np.ndarray, list, tuple, slice)):
-        raise UnsupportedError("np.insert at several places is not supported; write np.concatenate with slices")
+    if isinstance(obj, (np.ndarray, list, tuple, slice)) or (isinstance(obj, Tracer) and obj.ndim):
+        text = "np.insert at several places is not supported; write np.concatenate with slices"
+        raise UnsupportedError(text, needs_values=True)
     n, place = x.shape[at], to_index(obj, "the place to insert at")
     if not -n <= place <= n:
         raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -84,6 +85,9 @@ def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, 
     known."""
     for number in _leaves_of_call((args, given), TracedNumber):
         raise number._need_number_value()
+    for number in _leaves_of_call((args[1:], given), Tracer):
+        if number._owner == SCALAR and number.dtype.kind in "biu":
+            operator.index(number)
     ours = error if isinstance(error, (RuntimeError, ZeroDivisionError)) else numpy_error_as_ours(error)
     try:
         rule(*args, **given)

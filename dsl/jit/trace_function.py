@@ -48,7 +48,7 @@ from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultAndStateLocations
-from ..trace.failures import Failures, outputs_of_failures
+from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.operands import is_traced
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
@@ -101,12 +101,28 @@ def trace_function(
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
+    found = _trace_once(function, name, tree, arguments, reader, rewriting, loops, target_name, reruns)
+    while isinstance(found, partial):  # outside of what has ended the trace: else errors have that as their context
+        found = found()
+    return found
+
+
+def _trace_once(
+    function: Callable[..., Any],
+    name: str,
+    tree: Tree,
+    arguments: Sequence[TracedArgument],
+    reader: GraphBreakValueReader | None,
+    rewriting: bool,
+    loops: RecordedLoops | None,
+    target_name: Callable[[], str],
+    reruns: bool,
+) -> TracedFunction | frozenset[int] | partial[Any]:
+    """What `trace_function` gives, or the call that begins again."""
     trace = Trace(name, target_name)
     trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
     trace.loops_of, trace.reruns = loops, reruns
-    again = partial(
-        trace_function, function, name, tree, arguments, reader, True, target_name=target_name, reruns=reruns
-    )
+    again = partial(_trace_once, function, name, tree, arguments, reader, True, target_name=target_name, reruns=reruns)
     if loops is not None:
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
@@ -156,13 +172,13 @@ def trace_function(
         need.guards = GuardSet([] if world is None else [*world.guards.values()])
         raise
     except UndecidedValue:
-        return again(loops)
+        return partial(again, loops)
     except TraceTooLong as long:
         from ..recorded_loops.record import record_comprehension, record_loop, record_loop_as_routine
 
         if long.repeated:
-            return again(RecordedLoops(record_loop_as_routine, False, long.few, True))
-        return again(RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension))
+            return partial(again, RecordedLoops(record_loop_as_routine, False, long.few, True))
+        return partial(again, RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension))
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
@@ -172,7 +188,7 @@ def trace_function(
             from ..recorded_loops.record import record_loop_as_routine
 
             loops = RecordedLoops(record_loop_as_routine, True, MANY_ITERATIONS, True)
-        return again(loops)
+        return partial(again, loops)
     except GraphBreak as suspended:
         trace.check_refusals()
         return traced_function_of_segment(function, trace, suspended.part)
@@ -180,7 +196,7 @@ def trace_function(
         if _may_retrace_with_recorded_loops(trace, reader, error):
             from ..recorded_loops.record import record_comprehension, record_loop
 
-            return again(RecordedLoops(record_loop, False, 0, collect=record_comprehension))
+            return partial(again, RecordedLoops(record_loop, False, 0, collect=record_comprehension))
         found = locate_graph_error(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))
         if not is_numpy_error(error):
@@ -234,13 +250,7 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
     if any(map(is_traced, held)):
         kind = with_article(type(error).__name__)
         raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
-    unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
-    if unbound:
-        raise TraceError(
-            f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
-            line,
-            needs_values=True,
-        ) from None
+    check_error_is_of_python(trace, error)
 
 
 _AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes

@@ -107,7 +107,7 @@ def _record_statements(
             results += _grown_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except RecordAgain:
-        raise _refusal_of_loop(LoopNotRecordable("a list grows in a loop that is traced turn by turn"), site) from None
+        raise LoopNotRecordable("a list grows in turns that are written one after the other", site) from None
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
     finally:

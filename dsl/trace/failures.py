@@ -16,7 +16,15 @@ from ...compiler.graph.graph import Node, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
-from ..core.errors import IndexingError, UnsupportedError, is_error_awaited, user_line
+from ..core.errors import (
+    IndexingError,
+    TraceError,
+    UnsupportedError,
+    is_error_awaited,
+    is_raised_by_user,
+    line_of_traceback,
+    user_line,
+)
 from .dispatch import METHODS
 from .trace import Trace
 from .tracer import SCALAR, Tracer
@@ -49,8 +57,24 @@ def check_failure_is_possible(trace: Trace, error: Exception) -> None:
     raise UnsupportedError(text, needs_values=True) from error
 
 
+def check_error_is_of_python(trace: Trace, error: Exception) -> None:
+    """Raises TraceError for an error that Python raises of what stands for values, and may not raise of these."""
+    line = line_of_traceback(error.__traceback__)
+    unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
+    if unbound:
+        text = f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before"
+    elif trace.rewriting and isinstance(error, NameError) and "free variable" in str(error):
+        text = f"a name has no value where it is read, and may be the function's own: {error}"
+    elif type(error) is TypeError and not is_raised_by_user(error):
+        text = f"code that may know no traced values raises a TypeError: {error}"
+    else:
+        return
+    raise TraceError(text, line, needs_values=True) from None
+
+
 def fail_here(trace: Trace, error: Exception) -> None:
-    """Notes that Python raises an error wherever what is traced runs. Raises UnsupportedError as the check does."""
+    """Notes that Python raises an error wherever what is traced runs. Raises TraceError as the checks do."""
+    check_error_is_of_python(trace, error)
     check_failure_is_possible(trace, error)
     fail_where(trace, trace.builder.const(np.True_), error)
 

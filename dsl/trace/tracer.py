@@ -396,7 +396,7 @@ class Tracer(NumpyProtocols):
         return f"<traced {self._value.type}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TraceError("a traced value cannot be pickled; return it from the traced function")
+        raise TraceError("a traced value cannot be pickled; return it from the traced function", needs_values=True)
 
     def __copy__(self) -> Any:
         return METHODS["copy"](self, "K")

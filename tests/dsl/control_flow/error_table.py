@@ -63,6 +63,12 @@ OPERATIONS = {
     "assert": Operation("asserted(x)", (X, Y), ([9.0, 2.0, 3.0], Y), "AssertionError"),
     "key": Operation("{0: 0.5, 1: 1.5}[k]", (X, Y), (X, [2, 2]), "KeyError"),
     "unpacking": Operation("pair(x, k)", (X, [2, 2]), (X, [1, 2]), "ValueError"),
+    "name": Operation("bound(x)", (X, Y), ([-1.0, 2.0, 3.0], Y), "UnboundLocalError"),
+    "masked write": Operation("fill(x, y)", ([0.5, -2.0, 3.0], Y), (X, Y), "ValueError"),
+    "least of none": Operation("x[x > 2.5].min()", (X, Y), ([0.5, 2.0, 2.5], Y), "ValueError"),
+    "weights": Operation("np.average(x, weights=x)", (X, Y), ([1.0, -1.0, 0.0], Y), "ZeroDivisionError"),
+    "axis": Operation("z.sum(axis=k)[0]", (X, Y), (X, [2, 2]), "ValueError"),
+    "length": Operation("np.ones(k).sum()", (X, Y), (X, [-1, 2]), "ValueError"),
     "singular": Operation("np.linalg.inv(x[:1].reshape(1, 1))[0, 0]", (X, Y), ([0.0, 2.0, 3.0], Y), "LinAlgError"),
 }
 PLACES = {
@@ -119,6 +125,15 @@ def count(a):
         if e > 0:
             n += 1
     return n
+
+def fill(a, values):
+    a[a > 0] = values
+    return a[0]
+
+def bound(a):
+    if a[0] > 0:
+        found = a[1]
+    return found
 
 def checked(a):
     if a[0] > 5:
