@@ -167,4 +167,5 @@ class LoopList(LoopArray):
     __add__ = __radd__ = __iadd__ = __mul__ = __rmul__ = __imul__ = _refuse_operator
     __sub__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __neg__ = __pos__ = __abs__ = _refuse_operator
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_operator
+    __delitem__ = __reversed__ = _refuse_operator
     __hash__ = None  # type: ignore[assignment]
