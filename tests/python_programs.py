@@ -273,7 +273,7 @@ def random_program(rng: random.Random, name: str) -> Program:
         "iter([1, 2.5, 0])",
         "iter(range(5))",
         "(z for z in x)",
-        "iter(p)",
+        "iter(p[:])",
         "zip(x, x)",
         "map(abs, x)",
     )

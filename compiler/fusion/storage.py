@@ -139,7 +139,7 @@ class StoragePlan:
         store = (self.model.written + self.model.read * kernels) * node.type.nbytes
         all_again = again + self.model.read * more * args
         if all_again > store:
-            return StorageCost(store / node.type.size, all_again / node.type.size)
+            return StorageCost(store / max(1, node.type.size), all_again / max(1, node.type.size))
         for arg, _ in self.args[number]:
             self.carried[arg] = max(again, self.carried.get(arg, 0.0))
         return None

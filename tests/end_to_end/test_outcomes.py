@@ -290,7 +290,7 @@ def test_what_a_loop_that_was_ended_should_have_made_raises() -> None:
         f = kg.kernel_graph(device="cpu")(
             lambda x, n: kg.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))[0]
         )
-        x = kg.asarray(np.ones(1_000_000), device="cpu")
+        x = kg.asarray(np.ones(200_000), device="cpu")
         f(x, 2).wait()
         def others():
             return time.process_time() - time.thread_time()

@@ -100,6 +100,12 @@ def vector_axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, froze
             elif instr.op == "result":
                 axes |= by_result[instr.attr[:2]]
             found[at] = axes
+        stores: dict[int, list[int]] = {}  # both parts of complex numbers are stored together
+        for at, instr in enumerate(phase.instrs, phase.first):
+            if instr.op == "store":
+                stores.setdefault(instr.attr[0], []).append(at)
+        for parts in stores.values():
+            found.update(dict.fromkeys(parts, frozenset[int]().union(*(found[at] for at in parts))))
         for r, reduction in enumerate(phase.reductions):
             axes = columns.union(*(found[v] for v in reduction.values))
             by_result[number, r] = axes - reduced

@@ -154,10 +154,8 @@ def test_extremes_of_nothing(reduction: Any, dtype: str) -> None:
     f = kg.kernel_graph(function, device="cpu")
     some = np.arange(4) > 1
     assert_same(f(x, some), function(x, some))
-    sorted_x, rest = f(x, none)
-    assert_same(sorted_x, x)
     with pytest.raises(ValueError, match="zero-size array to reduction operation m") as caught:
-        rest.numpy()
+        f(x, none)
     assert f"test_masked.py:{line_in(reduction, 0)}" in caught.value.__notes__[-1]
 
 
@@ -165,7 +163,7 @@ def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
     """No step on the host waits there, but where all calls are verified; nor where the mask is known, or `initial`."""
 
     def steps(function: Any, device: Any) -> list[str]:
-        program = kg.kernel_graph(function, device=device).program(X, X > 1)
+        program = kg.kernel_graph(function, device=device, untraceable="refuse").program(X, X > 1)
         return [task.name for task in program.tasks if task.name == "require"]
 
     def plain(x: Any, m: Any) -> Any:
@@ -175,7 +173,7 @@ def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
         return x[m].max(initial=0.0), x[0][np.arange(4) > 1].min(), x[m].sum()
 
     assert steps(plain, "cpu") and not steps(initial, "cpu")
-    graph = kg.kernel_graph(plain, device="cpu").graph(X, X > 1)
+    graph = kg.kernel_graph(plain, device="cpu", untraceable="refuse").graph(X, X > 1)
     assert not any(node.op == "host" for node in decompose_host_calls(graph, "cuda").nodes)
 
 
