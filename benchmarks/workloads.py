@@ -100,7 +100,7 @@ def our_candidates(program: FieldProgram, arrays: Sequence[Any], device: str) ->
 def torch_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, torch: Any
 ) -> Iterator[tuple[str, Candidate]]:
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
     given = [torch.as_tensor(a, device=device) for a in arrays]
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
 
@@ -145,6 +145,7 @@ def torch_candidates(
 def jax_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, jax: Any
 ) -> Iterator[tuple[str, Candidate]]:
+    jax.config.update("jax_default_matmul_precision", "highest")
     words = jax_words(jax)
     given = [jax.device_put(a) for a in arrays]
     compiled = jax.jit(lambda *args: program.body(words, *args))

@@ -305,7 +305,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     array = np.asarray(value)
-    return array.dtype.kind, array.shape, array.tolist()
+    return str(value) if array.dtype.kind == "O" else (array.dtype.kind, array.shape, array.tolist())
 
 
 def plain_key(key: Any) -> Any:
