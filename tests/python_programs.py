@@ -225,7 +225,7 @@ class _Writer:
                 self.add(indent + 1, self.filled(f"if {counter} > 3 or $t:\n    break"))
         else:
             over = rng.choice((
-                "range(3)", "x", "it", "it", "q[:]", "enumerate(it)", "zip(x, it)", "range(len(x))", "places",
+                "range(3)", "x", "it", "it", "q[:4]", "enumerate(it)", "zip(x, it)", "range(len(x))", "places",
                 "(0, 1, 2)", "range(0)", "range(m)", "[z for z in x if z > 0]",
             ))  # fmt: skip
             names = "k, n" if over[0] in "ez" else rng.choice(("z", "n" if over in ("x", "it") else "k"))
