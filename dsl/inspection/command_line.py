@@ -11,7 +11,6 @@ import ast
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import inspect
 import json
 import os
@@ -63,7 +62,7 @@ class _Mistake(Exception):
 def _command_line_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernelgraph", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--version", action="version", version=f"kernelgraph {importlib.metadata.version('kernelgraph')}"
+        "--version", action="version", version=f"kernelgraph {sys.modules[__name__.partition('.')[0]].__version__}"
     )
     commands = parser.add_subparsers(metavar="command")
 
