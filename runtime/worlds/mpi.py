@@ -48,6 +48,7 @@ UNFINISHED = 64  # so many messages may be on their way before a rank waits for 
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
 DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
 HEADER = struct.Struct("<QQ")  # bytes of the text, and of an array that comes after
+_latest_world: list[tuple[int, MPIWorld]] = []  # and its process, of which a fork is no rank
 OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
 
 
@@ -110,9 +111,9 @@ class MPIWorld(World):
 
     kind = "mpi"
 
-    def __init__(self, communicator: Any, elastic: bool = False) -> None:
-        """communicator: of mpi4py; what travels here uses copies of it."""
-        self.elastic = elastic
+    def __init__(self, communicator: Any, elastic: bool = False, after_loss: bool = False) -> None:
+        """communicator: of mpi4py; what travels here uses copies of it. after_loss: of the ranks that are left."""
+        self.elastic, self.after_loss = elastic, after_loss
         self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
         self._data, self._mail, self._watch = (communicator.Dup() for _ in range(3))
         machine = communicator.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
@@ -130,6 +131,7 @@ class MPIWorld(World):
         self._closed = False
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
+        _latest_world[:] = [(os.getpid(), self)]
         self._watcher = threading.Thread(target=self._watch_other_ranks, name=f"watch of rank {self.rank}", daemon=True)
         self._watcher.start()
 
@@ -156,8 +158,11 @@ class MPIWorld(World):
         text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
-        until = time.monotonic() + NOTICE_SECONDS  # a notice of who has failed is on its way, or MPI finds it out
-        while self.failure is None and not (lost := self._lost_ranks()) and time.monotonic() < until:
+        since = time.monotonic()  # a notice of who has failed is on its way, or MPI finds it out
+        while self.failure is None:  # whoever is lost may have ended for another that failed: its notice comes first
+            lost = self._lost_ranks()
+            if time.monotonic() - since > (4 * LOOK_SECONDS if lost else NOTICE_SECONDS):
+                break
             time.sleep(LOOK_SECONDS / 10)
         if self.failure is None:
             named = f"rank {', '.join(map(str, lost))} died: " if lost else ""
@@ -469,15 +474,19 @@ class MPIWorld(World):
             self._data.Revoke()
         self._closed = True
         self._watcher.join()
-        return MPIWorld(self._data.Shrink(), True)
+        return MPIWorld(self._data.Shrink(), True, after_loss=True)
 
     def leave(self) -> None:
         self._notify_other_ranks((self.count, "", ()), BYE)
 
     def close(self) -> None:
         if not self._closed:
-            self._closed = True
             self._notify_other_ranks((self.count, "", ()), GONE)
+            while self.elastic and not self.after_loss and len(self.ended) < self.size - 1:
+                if self.failure is not None or not self._watcher.is_alive() or self._lost_ranks():
+                    self.after_loss = True
+                time.sleep(LOOK_SECONDS / 10)
+            self._closed = True
             self._watcher.join(1.0)
 
     def abandon(self, text: str) -> None:
@@ -511,7 +520,7 @@ def _aligned(nbytes: int) -> int:
 def join_mpi_world(elastic: bool) -> MPIWorld:
     """This process' rank among those that the launcher started. Raises RankError."""
     if mpi4py.rc.finalize is False:
-        atexit.register(_finalize_mpi, os.getpid())
+        atexit.register(_finalize_mpi)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
     _wake_threads_on_time()
@@ -527,10 +536,13 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
     return world
 
 
-def _finalize_mpi(rank: int) -> None:
-    """At the end of a rank's process."""
-    if os.getpid() == rank and not MPI.Is_finalized():
-        MPI.Finalize()
+def _finalize_mpi() -> None:
+    """At the end of a rank's process. Not after a loss: MPI_Finalize waits for all ranks, and those that are lost, or
+    have heard of it and ended, do not come (Open MPI 5.0.11)."""
+    for process, world in _latest_world:
+        lost = world.after_loss or world.failure is not None
+        if os.getpid() == process and not lost and not MPI.Is_finalized():
+            MPI.Finalize()
 
 
 def _wake_threads_on_time() -> None:
