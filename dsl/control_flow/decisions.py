@@ -21,7 +21,14 @@ from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bo
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
-from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error, undecided_identity_error
+from ..core.errors import (
+    TraceError,
+    UnsupportedError,
+    is_numpy_error,
+    locate_graph_error,
+    numpy_error_as_ours,
+    undecided_identity_error,
+)
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
@@ -230,10 +237,10 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
-        return convert(_branch_flag_as_scalar(args[0]))
+        return convert(_operand_as_python_number(function, args[0]))
     mathematics = math_function(function, args)
     if mathematics is not None and is_undecided_condition(args[0]):
-        return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
+        return _math_call_in_rewritten_code(mathematics, _operand_as_python_number(function, args[0]))
     builtin = isinstance(function, BuiltinFunctionType)  # others may have no hash
     if builtin and function in _EXACT and len(args) == _EXACT[function] and any(map(is_undecided_condition, args)):
         raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments", needs_values=True)
@@ -249,6 +256,16 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
                 found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
             return found
     return function(*args, **options)
+
+
+def _operand_as_python_number(function: Any, x: Tracer) -> Any:
+    """An array of one element, as one number, where Python takes it for one. Raises DTypeError."""
+    if x.ndim and function is not bool:
+        try:
+            function(np.ones(x.shape, x.dtype))
+        except TypeError as error:
+            raise numpy_error_as_ours(error) from None
+    return _branch_flag_as_scalar(x)
 
 
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments

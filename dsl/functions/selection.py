@@ -118,8 +118,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
-    index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
     where = None if axis is None else to_axis_of_operand(axis, arr.ndim)
+    index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
     check_assigned_axis_not_empty(arr, 0 not in index.shape)
     new = host_call_of_one_result(
         "put_along_axis",
@@ -281,7 +281,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     result = broadcast_to(result, a.shape)
     for mask, function in zip(masks, funclist, strict=True):
         value = _call_piecewise_function(function, a, *args, **kw) if callable(function) else function
-        result = apply("where", mask, _assigned_values_in_dtype(value, a), result)
+        new = _assigned_values_in_dtype(value, a)
+        result = apply("where", mask, reshape(new, ()) if new.size == 1 else new, result)
     return result
 
 
