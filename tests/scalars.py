@@ -111,7 +111,12 @@ def _interpreted(decorated: Any, *args: Any) -> Any:
         error = check.error([outputs[i] for i in which[: len(check.errors)]], [])
         if error is not None:
             raise error
-    found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v, "argument": leaves.__getitem__}
+    found = {
+        "array": outputs.__getitem__,
+        "number": numbers.__getitem__,
+        "static": lambda v: v,
+        "argument": leaves.__getitem__,
+    }
     return unflatten(captured.tree, [found[kind](value) for kind, value in captured.results])
 
 
@@ -177,11 +182,24 @@ def other_errors(case: Case, x: Any) -> Iterator[type[Exception]]:
     ones = np.ones(x.shape)
     s = case.scalar
     many = np.full(x.shape, np.ravel(s)[0])
-    mended = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, ones[0] if x.ndim and x.size else 1.0), (x, many), (ones, many)
+    mended = (
+        (x, 1),
+        (ones, s),
+        (ones.astype(x.dtype), s),
+        (ones, 1),
+        (ones > 1, ones[0] if x.ndim and x.size else 1.0),
+        (x, many),
+        (ones, many),
+    )
     edges: Any = ()
     if case.shape is not None:
         first = np.ravel(s)[0]
-        edges = (x, first), (ones.astype("i8"), s), (np.ones((2,) * x.ndim, x.dtype), s), (np.ones((1, *x.shape), x.dtype), s)
+        edges = (
+            (x, first),
+            (ones.astype("i8"), s),
+            (np.ones((2,) * x.ndim, x.dtype), s),
+            (np.ones((1, *x.shape), x.dtype), s),
+        )
     for array, scalar in (*mended, *edges):
         error = outcome(lambda a=array, s=scalar: case.row(a.copy(), s))[1]
         if error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -42,17 +43,19 @@ def call_in_numpy(
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
-    Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
-    leaves: list[Any] = []
-    tree = flatten((args, options), leaves)
+    Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
+    arguments that are no NumPy arrays and stand for no copies of them."""
+    leaves = _leaves_of((args, options))
     held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
-    if any(not _has_host_values(x) for x in leaves) or (
-        copies and any(c.children for part in tree.children for c in part.children)
-    ):
+    if any(not _has_host_values(x) for x in leaves):
         raise error
-    given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
+    given, named = _with_parts_replaced((args, options), own, set()) if own else (args, options)
+    back = {id(own[id(x)]): x for x in leaves if type(x) is Array}
+    if own and any(type(x) is Array for x in _leaves_of((given, named))):
+        _with_parts_replaced((given, named), back, set())
+        raise error  # one is in a container that can hold none in its place
     try:
         with np.errstate(all="ignore"):
             result = function(*given, **named)
@@ -60,6 +63,8 @@ def call_in_numpy(
         add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
         raise
     finally:
+        if own:
+            _with_parts_replaced((given, named), back, set())
         for i, values in copies.items():
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
@@ -77,6 +82,29 @@ def call_in_numpy(
         else:
             found[i] = to_kg_arrays(x, device)
     return unflatten(shape, found)
+
+
+def _with_parts_replaced(value: Any, new: dict[int, Any], seen: set[int]) -> Any:
+    """A value with others in the place of those of these identities: in its lists and dicts, and in new tuples."""
+    if id(value) in new:
+        return new[id(value)]
+    kind = type(value)
+    if kind is tuple:
+        parts = tuple([_with_parts_replaced(x, new, seen) for x in value])
+        return value if all(map(operator.is_, parts, value)) else parts
+    if kind in (list, dict) and id(value) not in seen:
+        seen.add(id(value))
+        for key, x in list(value.items() if kind is dict else enumerate(value)):
+            part = _with_parts_replaced(x, new, seen)
+            if part is not x:
+                value[key] = part
+    return value
+
+
+def _leaves_of(value: Any) -> list[Any]:
+    leaves: list[Any] = []
+    flatten(value, leaves)
+    return leaves
 
 
 def _has_host_values(x: Any) -> bool:

@@ -155,9 +155,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
         counts = np.bincount(*(np.zeros(min(a.size, 1), a.dtype) for a in (numbers, *extra)))
     except TypeError as error:
         raise DTypeError(f"bincount: {error}; convert it with x.astype(...)") from None
-    return host_call_of_one_result(
-        "bincount", [numbers, *extra], (length,), dtypes=[counts.dtype], minlength=length
-    )
+    return host_call_of_one_result("bincount", [numbers, *extra], (length,), dtypes=[counts.dtype], minlength=length)
 
 
 # interpolation
