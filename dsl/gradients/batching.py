@@ -34,7 +34,8 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
     """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
 
     in_axes: the axis of each argument, or of all; None for an argument that all rows share, as they share what a call
-    leaves out and what can be given by name alone. out_axes: where the results have theirs. What the function computes of shared arguments alone is computed once. Raises ArgumentsError.
+    leaves out and what can be given by name alone. out_axes: where the results have theirs. What the function computes
+    of shared arguments alone is computed once. Raises ArgumentsError.
 
     >>> kg.vmap(lambda a, b: (a * b).sum(), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0])).tolist()
     [3.0, 4.0]
