@@ -182,25 +182,12 @@ def other_errors(case: Case, x: Any) -> Iterator[type[Exception]]:
     ones = np.ones(x.shape)
     s = case.scalar
     many = np.full(x.shape, np.ravel(s)[0])
-    mended = (
-        (x, 1),
-        (ones, s),
-        (ones.astype(x.dtype), s),
-        (ones, 1),
-        (ones > 1, ones[0] if x.ndim and x.size else 1.0),
-        (x, many),
-        (ones, many),
-    )
-    edges: Any = ()
+    first = ones[0] if x.ndim and x.size else 1.0
+    mended: Any = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, first), (x, many), (ones, many)
     if case.shape is not None:
-        first = np.ravel(s)[0]
-        edges = (
-            (x, first),
-            (ones.astype("i8"), s),
-            (np.ones((2,) * x.ndim, x.dtype), s),
-            (np.ones((1, *x.shape), x.dtype), s),
-        )
-    for array, scalar in (*mended, *edges):
+        longer = np.ones((2,) * x.ndim, x.dtype), np.ones((1, *x.shape), x.dtype), ones.astype("i8")
+        mended += ((x, np.ravel(s)[0]), *((one, s) for one in longer))
+    for array, scalar in mended:
         error = outcome(lambda a=array, s=scalar: case.row(a.copy(), s))[1]
         if error is not None:
             yield caught_by(error)

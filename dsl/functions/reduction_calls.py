@@ -25,6 +25,7 @@ from .host_calls import assign_to_out, host_call, require_known_numpy_option
 F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1 << 14  # elements of an array of ones; of larger arrays its lengths are cut to 2
 NO_VALUE: Any = getattr(np, "_NoValue", None)
+_KNOWN = frozenset({Tracer, int, float, complex, bool, str, slice, np.ndarray, np.dtype})
 _PLAIN: dict[str, tuple[type, ...]] = {"axis": (int, type(None)), "keepdims": (bool,), "ddof": (int,)}
 
 

@@ -89,7 +89,7 @@ class DecoratedFunctionParameters:
         return now.keys() != self._keyword.keys() or any(now[k] is not v for k, v in self._keyword.items())
 
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All arguments, with the defaults that are for passing; by position where they can be. Raises ArgumentsError."""
+        """All arguments, with defaults where these are passed; by position where they can be. Raises ArgumentsError."""
         if self._defaults_have_changed():
             self._read_signature()
         if self.simple and len(args) <= len(self.names):

@@ -218,7 +218,10 @@ def test_bad_input_names_the_line(name: str) -> None:
     assert text in str(caught.value) and "test_batching.py:" in str(caught.value)
 
 
-def scaled(x: Any, s: Any = 2.0, shift: Any = np.array([1.0, 2.0, 3.0, 4.0])) -> Any:
+SHIFT = np.array([1.0, 2.0, 3.0, 4.0])
+
+
+def scaled(x: Any, s: Any = 2.0, shift: Any = SHIFT) -> Any:
     return x * s + shift
 
 
