@@ -116,9 +116,7 @@ def _is_known_to_numpy(x: Any) -> bool:
     """Whether an argument is an array or known, and nothing that would call the user's code."""
     if isinstance(x, (list, tuple)):
         return all(map(_is_known_to_numpy, x))
-    return (
-        x is None or x is NO_VALUE or type(x) in (Tracer, int, float, complex, bool, str, slice, np.ndarray, np.dtype)
-    )
+    return x is None or x is NO_VALUE or type(x) in _KNOWN
 
 
 ERRORS.append(error_of_class_that_numpy_raises)
