@@ -84,18 +84,18 @@ def call_in_numpy(
     return unflatten(shape, found)
 
 
-def _with_parts_replaced(value: Any, new: dict[int, Any], seen: set[int]) -> Any:
+def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
     """A value with others in the place of those of these identities: in its lists and dicts, and in new tuples."""
     if id(value) in new:
         return new[id(value)]
     kind = type(value)
     if kind is tuple:
-        parts = tuple([_with_parts_replaced(x, new, seen) for x in value])
+        parts = tuple([_with_parts_replaced(x, new, done) for x in value])
         return value if all(map(operator.is_, parts, value)) else parts
-    if kind in (list, dict) and id(value) not in seen:
-        seen.add(id(value))
+    if kind in (list, dict) and id(value) not in done:
+        done.add(id(value))
         for key, x in list(value.items() if kind is dict else enumerate(value)):
-            part = _with_parts_replaced(x, new, seen)
+            part = _with_parts_replaced(x, new, done)
             if part is not x:
                 value[key] = part
     return value

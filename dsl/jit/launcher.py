@@ -25,6 +25,7 @@ from ...runtime.engine.direct_call import (
     direct_call_table_packers,
     watched_words_of_object_aspect,
 )
+from ...runtime.engine.masked_copy import LEAST_BYTES, copy_where
 from ...runtime.engine.native_call import native_maker_of_objects
 from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
@@ -177,6 +178,7 @@ def generate_launcher(
         "own_memory": own_memory_of_array,
         "copied": copied_array,
         "copyto": np.copyto,
+        "copy_where": copy_where,
         "values_before_call": values_before_call,
         "write_back": write_back_to_arguments,
         "make_room_for_segments": free_memory_in_flight,
@@ -553,7 +555,8 @@ class _LauncherWriter:
         mask = f"{'' if write.chosen else '~'}v{write.mask}"
         if self.specs[write.mask].size == 1:
             return f"if {mask}: {line}"
-        return f"copyto({target}[{key}], v{write.output}, where={mask})"
+        copy = "copy_where" if self.leaves[write.leaf].nbytes >= LEAST_BYTES else "copyto"
+        return f"{copy}({target}[{key}], v{write.output}, {'' if copy == 'copy_where' else 'where='}{mask})"
 
     def _expression_of_written_result(self, number: int) -> str:
         """A result as a NumPy array; of one element, as one without axes."""

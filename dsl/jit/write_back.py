@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.errors import add_note_to_error_once
+from ...runtime.engine.masked_copy import copy_where
 from ...runtime.interpret.numpy_calls import index_key_of_numpy_host_call
 from ..array.array import Array, from_numpy, on_device
 from ..array.devices import open_device
@@ -141,7 +142,7 @@ def write_to_numpy_array(write: ArgumentWrite, target: Host, results: Sequence[H
             raise
     elif write.mask is not None:
         value, mask = (x.reshape(()) if x.size == 1 else x for x in (new, rest[0]))
-        np.copyto(part, value, where=mask if write.chosen else ~mask)
+        copy_where(part, value, mask if write.chosen else ~mask)
     else:
         part[...] = new
 
