@@ -82,7 +82,6 @@ class Array(ArrayMethods):
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
     operations: ClassVar[KgArrayOperations]
-    _part: bool  # set where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
         """event: when the memory holds the values; None if it does already."""
@@ -91,6 +90,7 @@ class Array(ArrayMethods):
         self._device = device
         self._event = event
         self._host: np.ndarray[Any, Any] | None = None
+        self._part = False  # set where NumPy's result would be a view of an array that this one is a copy of
 
     # what it is
 
@@ -346,8 +346,6 @@ class Array(ArrayMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name == "_part":
-                return False
             if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
                 raise AttributeError(f"'Array' object has no attribute {name!r}")
             return self.operations.bound_method(self, name)

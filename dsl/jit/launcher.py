@@ -511,7 +511,7 @@ class _LauncherWriter:
         new = [w for w in self.writes if type(self.leaves[w.leaf]) is Array and (w.is_whole or w.differing)]
         whole = {write.output for write in new}
         for number in sorted({n for write in self.writes for n in write.outputs} - whole):
-            yield f"v{number} = {self._expression_of_written_result(number)}"
+            yield f"w{number} = {self._expression_of_written_result(number)}"
         parts: dict[int, list[str]] = {}  # of `kg.Array`s, each of which is locked once
         for write in self.writes:
             target = f"leaves[{write.leaf}]"
@@ -537,8 +537,8 @@ class _LauncherWriter:
     def _lines_that_write_what_differs(self, write: ArgumentWrite, target: str, before: str) -> Iterator[str]:
         """before: what the call has read: an array, or a `kg.Array`'s memory."""
         if type(self.leaves[write.leaf]) is not Array:
-            word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
-            yield f"copyto({target}, {v}, where={v}.view({word}) != {before}.view({word}))"
+            word, new = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"w{write.output}"
+            yield f"copyto({target}, {new}, where={new}.view({word}) != {before}.view({word}))"
             return
         yield f"with lock_of({target}):"
         yield f"    same = {target}._memory is {before}"
@@ -547,16 +547,16 @@ class _LauncherWriter:
         yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {{{write.leaf}: {before}}})"
 
     def _line_that_writes_part(self, write: ArgumentWrite, target: str) -> str:
-        """One write to a NumPy array, of the results `v`."""
+        """One write to a NumPy array, of the results `w`."""
         key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
-        line = f"{target}[{key}] = v{write.output}"
+        line = f"{target}[{key}] = w{write.output}"
         if write.mask is None:
             return line
-        mask = f"{'' if write.chosen else '~'}v{write.mask}"
+        mask = f"{'' if write.chosen else '~'}w{write.mask}"
         if self.specs[write.mask].size == 1:
             return f"if {mask}: {line}"
         copy = "copy_where" if self.leaves[write.leaf].nbytes >= LEAST_BYTES else "copyto"
-        return f"{copy}({target}[{key}], v{write.output}, {'' if copy == 'copy_where' else 'where='}{mask})"
+        return f"{copy}({target}[{key}], w{write.output}, {'' if copy == 'copy_where' else 'where='}{mask})"
 
     def _expression_of_written_result(self, number: int) -> str:
         """A result as a NumPy array; of one element, as one without axes."""
@@ -571,7 +571,7 @@ class _LauncherWriter:
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
         spec = self.specs[number]
-        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None}
+        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None, "_part": False}
         make = native_maker_of_objects(Array, "_memory", slots) if self.on_cpu else None
         if make is not None:
             return f"{self.constant(make)}(m{number})"

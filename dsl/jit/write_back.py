@@ -60,7 +60,10 @@ def refuse_write_back_while_tracing() -> None:
 
 def is_assignable_at_a_look(target: Array, others: Sequence[Any]) -> bool:
     """Whether a look tells that the function may assign to an array; native code looks at NumPy's."""
-    return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
+    for other in others:
+        if other is target:
+            return False
+    return not target._part and target._memory.__class__ not in SHARED
 
 
 def call_array_overlaps_itself(array: Host) -> bool:
