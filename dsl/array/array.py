@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -358,11 +359,8 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
     """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is. later:
     they may be read until the result is ready, by a GPU that reads them itself."""
     host = np.asarray(values)
-    try:
-        dtype = dtype_of(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
-    except TypeError as error:
-        raise DTypeError(str(error)) from None
-    spec = spec_of(ArrayType(host.shape, dtype))
+    spec = _spec_of_host_array(host.shape, host.dtype)
+    dtype = spec.dtype
     fits = host.flags.c_contiguous and host.dtype == dtype
     if own and fits and device.host_memory and address(host) % 16 == 0:
         return Array(NumpyMemory(host), spec, device)
@@ -374,6 +372,15 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
         return Array(memory, spec, device, event)
     event = device.upload(dense, memory)
     return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
+
+
+@lru_cache(4096)
+def _spec_of_host_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec:
+    """The spec of NumPy's values, in this machine's byte order."""
+    try:
+        return spec_of(ArrayType(shape, dtype_of(dtype if dtype.isnative else dtype.newbyteorder("="))))
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
 
 
 def snapshot(x: Any) -> Any:

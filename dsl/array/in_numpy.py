@@ -20,6 +20,9 @@ from .conversion import to_kg_arrays
 from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
 OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
+_NUMBERS = frozenset({int, float, complex, bool, str, type(None)})
+_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
+_LEAVES = _NUMBERS | _SCALARS | {np.ndarray, Array}  # most arguments and results, told apart without a look into each
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
 
@@ -45,11 +48,11 @@ def call_in_numpy(
 
     Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
     arguments that are no NumPy arrays and stand for no copies of them."""
-    leaves = _leaves_of((args, options))
+    leaves = [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_of((args, options))
     held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
-    if any(not _has_host_values(x) for x in leaves):
+    if not all([type(x) in _LEAVES or _has_host_values(x) for x in leaves]):
         raise error
     given, named = _with_parts_replaced((args, options), own, set()) if own else (args, options)
     back = {id(own[id(x)]): x for x in leaves if type(x) is Array}
@@ -69,8 +72,12 @@ def call_in_numpy(
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
-    found: list[Any] = []
-    shape = flatten(result, found, results=True)
+    parts = result if type(result) in (tuple, list) else (result,)
+    kinds = {*map(type, parts)}
+    if kinds <= _NUMBERS:
+        return result
+    found: list[Any] = [*parts] if kinds <= _LEAVES else []
+    shape = None if found else flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     for i in range(len(found)):
         x = found[i]
@@ -81,7 +88,9 @@ def call_in_numpy(
             found[i] = from_numpy(x, device, own=new)
         else:
             found[i] = to_kg_arrays(x, device)
-    return unflatten(shape, found)
+    if shape is not None:
+        return unflatten(shape, found)
+    return found[0] if parts is not result else type(result)(found)
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
