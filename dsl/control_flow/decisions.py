@@ -236,6 +236,9 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if function is np.ndarray:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
+    if convert is None and isinstance(function, type) and issubclass(function, np.generic) and len(args) == 1:
+        found = _scalar_type_call_in_rewritten_code(function, args[0])
+        return function(*args, **options) if found is None else found
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
         return convert(_operand_as_python_number(function, args[0]))
     mathematics = math_function(function, args)
@@ -268,6 +271,7 @@ def _operand_as_python_number(function: Any, x: Tracer) -> Any:
     return _branch_flag_as_scalar(x)
 
 
+KINDS_OF_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _FOLDED_ROWS = frozenset({max, min, sum})
 
@@ -299,6 +303,15 @@ def _float_call_in_rewritten_code(x: Any) -> Any:
     return _as_python_number(
         METHODS["astype"](x, np.float64) if cast else apply("positive", x, dtype=np.float64), float
     )
+
+
+def _scalar_type_call_in_rewritten_code(kind: type[np.generic], x: Any) -> Any:
+    """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. None where Python must know more."""
+    numbers = kind in KINDS_OF_SCALARS and type(x) is Tracer and not (x._held.weak or x._held.others)
+    if not numbers or concrete_value(x._trace, x._value) is not None:
+        return None
+    found = METHODS["astype"](x, np.dtype(kind))
+    return found[()] if not found.ndim else found
 
 
 def _as_python_number(x: Tracer, kind: Any) -> Tracer:

@@ -451,7 +451,12 @@ MISTAKES: list[Any] = [
     (lambda x: np.bincount(x), np.ones(3, int), kg.UnsupportedError, "minlength"),
     (lambda x: np.bincount(x, minlength=3), np.ones(3), kg.DTypeError, r"dtype\('float64'\) to dtype\('int64'\)"),
     (lambda x: np.bincount(x, x[1:] * 1.0, 3), np.ones(3, int), kg.ShapeError, r"\(3,\) and \(2,\)"),
-    (lambda x: np.bincount(x, x * 1j, 3), np.ones(3, int), kg.DTypeError, r"dtype\('complex128'\) to dtype\('float64'\)"),
+    (
+        lambda x: np.bincount(x, x * 1j, 3),
+        np.ones(3, int),
+        kg.DTypeError,
+        r"dtype\('complex128'\) to dtype\('float64'\)",
+    ),
     (lambda x: np.lexsort((x, x[1:])), np.ones(3), kg.ShapeError, "one shape"),
     (lambda x: np.repeat(x, 2**62), np.ones(3), kg.ShapeError, "more elements than there can be"),
     (lambda x: np.zeros((2**40, 2**30)) + x, np.ones(1), kg.ShapeError, "more elements than there can be"),
