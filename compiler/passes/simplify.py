@@ -10,7 +10,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
 from ..layout.operands import contiguous_strides, reshape_strides
 from ..ops.table import OPS
@@ -26,13 +26,8 @@ def simplify_graph(graph: Graph) -> Graph:
 
 def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     """The graph with what the rule gives for a node in that node's place. None leaves it."""
-    builder = GraphBuilder(graph.name)
-    lines = iter(graph.lines or ("",) * len(graph.nodes))
-    line = ""
-    builder.where = lambda: line
-    new: list[Value] = []
-    for node in graph.nodes:
-        line = next(lines)
+    builder, new = GraphBuilder(graph.name), list[Value]()
+    for _, node in nodes_to_copy(graph, builder):
         args = [new[a] for a in node.args]
         new.append(_rebuild_simplified_node(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
@@ -46,7 +41,7 @@ def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[V
         builder.numbers.append(value.number)
         return value
     found = rule(builder, node, args)
-    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
+    return builder.copy(node, args) if found is None else found
 
 
 def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:

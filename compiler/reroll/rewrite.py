@@ -96,7 +96,7 @@ class _Reroller(RepeatedRegion):
         def copy_node(number: int) -> None:
             nonlocal line
             node, line = self.graph.nodes[number], lines[number]
-            new[number] = builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+            new[number] = builder.copy(node, [new[a] for a in node.args])
             if node.op == "input":
                 builder.inputs.append(new[number].number)
             elif node.op == "number":
@@ -298,7 +298,7 @@ class _Reroller(RepeatedRegion):
         def copy_cheap_node(number: int) -> Value:
             node = self.graph.nodes[number]
             args = [outer[a] if a in outer else copy_cheap_node(a) for a in node.args]
-            return made.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            return made.copy(node, args)
 
         def value_in_body(arg: Any) -> Value:
             if isinstance(arg, int):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...compiler.graph.graph import Graph, Node, Value
+from ...compiler.graph.graph import Graph, Node, Value, needed_nodes
 from ...runtime.core.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -31,24 +31,13 @@ def extract_subgraph_of_trace(
     """The graph of `outputs`. known: nodes that are there, and their places among what was kept. always: inputs that it
     has even if nothing needs them."""
     nodes = trace.builder.nodes
-    needed = {*always}
-    todo = [o.number for o in outputs]
-    while todo:
-        number = todo.pop()
-        if number not in needed:
-            needed.add(number)
-            if number not in known:
-                todo.extend(nodes[number].args)
-    inputs = [n for n in sorted(needed) if n in known or nodes[n].op == "input"]
-    fed = [n for n in inputs if n in known or n not in trace.captured_at]
+    needed = sorted({*always}.union(needed_nodes(nodes, [o.number for o in outputs], {*always, *known})))
+    inputs = [n for n in needed if n in known or nodes[n].op == "input"]
     captured = [n for n in inputs if n not in known and n in trace.captured_at]
-    place = {n: i for i, n in enumerate([*fed, *captured])}
-    order = [
-        *place,
-        *(n for n in sorted(needed) if n not in place),
-    ]  # inputs in order
-    numbers = [n for n in order if n not in known and nodes[n].op == "number"]
-    count = {n: i for i, n in enumerate(numbers)}
+    fed = [n for n in inputs if n in known or n not in trace.captured_at]
+    numbers = [n for n in needed if n not in known and nodes[n].op == "number"]
+    place, count = ({n: i for i, n in enumerate(sources)} for sources in ([*fed, *captured], numbers))
+    order = dict.fromkeys([*place, *needed])  # inputs in order
     new = {old: i for i, old in enumerate(order)}
 
     def node_of_trace_subgraph(old: int) -> Node:
