@@ -32,10 +32,7 @@ def extract_subgraph_of_trace(
     has even if nothing needs them."""
     nodes = trace.builder.nodes
     needed = sorted({*always}.union(needed_nodes(nodes, [o.number for o in outputs], {*always, *known})))
-    inputs = [n for n in needed if n in known or nodes[n].op == "input"]
-    captured = [n for n in inputs if n not in known and n in trace.captured_at]
-    fed = [n for n in inputs if n in known or n not in trace.captured_at]
-    numbers = [n for n in needed if n not in known and nodes[n].op == "number"]
+    fed, captured, numbers = _sources_of_subgraph(trace, needed, known)
     place, count = ({n: i for i, n in enumerate(sources)} for sources in ([*fed, *captured], numbers))
     order = dict.fromkeys([*place, *needed])  # inputs in order
     new = {old: i for i, old in enumerate(order)}
@@ -60,3 +57,17 @@ def extract_subgraph_of_trace(
     names = dict(zip(trace.builder.numbers, trace.scalars, strict=True))
     arrays = tuple(trace.captured[trace.captured_at[n]] for n in captured)
     return Subgraph(graph, feeds, arrays, tuple(names[n] for n in numbers))
+
+
+def _sources_of_subgraph(
+    trace: Trace, needed: Sequence[int], known: Mapping[int, int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Which of the nodes a call's leaves and kept values fill, which are captured arrays, and which are numbers."""
+    found: tuple[list[int], list[int], list[int]] = [], [], []
+    for n in needed:
+        op = "input" if n in known else trace.builder.nodes[n].op
+        if op == "number":
+            found[2].append(n)
+        elif op == "input":
+            found[n not in known and n in trace.captured_at].append(n)
+    return found
