@@ -9,8 +9,7 @@ from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, 
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..layout.operands import BufferLocation, contiguous_strides
-from ..sequential.dead_code import statements_in_routine_block
-from ..sequential.form import Let, Routine, Store
+from ..sequential.form import Let, Routine, Store, statements_in_routine_block
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target

@@ -6,13 +6,25 @@ the last turn stores. So no turn waits for memory, and the threads of a GPU do n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 
 from ...runtime.core.frozen import dataclass, field, replace
 from ..core.types import BOOL, INT64
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_in_routine_statement
+from .form import (
+    Block,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Stop,
+    Store,
+    statements_in_routine_block,
+    values_made_in_routine_block,
+    with_changed_routine_blocks,
+)
 from .places import ElementPlace, PlacesOfValues
 
 FARTHEST = 3  # turns that a value is handed on for
@@ -38,19 +50,14 @@ class _ForwardedLoop:
 class _Forwarding:
     def __init__(self, routine: Routine) -> None:
         self.variables = [*routine.variables]
-        self.numbers = count(max(_values_made_in_block(routine.body), default=0) + 1)
+        self.numbers = count(max(values_made_in_routine_block(routine.body), default=0) + 1)
 
     def block(self, block: Block, known: PlacesOfValues) -> Block:
         """The block. known: the places that the values before it are."""
         found: list[Statement] = []
         known = known.within(block)
         for s in block:
-            if isinstance(s, (For, Fold)):
-                s = replace(s, body=self.block(s.body, known))
-            elif isinstance(s, If):
-                s = replace(s, then=self.block(s.then, known), otherwise=self.block(s.otherwise, known))
-            elif isinstance(s, While):
-                s = replace(s, test=self.block(s.test, known), body=self.block(s.body, known))
+            s = with_changed_routine_blocks(s, lambda inner: self.block(inner, known))
             found += self.loop(s, known) if isinstance(s, For) and not s.parallel else (s,)
         return tuple(found)
 
@@ -70,16 +77,16 @@ class _Forwarding:
     def forward(self, forwarded: _ForwardedLoop, store: Store, known: PlacesOfValues) -> None:
         """Hands on what is stored, to loads of the same element in turns soon after it, or of the one in all turns."""
         s = forwarded.loop
-        every, place = [*_statements_in_block(s.body)], known.place(store.place)
+        every, place = [*statements_in_routine_block(s.body)], known.place(store.place)
         step = place.terms.get(s.index, 0)
-        changing = {s.index, *_values_made_in_block(s.body)}
+        changing = {s.index, *values_made_in_routine_block(s.body)}
         if not changing.isdisjoint(place.terms.keys() - {s.index}):
             return
         if sum(isinstance(x, Store) and x.array == store.array for x in every) > 1:
             return
         loads: dict[int, list[Let]] = {}  # by the number of turns since it was stored
         for x in s.body:
-            if any(isinstance(y, Stop) for y in _statements_in_block((x,))) or (x is store and not step):
+            if any(isinstance(y, Stop) for y in statements_in_routine_block((x,))) or (x is store and not step):
                 break  # what is loaded behind a check may not be there
             if isinstance(x, Let) and x.instr.op == "load" and x.instr.attr == store.array:
                 apart = place - known.place(x.instr.args[0])
@@ -126,18 +133,3 @@ class _Forwarding:
             part = value if factor == 1 else write("mul", value, write("const", attr=INT64.type(factor).tobytes()))
             total = write("add", total, part)
         return total
-
-
-def _statements_in_block(block: Block) -> Iterator[Statement]:
-    for s in block:
-        yield s
-        for inner in blocks_in_routine_statement(s):
-            yield from _statements_in_block(inner)
-
-
-def _values_made_in_block(block: Block) -> Iterator[int]:
-    for s in _statements_in_block(block):
-        if isinstance(s, (Let, Fold)):
-            yield s.number
-        if isinstance(s, (For, Fold)):
-            yield s.index

@@ -13,13 +13,13 @@ from itertools import chain, count
 from ...runtime.core.frozen import replace
 from ..core.types import BOOL, DType
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Set, Statement, Store, blocks_in_routine_statement
+from .form import Block, For, If, Let, Routine, Set, Statement, Store, values_made_in_routine_block
 
 
 def routine_with_loops_interchanged(routine: Routine) -> Routine:
     """The routine with its loops interchanged; itself where there is none to interchange."""
     variables = [*routine.variables]
-    numbers = count(max(_values_of_routine_block(routine.body), default=0) + 1)
+    numbers = count(max(values_made_in_routine_block(routine.body), default=0) + 1)
     body = _interchange_loops_in_block(routine.body, variables, numbers)
     return routine if len(variables) == len(routine.variables) else replace(routine, body=body, variables=(*variables,))
 
@@ -82,13 +82,3 @@ def _perfect_nest_of_routine_loop(loop: For) -> Sequence[For]:
 
 def _steady_values_of_routine_loop(level: For, changing: set[int]) -> Block:
     return tuple(s for s in level.body if isinstance(s, Let) and s.number not in changing)
-
-
-def _values_of_routine_block(block: Block) -> Iterator[int]:
-    for s in block:
-        if isinstance(s, (Let, Fold)):
-            yield s.number
-        if isinstance(s, (For, Fold)):
-            yield s.index
-        for inner in blocks_in_routine_statement(s):
-            yield from _values_of_routine_block(inner)
