@@ -320,19 +320,13 @@ def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[V
 
 def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
-    nodes, shape, whole = builder.nodes, node.type.shape, node.type.size
-    updates, covered, below = [(node, args[1].number)], args[1].type.size, nodes[args[0].number]
-    while covered < whole and len(updates) < CONCATENATED and below.op == "update":
-        updates.append((below, below.args[1]))
-        covered += nodes[below.args[1]].type.size
-        below = nodes[below.args[0]]
-    if covered != whole or len(updates) == 1:
-        return None
-    parts = [(update, builder.at(value)) for update, value in updates]
+    shape, parts = node.type.shape, _updates_that_cover(builder, node, args)
     cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
-    axis = cut[0] if len(cut) == 1 else -1
+    if len(parts) == 1 or len(cut) != 1:
+        return None
+    (axis,) = cut
     others = [i for i, n in enumerate(shape) if i != axis and n != 1]
-    if axis < 0 or any(n.attr("steps")[i] != 1 or v.shape[i] != shape[i] for n, v in parts for i in others):
+    if any(n.attr("steps")[i] != 1 or v.shape[i] != shape[i] for n, v in parts for i in others):
         return None
     parts.sort(key=lambda part: part[0].attr("starts")[axis])
     starts, lengths = [n.attr("starts")[axis] for n, _ in parts], [v.shape[axis] for _, v in parts]
@@ -344,6 +338,16 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
             builder.concat([_simplified_with_unit_axis(builder, v, axis) for v in values], axis + 1), shape
         )
     return None
+
+
+def _updates_that_cover(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[tuple[Node, Value]]:
+    """The updates one on another, with their values, that are as large as the array; the last one where none are."""
+    found, covered, below = [(node, args[1])], args[1].type.size, builder.nodes[args[0].number]
+    while covered < node.type.size and len(found) < CONCATENATED and below.op == "update":
+        found.append((below, builder.at(below.args[1])))
+        covered += found[-1][1].type.size
+        below = builder.nodes[below.args[0]]
+    return found if covered == node.type.size else found[:1]
 
 
 def _simplified_with_unit_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:

@@ -84,21 +84,27 @@ class _Forwarding:
             return
         if sum(isinstance(x, Store) and x.array == store.array for x in every) > 1:
             return
-        loads: dict[int, list[Let]] = {}  # by the number of turns since it was stored
-        for x in s.body:
-            if any(isinstance(y, Stop) for y in statements_in_routine_block((x,))) or (x is store and not step):
-                break  # what is loaded behind a check may not be there
-            if isinstance(x, Let) and x.instr.op == "load" and x.instr.attr == store.array:
-                apart = place - known.place(x.instr.args[0])
-                turns = apart.constant // step if step and apart.constant % step == 0 else 0
-                if not apart.terms and (turns > 0 if step else not apart.constant):
-                    loads.setdefault(turns if step else 1, []).append(x)
+        loads = self.loads_of_stored(s, store, place, known)
         turns = next(n for n in count() if n + 1 not in loads or n == FARTHEST)
         if not step:  # nothing may look at the memory before the last turn
-            others = sum(isinstance(x, Let) and (x.instr.op, x.instr.attr) == ("load", store.array) for x in every)
+            others = sum(_is_load_from(x, store.array) for x in every)
             turns *= others == len(loads.get(1, ())) and not any(isinstance(x, Stop) for x in every)
         if turns:
             self.hand_on(forwarded, store, place, [loads[n + 1] for n in range(turns)])
+
+    def loads_of_stored(self, s: For, store: Store, place: ElementPlace, known: PlacesOfValues) -> dict[int, list[Let]]:
+        """The loads of what is stored, by the number of turns since then; 1 where all turns store at one place."""
+        step = place.terms.get(s.index, 0)
+        loads: dict[int, list[Let]] = {}
+        for x in s.body:
+            if any(isinstance(y, Stop) for y in statements_in_routine_block((x,))) or (x is store and not step):
+                break  # what is loaded behind a check may not be there
+            if isinstance(x, Let) and _is_load_from(x, store.array):
+                apart = place - known.place(x.instr.args[0])
+                turns, rest = divmod(apart.constant, step) if step else (1, apart.constant)
+                if not apart.terms and not rest and turns > 0:
+                    loads.setdefault(turns, []).append(x)
+        return loads
 
     def hand_on(self, forwarded: _ForwardedLoop, store: Store, place: ElementPlace, loads: list[list[Let]]) -> None:
         """loads: those of what was stored one turn ago, of what was stored two turns ago, and so on."""
@@ -133,3 +139,7 @@ class _Forwarding:
             part = value if factor == 1 else write("mul", value, write("const", attr=INT64.type(factor).tobytes()))
             total = write("add", total, part)
         return total
+
+
+def _is_load_from(s: Statement, array: int) -> bool:
+    return isinstance(s, Let) and (s.instr.op, s.instr.attr) == ("load", array)

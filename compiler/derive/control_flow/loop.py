@@ -227,6 +227,14 @@ def _loop_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
             call.walks.options.budget, count, sum(v.type.nbytes for v in parts.initial)
         )
         return _loop_cotangents_from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
+    return _loop_cotangents_from_kept(call, cts, back, seeded, count)
+
+
+def _loop_cotangents_from_kept(
+    call: RuleCall, cts: dict[int, Value], back: ReverseLoopIteration, seeded: Sequence[int], count: int
+) -> Sequence[Maybe]:
+    parts, builder = differentiated_loop_arguments_by_role(call), call.builder
+    loop = parts.loop
     stacks = _values_kept_for_reverse_loop(call, parts, back)
     body, windows, invariants = back.reverse_body_graph(count)
     initial = [cts.get(i) or zero_cotangent(builder, parts.initial[i]) for i in back.state]
