@@ -47,7 +47,6 @@ def lower_sequential_node(
             part += array.role != "temp"
             if place is None:
                 unwanted.append(n)
-            if place is None:
                 place = BufferLocation(len(buffers), 0, contiguous_strides(type.shape, type.dtype.itemsize), True)
                 buffers.append(Buffer(type.nbytes, "temp"))
             region = _buffer_region_of_routine_array(type, place)

@@ -325,12 +325,13 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
     if len(parts) == 1 or len(cut) != 1:
         return None
     (axis,) = cut
-    others = [i for i, n in enumerate(shape) if i != axis and n != 1]
-    if any(n.attr("steps")[i] != 1 or v.shape[i] != shape[i] for n, v in parts for i in others):
-        return None
+    for i, size in enumerate(shape):
+        if i != axis and size != 1 and {(n.attr("steps")[i], v.shape[i]) for n, v in parts} != {(1, size)}:
+            return None
     parts.sort(key=lambda part: part[0].attr("starts")[axis])
-    starts, lengths = [n.attr("starts")[axis] for n, _ in parts], [v.shape[axis] for _, v in parts]
-    steps, values = {n.attr("steps")[axis] for n, v in parts if v.shape[axis] != 1}, [v for _, v in parts]
+    starts, values = [n.attr("starts")[axis] for n, _ in parts], [v for _, v in parts]
+    steps = {n.attr("steps")[axis] for n, v in parts if v.shape[axis] != 1}
+    lengths = [v.shape[axis] for v in values]
     if steps <= {1} and starts == [sum(lengths[:i]) for i in range(len(parts))]:
         return builder.concat(values, axis)
     if steps == {len(parts)} and starts == list(range(len(parts))) and len(set(lengths)) == 1:

@@ -45,10 +45,7 @@ def _interchange_accumulation(loop: For, variables: list[DType], numbers: Iterat
     loads = [s for s in values if s.instr.op == "load" and s.instr.attr == store.array]
     if loop.until is not None or len(loads) != 1 or loads[0].instr.args != (store.place,):
         return ()
-    changing = {loop.index, loads[0].number}  # from one turn of the loop to the next
-    for s in values:
-        if changing.intersection(s.instr.args):
-            changing.add(s.number)
+    changing = _values_that_follow(values, loop.index, loads[0].number)  # from one turn of the loop to the next
     ends = [n for level in levels[1:] for n in (level.start, level.stop)]
     if loads[0] not in body or changing.intersection([store.place, *ends]):
         return ()
@@ -77,6 +74,15 @@ def _perfect_nest_of_routine_loop(loop: For) -> Sequence[For]:
     found = [loop]
     while found[-1].body and isinstance(inner := found[-1].body[-1], For) and inner.parallel:
         found.append(inner)
+    return found
+
+
+def _values_that_follow(values: Sequence[Let], *first: int) -> set[int]:
+    """Those of the values that are made of the first ones, and these."""
+    found = {*first}
+    for s in values:
+        if not found.isdisjoint(s.instr.args):
+            found.add(s.number)
     return found
 
 
