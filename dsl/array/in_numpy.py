@@ -67,6 +67,12 @@ def call_in_numpy(
     found: list[Any] = []
     shape = flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
+    _convert_numpy_results(found, owners, device)
+    return unflatten(shape, found)
+
+
+def _convert_numpy_results(found: list[Any], owners: dict[int, Any], device: Device) -> None:
+    """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of."""
     for i in range(len(found)):
         x = found[i]
         if id(x) in owners:
@@ -76,7 +82,6 @@ def call_in_numpy(
             found[i] = from_numpy(x, device, own=new)
         else:
             found[i] = to_kg_arrays(x, device)
-    return unflatten(shape, found)
 
 
 def _has_host_values(x: Any) -> bool:

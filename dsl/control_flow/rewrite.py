@@ -29,6 +29,7 @@ DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "mi
 DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
+_FOLDED_BY = {"generated": FOLDING_CALLS, "folded": FOLDING_CALLS - {"all", "any"}}  # by the hook that does it
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
@@ -162,6 +163,15 @@ class _FunctionRewriter:
         body, _ = self.block(statements)
         if self.returned:
             body.append(ast.Return(_hook_call_expression("result", ast.Name(self.value, ast.Load()))))
+        declared = self.declarations(names)
+        split = 1 if head and isinstance(head[0], ast.Expr) else 0
+        node.body = [*head[:split], *declared, *head[split:], *body]
+        for statement in node.body[split:]:
+            _set_places_of_rewritten_nodes(statement, node)
+        return node
+
+    def declarations(self, names: set[str]) -> list[ast.stmt]:
+        """Whose the names are that are bound."""
         declared: list[ast.stmt] = []
         if self.globals:
             declared.append(ast.Global(sorted(self.globals)))
@@ -171,11 +181,7 @@ class _FunctionRewriter:
         if local:  # names that parts alone assign are still this function's
             unbound = ast.Assign([ast.Name(name, ast.Store()) for name in local], ast.Constant(None))
             declared.append(ast.If(ast.Constant(False), [unbound], []))
-        split = 1 if head and isinstance(head[0], ast.Expr) else 0
-        node.body = [*head[:split], *declared, *head[split:], *body]
-        for statement in node.body[split:]:
-            _set_places_of_rewritten_nodes(statement, node)
-        return node
+        return declared
 
     def fresh(self, what: str) -> str:
         self.count += 1
@@ -527,13 +533,16 @@ class _ExpressionRewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
         name, given = _rewritten_call_function_name(node), node.args[0] if node.args else None
-        if name in FOLDING_CALLS and len(node.args) == 1 and not node.keywords and _may_comprehension_be_loops(given):
-            hook = "generated" if isinstance(given, ast.GeneratorExp) else "folded"
-            if hook == "generated" or name not in ("any", "all"):
-                self.generic_visit(given)  # type: ignore[arg-type]
-                return _node_at_source_place(_comprehension_clause_expression(given, hook, node.func), node)
+        hook = "generated" if isinstance(given, ast.GeneratorExp) else "folded"
+        if (
+            name in _FOLDED_BY[hook]
+            and len(node.args) == 1
+            and not node.keywords
+            and _may_comprehension_be_loops(given)
+        ):
+            self.generic_visit(given)  # type: ignore[arg-type]
+            return _node_at_source_place(_comprehension_clause_expression(given, hook, node.func), node)
         self.generic_visit(node)
-        own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
@@ -541,10 +550,14 @@ class _ExpressionRewriter(ast.NodeTransformer):
         if name == "append" and isinstance(node.func, ast.Attribute) and plain:
             node.args = [*map(_new_list_expression, node.args)]
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
-            parameters = [*own.args.posonlyargs, *own.args.args]
-            if parameters:
-                node.args = [ast.Name("__class__", ast.Load()), ast.Name(parameters[0].arg, ast.Load())]
+            node.args = self.arguments_of_super()
         return node
+
+    def arguments_of_super(self) -> list[ast.expr]:
+        """What it finds in its frame; nothing in a function without parameters."""
+        own = self.function.node.args
+        first = [*own.posonlyargs, *own.args][:1]
+        return [ast.Name(name, ast.Load()) for parameter in first for name in ("__class__", parameter.arg)]
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         node.args.defaults = [self.visit(d) for d in node.args.defaults]

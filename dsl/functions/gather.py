@@ -171,10 +171,10 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
-            checked = checked or not (known or noted)
+            checked |= not (known or noted)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
-                rest.append(made if made < at else made + together)
+                rest.append(made + together * (made >= at))
             made += 1
     if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
         return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape, checked))

@@ -260,22 +260,28 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                 return
             new = _spread_masked_assignment_values(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-            if not x.size:  # of which nothing is computed
-                raise UnsupportedError(
-                    f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
-                    needs_values=True,
-                )
-            if new.ndim == rest + 1:
-                text = f"cannot assign {len(new)} values to the places where a mask holds"
-                fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
-            key = (ARRAY, *((None, None, None),) * rest)
-            assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
+            _assign_each_where_mask_holds(x, mask, new)
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
     number = converted_for_assignment(value if new is None else new, x, AS_ARRAY)
     wide = view_of_tracer(mask, TracerReshapeView(mask.shape + (1,) * rest))
     store_elements_in_tracer(x, apply("where", wide, Tracer(x._trace, number), x))
+
+
+def _assign_each_where_mask_holds(x: Tracer, mask: Tracer, new: Tracer) -> None:
+    """x[mask] = new, which has an element for each place where the mask holds."""
+    rest = x.ndim - mask.ndim
+    if not x.size:  # of which nothing is computed
+        raise UnsupportedError(
+            f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
+            needs_values=True,
+        )
+    if new.ndim == rest + 1:
+        text = f"cannot assign {len(new)} values to the places where a mask holds"
+        fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
+    key = (ARRAY, *((None, None, None),) * rest)
+    assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
 
 
 def _slice_bounds_for_length(entry: slice, n: int) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ the values back: no shape depends on data. Whatever else is asked for needs the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -255,12 +255,7 @@ def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[...,
         ):
             found = masked_operands_together((*args, *outs))
         if found is None:
-            written = {} if out is None else {"out": out}
-            return function(
-                *masked_arguments_as_arrays(args),
-                **{k: _masked_argument_as_array(v) for k, v in options.items()},
-                **written,
-            )
+            return _call_on_whole_arrays(function, args, options, {} if out is None else {"out": out})
         first, all_ = found
         if outs:
             places = iter(all_[len(args) :])
@@ -280,6 +275,13 @@ def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[...,
         return next(same, MaskedSelection(results, first._mask, first._line))
 
     return call_on_masked_elements
+
+
+def _call_on_whole_arrays(
+    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], written: dict[str, Any]
+) -> Any:
+    named = {k: _masked_argument_as_array(v) for k, v in options.items()}
+    return function(*masked_arguments_as_arrays(args), **named, **written)
 
 
 def _masked_argument_as_array(x: Any) -> Any:

@@ -49,41 +49,49 @@ def reduce(
 ) -> Tracer:
     """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
     x = to_traced_array(a)
-    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
-        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
-    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
+    axes = _reduced_axes(x, axis)
     if where is not NO_VALUE and where is not True:
-        stand_in = neutral if neutral is not None else initial
-        if not _is_numpy_option_given(stand_in):
-            raise ShapeError(f"{op} with where= has no identity; pass initial=")
-        x = apply("where", fitting_ufunc_where_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
-    builder = x._trace.builder
+        x = _with_stand_in(op, x, where, initial if neutral is None else neutral)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    combiner = COMBINERS[op]
-    if combiner.carries_index and not axes:
+    carries_index = COMBINERS[op].carries_index
+    if carries_index and not axes:
         x, axes = reshape(x, (1,)), (0,)
     if neutral is None and _is_numpy_option_given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
-        wanted = None if dtype is None else checked_dtype(dtype)
-        if (
-            neutral is not None
-            and axes
-            and _is_numpy_option_given(initial)
-            and _is_order_seen(op, wanted or x.dtype, initial)
-        ):
-            x, axes, initial = _with_initial_first(x, axes, wanted, initial)
-        result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
-        if op == "sum" and not axes and result.dtype.kind in "fc":
-            result = apply("add", result, 0)  # NumPy begins with 0.0
-        if _is_numpy_option_given(initial):
-            result = apply(combiner.ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
-    if keepdims is True or (keepdims and keepdims is not NO_VALUE):
-        result = new_traced_array(builder.reshape(result._value, kept), result)
-    if combiner.carries_index:
+        result = _reduce_axes(op, x, axes, None if dtype is None else checked_dtype(dtype), initial, neutral)
+    if keepdims and keepdims is not NO_VALUE:
+        result = new_traced_array(x._trace.builder.reshape(result._value, kept), result)
+    if carries_index:
         return assign_to_converted_numpy_out(result, out)
     return result if out is None else assign_to_tracer(out, result)
+
+
+def _reduced_axes(x: Tracer, axis: Any) -> tuple[int, ...]:
+    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
+    return to_axes_of_operand(axes_without_booleans(axis), x.ndim)
+
+
+def _with_stand_in(op: str, x: Tracer, where: Any, stand_in: Any) -> Tracer:
+    """With a number in place of the elements that do not count."""
+    if not _is_numpy_option_given(stand_in):
+        raise ShapeError(f"{op} with where= has no identity; pass initial=")
+    return apply("where", fitting_ufunc_where_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
+
+
+def _reduce_axes(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any, initial: Any, neutral: Any) -> Tracer:
+    """Without the axes, and with `initial` where it is given."""
+    ordered = neutral is not None and axes and _is_numpy_option_given(initial)
+    if ordered and _is_order_seen(op, dtype or x.dtype, initial):
+        x, axes, initial = _with_initial_first(x, axes, dtype, initial)
+    result = new_traced_result(x._trace.builder.reduce(op, x._value, tuple(sorted(axes)), dtype), x)
+    if op == "sum" and not axes and result.dtype.kind in "fc":
+        result = apply("add", result, 0)  # NumPy begins with 0.0
+    if _is_numpy_option_given(initial):
+        result = apply(COMBINERS[op].ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
+    return result
 
 
 def _is_order_seen(op: str, dtype: Any, initial: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -216,18 +216,22 @@ def _grown_lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any],
     return found
 
 
+def _memory_of_recorded_routine(recorder: LoopRecorder, ends: Container[int]) -> list[RoutineMemory]:
+    """ends: the numbers of the arrays that are results."""
+    arrays = []
+    for storage in recorder.storages:
+        given = "inout" if storage.written else "in"
+        role = "out" if storage.number in ends else "temp" if storage.value is None else given
+        arrays.append(RoutineMemory(storage.dtype, storage.shape, role))
+    return [*arrays, *[RoutineMemory(INT64, (ERROR_WORDS,), "out")] * bool(recorder.checks)]
+
+
 def _place_results_of_recorded_loop(
     recorder: LoopRecorder, results: Sequence[tuple[Callable[[Any], None], int, Any]]
 ) -> None:
     trace = recorder.trace
     ends = {number for _, number, _ in results}
-    arrays = []
-    for storage in recorder.storages:
-        given = storage.value is not None
-        role = "out" if storage.number in ends else "temp" if not given else "inout" if storage.written else "in"
-        arrays.append(RoutineMemory(storage.dtype, storage.shape, role))
-    if recorder.checks:
-        arrays.append(RoutineMemory(INT64, (ERROR_WORDS,), "out"))
+    arrays = _memory_of_recorded_routine(recorder, ends)
     block = tuple(recorder.body.scopes[0].statements)
     if undefined_routine_value(block) is not None:
         raise LoopNotRecordable("a value is used outside of the turn that it belongs to")
