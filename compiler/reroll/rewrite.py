@@ -106,7 +106,7 @@ class _Reroller(RepeatedRegion):
             elif node.op == "number":
                 builder.numbers.append(new[number].number)
 
-        needed = self._nodes_needed_after_loop(last, outside)
+        needed = self._nodes_needed_after_loop(last)
         for number, node in enumerate(self.graph.nodes):
             if number < first or node.op in ("input", "number") or (number <= last and node.op == "const"):
                 copy_node(number)
@@ -141,7 +141,7 @@ class _Reroller(RepeatedRegion):
     def _is_memory_node(self, number: int) -> bool:
         return self.graph.nodes[number].op not in ("number", "const")
 
-    def _nodes_needed_after_loop(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
+    def _nodes_needed_after_loop(self, last: int) -> set[int]:
         """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
         needed: set[int] = set()
         todo = [o for o in self.graph.outputs if o > last and self._position_in_region(o) is None]

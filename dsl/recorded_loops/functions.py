@@ -399,10 +399,6 @@ def record_astype_in_loop(
     return LoopNumber(recorder, recorder.element_value(x, to))
 
 
-def refuse_to_record_reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
-    raise LoopNotRecordable("an array is reshaped in it")
-
-
 # by value
 
 

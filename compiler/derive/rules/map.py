@@ -14,7 +14,6 @@ from ..core.call import (
     conjugated_cotangent,
     cotangent_fitted_to,
     mask_fitted_to,
-    rule_can_differentiate_value,
 )
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
 from .structure import add_tangents_in_rule
@@ -87,10 +86,6 @@ def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pai
     if mask is not None and mask.shape == found.shape:
         call.masks[result.number] = mask_fitted_to(builder, mask, result.shape)
     return result
-
-
-def is_argument_with_derivative_formula(call: RuleCall, place: int) -> bool:
-    return rule_can_differentiate_value(call.args[place])
 
 
 # a user's scalar function: its partial derivatives are one more function, of dual numbers

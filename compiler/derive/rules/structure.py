@@ -12,7 +12,6 @@ from ..core.call import (
     adjoint_matrices_in_rule,
     cotangent_fitted_to,
     mask_fitted_to,
-    rule_can_differentiate_value,
     sum_cotangent_over_broadcast_axes,
     zero_cotangent,
 )
@@ -155,10 +154,6 @@ def _matmul_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]
     builder, (a, b), ct = call.builder, call.args, cts[0]
     left = matmul_cotangent(builder, ct, adjoint_matrices_in_rule(builder, b), a) if call.active[0] else None
     return [left, matmul_cotangent(builder, adjoint_matrices_in_rule(builder, a), ct, b) if call.active[1] else None]
-
-
-def _is_argument_differentiated_by_rule(call: RuleCall, place: int) -> bool:
-    return rule_can_differentiate_value(call.args[place])
 
 
 STRUCTURE: dict[str, Rule] = {
