@@ -15,7 +15,7 @@ from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value, needed_nodes
 from .core.call import ReverseOptions, RuleCall, rule_can_differentiate_value
 from .core.cotangents import CotangentPart, total_cotangent, whole_cotangent
-from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
+from .core.kinds import Cotangents, Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
 from .table import derivative_rule_from_table
 
 
@@ -198,7 +198,7 @@ def _merge_cotangents_in_walk(
     return [whole_cotangent(total_cotangent(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
 
 
-def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe | CotangentPart]:
+def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: Cotangents) -> Sequence[Maybe | CotangentPart]:
     if isinstance(rule, Linear):
         return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
     places = [i for i, active in enumerate(call.active) if active]

@@ -44,6 +44,8 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .gathers import GatherErrorReports, lower_gather
 
+LoweredNest = tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]  # and its arguments behind the sizes
+
 
 class LoopNestLowering:
     """Emits one kernel over one domain."""
@@ -66,7 +68,7 @@ class LoopNestLowering:
 
     # the three shapes of kernel
 
-    def lower_whole_group(self) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_whole_group(self) -> LoweredNest:
         """All of the group in one kernel."""
         b = self.b
         row_stores = b.stores_of_each_iteration()
@@ -79,9 +81,7 @@ class LoopNestLowering:
                 self._emit_reduction_loop(level, reductions, stores)
         return self._finish_nest("")
 
-    def lower_partial_reduction(
-        self, partials: Sequence[BufferLocation]
-    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_partial_reduction(self, partials: Sequence[BufferLocation]) -> LoweredNest:
         """Only the loop; its results go to `partials`."""
         assert self.split is not None
         _, part, first, _ = self.split
@@ -96,9 +96,7 @@ class LoopNestLowering:
         self.body.end_phase()
         return self._finish_nest(f"_part{'' if first == 0 else '_rest'}")
 
-    def lower_combination_of_partials(
-        self, partials: Sequence[BufferLocation]
-    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_combination_of_partials(self, partials: Sequence[BufferLocation]) -> LoweredNest:
         """The reduction of `partials` over the part axis, then all that follows."""
         b = self.b
         (part,) = self.domain.reduced
@@ -361,7 +359,7 @@ class LoopNestLowering:
 
     # the finished form
 
-    def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def _finish_nest(self, suffix: str) -> LoweredNest:
         phases = self._lifted_phases()
         loops = sum(p.kind == LOOP for p in phases)
         parallel = self._collapse_axes(self.domain.parallel) or [[]]
@@ -480,9 +478,7 @@ class KernelGroupLowering:
     depends_on_constants: bool = False  # whether its kernels depend on the values of constants
     reports: GatherErrorReports | None = None  # of what lookups there are
 
-    def lowered_nests(
-        self, buffers: list[Buffer]
-    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
+    def lowered_nests(self, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
         self.buffers = buffers
         self._collect_evaluations()
@@ -581,9 +577,7 @@ class KernelGroupLowering:
             _equal_parts_of_group_reduction(outer, parts) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
 
-    def _build_two_stage_reduction(
-        self, parts: int, buffers: list[Buffer]
-    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
+    def _build_two_stage_reduction(self, parts: int, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Partial results of `parts` equal pieces (and a last shorter one), then their reduction and the epilogue."""
         domain = self._iteration_domain()
         axis = domain.reduced[0]

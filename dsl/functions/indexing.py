@@ -18,6 +18,7 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
 )
+from ..core.spec import Host
 from ..trace.aliasing import (
     TracerReshapeView,
     TracerSliceView,
@@ -211,14 +212,14 @@ def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tra
     return part, mask
 
 
-def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
+def _known_mask_value(mask: Tracer) -> Host | None:
     """The value of a mask that no call decides, and that is small enough."""
     if not mask.size:
         return np.zeros(mask.shape, np.bool_)
     return constant_value_of_traced_node(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
-def _spread_masked_assignment_values(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+def _spread_masked_assignment_values(values: Tracer, mask: Host) -> Tracer:
     """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
     count = int(mask.sum())
     if len(values) != count:
@@ -230,7 +231,7 @@ def _spread_masked_assignment_values(values: Tracer, mask: np.ndarray[Any, Any])
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
 
 
-def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
+def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> Host:
     """The mask of another shape that chooses nothing: a length of 0 fits any. Raises IndexingError."""
     lengths = x.shape[: mask.ndim]
     if len(lengths) < mask.ndim or not all(m in (0, n) for m, n in zip(mask.shape, lengths, strict=True)):

@@ -185,11 +185,12 @@ class EndedLoopValue:
         raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
 
 
-def _end_values_in_memory(
-    recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]
-) -> list[tuple[Callable[[Any], None], int, Any]]:
+PlacedResult = tuple[Callable[[Any], None], int, Any]  # where it goes, the number of its array, and what it was
+
+
+def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]) -> list[PlacedResult]:
     """Numbers that live on, in memory: where each goes, the number of the array, and what it was."""
-    found: list[tuple[Callable[[Any], None], int, Any]] = []
+    found: list[PlacedResult] = []
     for slot in slots:
         number = recorder.lift(slot.held)
         section = recorder.temporary((), number.dtype)
@@ -198,9 +199,9 @@ def _end_values_in_memory(
     return found
 
 
-def _grown_lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any], None], int, Any]]:
+def _grown_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:
     """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
-    found: list[tuple[Callable[[Any], None], int, Any]] = []
+    found: list[PlacedResult] = []
     for held, made in recorder.lists.grown_lists():
         count, (dtype, weak) = made.length.known, made.kinds[0]
         if count is None:
@@ -226,9 +227,7 @@ def _memory_of_recorded_routine(recorder: LoopRecorder, ends: Container[int]) ->
     return [*arrays, *[RoutineMemory(INT64, (ERROR_WORDS,), "out")] * bool(recorder.checks)]
 
 
-def _place_results_of_recorded_loop(
-    recorder: LoopRecorder, results: Sequence[tuple[Callable[[Any], None], int, Any]]
-) -> None:
+def _place_results_of_recorded_loop(recorder: LoopRecorder, results: Sequence[PlacedResult]) -> None:
     trace = recorder.trace
     ends = {number for _, number, _ in results}
     arrays = _memory_of_recorded_routine(recorder, ends)

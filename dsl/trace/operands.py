@@ -12,6 +12,7 @@ from ...compiler.graph.graph import Value
 from ..core import spec
 from ..core.errors import AxisError, DTypeError, ShapeError, TraceError
 from ..core.spec import (
+    Host,
     array_subclass_spec_error,
     checked_dtype,
     describe_value,
@@ -80,7 +81,7 @@ def to_graph_operand(x: Any) -> Value | Scalar | np.generic:
 _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
 
 
-def host_array_of_operand(x: Any) -> np.ndarray[Any, Any]:
+def host_array_of_operand(x: Any) -> Host:
     """Anything array-like and not traced as a NumPy array of a supported dtype. Any byte order will do."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ...compiler.graph.graph import Graph, Node, Value, needed_nodes
 from ...runtime.core.frozen import dataclass
+from ..core.spec import Host
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -21,7 +20,7 @@ class Subgraph:
 
     graph: Graph
     feeds: tuple[int, ...]
-    arrays: tuple[np.ndarray[Any, Any], ...]
+    arrays: tuple[Host, ...]
     scalars: tuple[tuple[str, type], ...]
 
 
