@@ -23,6 +23,7 @@ from ..trace.tracer import Tracer, check_trace_alive, is_asked_by_traced_code, n
 from .elementwise import apply, apply_ufunc_of_user_call
 from .gather import gather, known_index_value
 from .host_calls import require
+from .reduction_calls import REDUCED_BY
 
 
 class MaskedSelection(NumpyProtocols):
@@ -429,19 +430,10 @@ def _call_ufunc_on_masked(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...],
         return _implement_on_masked_elements(lambda *all_, **keywords: UFUNCS["__call__"](ufunc, *all_, **keywords))(
             *inputs, **plain
         )
-    if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:
-        return _FUNCTIONS[_REDUCE[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
+    if method == "reduce" and ufunc in REDUCED_BY and len(inputs) == 1:
+        return _FUNCTIONS[REDUCED_BY[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
     return UFUNCS[method](ufunc, *masked_arguments_as_arrays(inputs), **options)
 
-
-_REDUCE: dict[Any, Any] = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.minimum: np.min,
-    np.maximum: np.max,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
-}
 
 SPECIAL[MaskedSelection] = (
     _apply_op_to_masked,

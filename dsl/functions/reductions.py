@@ -119,64 +119,65 @@ def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 
-@implements_reduction(np.sum, method=True)
-def sum(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = NO_VALUE,
-) -> Tracer:
-    return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
+def _from_neutral(op: str, neutral: int, skips_nan: bool = False) -> Callable[..., Tracer]:
+    """A sum or product. skips_nan: NaN counts as nothing."""
+
+    def reduce_from_neutral(
+        a: Any,
+        axis: Axes = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = None,
+        where: Any = NO_VALUE,
+    ) -> Tracer:
+        x = replace_nans_for_nanfunctions(a, neutral) if skips_nan else a
+        return reduce(op, x, axis, dtype, out, keepdims, initial, where, neutral)
+
+    return reduce_from_neutral
 
 
-@implements_reduction(np.prod, method=True)
-def prod(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = NO_VALUE,
-) -> Tracer:
-    return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
+sum = implements_reduction(np.sum, method=True)(_from_neutral("sum", 0))
+prod = implements_reduction(np.prod, method=True)(_from_neutral("prod", 1))
+nansum = implements_reduction(np.nansum)(_from_neutral("sum", 0, skips_nan=True))
+nanprod = implements_reduction(np.nanprod)(_from_neutral("prod", 1, skips_nan=True))
 
 
-@implements_reduction(np.min, np.amin, method=True)
-def min(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
-) -> Tracer:
-    return reduce("min", a, axis, None, out, keepdims, initial, where)
+def _extreme(op: str) -> Callable[..., Tracer]:
+    def reduce_to_extreme(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
+    ) -> Tracer:
+        return reduce(op, a, axis, None, out, keepdims, initial, where)
+
+    return reduce_to_extreme
 
 
-@implements_reduction(np.max, np.amax, method=True)
-def max(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
-) -> Tracer:
-    return reduce("max", a, axis, None, out, keepdims, initial, where)
+min = implements_reduction(np.min, np.amin, method=True)(_extreme("min"))
+max = implements_reduction(np.max, np.amax, method=True)(_extreme("max"))
 
 
-@implements_reduction(np.any, method=True)
-def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
-    return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
+def _truth(op: str, neutral: int) -> Callable[..., Tracer]:
+    def reduce_to_truth(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
+    ) -> Tracer:
+        return reduce(op, a, axis, None, out, keepdims, None, where, neutral)
+
+    return reduce_to_truth
 
 
-@implements_reduction(np.all, method=True)
-def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
-    return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
+any = implements_reduction(np.any, method=True)(_truth("any", 0))
+all = implements_reduction(np.all, method=True)(_truth("all", 1))
 
 
-@implements_reduction(np.argmin, method=True)
-def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmin", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+def _place_of_extreme(op: str) -> Callable[..., Tracer]:
+    def reduce_to_place(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+        return reduce(op, a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+
+    return reduce_to_place
 
 
-@implements_reduction(np.argmax, method=True)
-def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmax", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+argmin = implements_reduction(np.argmin, method=True)(_place_of_extreme("argmin"))
+argmax = implements_reduction(np.argmax, method=True)(_place_of_extreme("argmax"))
 
 
 @implements_reduction(np.ptp)
@@ -303,27 +304,6 @@ def replace_nans_for_nanfunctions(a: Any, stand_in: Any) -> Tracer:
         if dtype_kind(x.dtype) not in "fc"
         else apply("where", apply("isnan", x), _scalar_in_array_dtype(stand_in, x), x)
     )
-
-
-def _reduction_that_skips_nan(reduction: Any, stand_in: Any) -> Any:
-    """A sum or product for which NaN counts as `stand_in`."""
-
-    def reduce_without_nan(
-        a: Any,
-        axis: Axes = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: Any = False,
-        initial: Any = None,
-        where: Any = NO_VALUE,
-    ) -> Tracer:
-        return reduction(replace_nans_for_nanfunctions(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
-
-    return reduce_without_nan
-
-
-nansum = implements_reduction(np.nansum)(_reduction_that_skips_nan(sum, 0))
-nanprod = implements_reduction(np.nanprod)(_reduction_that_skips_nan(prod, 1))
 
 
 def squared_magnitude(a: Tracer) -> Tracer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,11 @@ def to_axes_of_operand(axis: Any, ndim: int, name: str = "axis") -> tuple[int, .
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} {axis} names an axis twice")
     return axes
+
+
+def shape_without_axes(shape: Sequence[int], axes: Container[int], keepdims: bool) -> tuple[int, ...]:
+    """The shape of what is reduced over the axes; keepdims: with 1 for each of them."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
 
 
 def to_native_axis_of_operand(axis: Any, ndim: int) -> int:
