@@ -10,8 +10,8 @@ import sys
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import _lru_cache_wrapper, partial
 from types import (
     BuiltinMethodType,
     CellType,
@@ -20,6 +20,7 @@ from types import (
     MethodType,
     MethodWrapperType,
     ModuleType,
+    SimpleNamespace,
 )
 from typing import Any
 
@@ -59,10 +60,10 @@ class Kind:
 def _pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """Those that it lists come first; all, where keys were taken out past its class."""
     listed = listed_pairs_of_ordered_dict(value)
-    if listed is None:
-        return [*dict.items(value)]
-    keys = [key for key, _ in listed] if len(listed) < dict.__len__(value) else []
-    return listed + [pair for pair in dict.items(value) if pair[0] not in keys] if keys else listed
+    if listed is None or len(listed) == dict.__len__(value):
+        return [*dict.items(value)] if listed is None else listed
+    keys = [key for key, _ in listed]
+    return listed + [pair for pair in dict.items(value) if pair[0] not in keys]
 
 
 def _put_items(clear: Callable[[Any], None], add: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -114,8 +115,8 @@ _ROWS = (
     _OF_DICT,
     replace(_OF_DICT, base=OrderedDict, items=_pairs_of_ordered_dict, blank=OrderedDict.__new__,
             put=_put_items(OrderedDict.clear, _add_ordered_pairs), mutators=_DICT + " move_to_end"),
-    replace(_OF_DICT, base=defaultdict, blank=_blank_defaultdict, settings=("default_factory",),
-            mutators=_DICT + " __missing__"),
+    replace(_OF_DICT, base=defaultdict, blank=_blank_defaultdict, mutators=_DICT + " __missing__",
+            settings=("default_factory",), assigned=("default_factory",)),
     replace(_OF_DICT, base=Counter, mutators=_DICT + " subtract __iadd__ __isub__ __iand__"),
     Kind(set, set, set.__iter__, _put_items(set.clear, set.update), set.__new__, mutators=_SET),
     Kind(frozenset, frozenset, frozenset.__iter__, blank=frozenset.__new__),
@@ -129,13 +130,16 @@ _ROWS = (
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
     Kind(MethodWrapperType, held=("__name__", "__self__")),
     Kind(property, held=("fget", "fset", "fdel")),
-    Kind(staticmethod, held=("__func__",)),
-    Kind(classmethod, held=("__func__",)),
+    Kind(staticmethod, held=("__func__", "__dict__")),
+    Kind(classmethod, held=("__func__", "__dict__")),
+    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__")),
     Kind(super, held=("__thisclass__", "__self__")),
     Kind(memoryview, held=("obj", "shape", "strides")),
     Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
-    Kind(partial, held=("func", "args", "keywords")),
+    Kind(partial, held=("func", "args", "keywords", "__dict__")),
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
+    Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
+    Kind(complex),
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
@@ -145,6 +149,16 @@ def row_of_class(kind: Any) -> Kind:
     """The row of a class: its own, or that of the first of its bases that has one."""
     found = KINDS.get(kind)
     return next(KINDS[base] for base in MRO(kind) if base in KINDS) if found is None else found
+
+
+def builtin_container_base_of_class(kind: type) -> Any:
+    """The built-in container that a class is, or extends; None for others."""
+    return row_of_class(kind).family
+
+
+def mutators_of_class(kind: type) -> list[str]:
+    """The methods that change a container of this class."""
+    return row_of_class(kind).mutators.split()
 
 
 # classes
@@ -186,10 +200,10 @@ def is_proxy_class(kind: type) -> bool:
 
 def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
-    return _is_object_of_attributes(kind) and bool(kind.__dictoffset__) and not has_own_slots(kind)
+    return is_object_of_attributes(kind) and bool(kind.__dictoffset__) and not has_own_slots(kind)
 
 
-def _is_object_of_attributes(kind: type) -> bool:
+def is_object_of_attributes(kind: type) -> bool:
     """Whether instances are made by `object.__new__`, and do not decide themselves what their attributes are."""
     if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
         return False
@@ -210,11 +224,12 @@ def has_default_access(kind: type) -> bool:
 
 
 def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
-    """All slots of objects of a class, those of its bases too."""
+    """All slots of objects of a class, those of its bases too. What is in a row's own class is in the row."""
     for base in MRO(kind):
-        for name, member in VARS(base).items():
-            if type(member) is MemberDescriptorType and not name.startswith("__") and member.__objclass__ is base:
-                yield member
+        if base not in KINDS:
+            for member in VARS(base).values():
+                if type(member) is MemberDescriptorType and member.__objclass__ is base:
+                    yield member
 
 
 def slots_of_class(kind: Any) -> dict[str, MemberDescriptorType]:
@@ -242,7 +257,7 @@ def dict_of_object(value: Any) -> dict[str, Any] | None:
         found = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-    return found if type(found) is dict else None
+    return found if isinstance(found, dict) else None
 
 
 def attributes_of_object(value: Any) -> dict[str, Any]:
@@ -251,9 +266,19 @@ def attributes_of_object(value: Any) -> dict[str, Any]:
     return found | (dict_of_object(value) or {})
 
 
-def put_attributes(value: Any, attributes: Iterable[tuple[str, Any]]) -> Any:
+def seen_attributes_of_object(value: Any) -> dict[str, Any]:
+    """The same as code sees them: of an object that stands for one of the user's what that holds."""
+    kind = type(value)
+    if not is_proxy_class(kind):
+        return attributes_of_object(value)
+    found = {name: getattr(value, name, UNSET) for name in slots_of_class(kind)}
+    return {name: held for name, held in found.items() if held is not UNSET} | dict(getattr(value, "__dict__", {}))
+
+
+def put_attributes(value: Any, attributes: Iterable[tuple[Any, Any]]) -> Any:
     """The object, after its slots and its `__dict__` got these, past methods of its class."""
-    slots = slots_of_class(type(value))
+    kind = type(value)
+    slots = slots_of_class(kind) if has_own_slots(kind) else {}
     held = dict_of_object(value)
     for name, part in attributes:
         if name in slots:
@@ -267,32 +292,78 @@ def put_attributes(value: Any, attributes: Iterable[tuple[str, Any]]) -> Any:
 # what an object holds
 
 
-def settings_of_object(row: Kind, value: Any) -> list[Any]:
-    """What a container was made with, past methods of its class."""
-    return [VARS(row.base)[name].__get__(value) for name in row.settings]
+BUFFERS = (bytearray, array)
+
+
+def named_parts_of_object(value: Any, row: Kind | None = None) -> tuple[tuple[Any, ...], list[Any]]:
+    """What a container was made with and holds, with the keys of a mapping; of others the attributes with their names.
+
+    It is read past methods of the class."""
+    row = row_of_class(type(value)) if row is None else row
+    if row.items is None:
+        held = attributes_of_object(value)
+        return tuple(held), [*held.values()]
+    settings = [VARS(row.base)[name].__get__(value) for name in row.settings] if row.settings else []
+    if row.family is not dict:
+        return (), [*settings, *row.items(value)]
+    pairs = [*row.items(value)]
+    return (*row.settings, *[key for key, _ in pairs]), [*settings, *[item for _, item in pairs]]
+
+
+def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any]) -> Any:
+    """The object, after it got these as what it holds, with names in their order."""
+    row = row_of_class(type(value))
+    if row.put is None:
+        return put_attributes(value, zip(names, parts, strict=True))
+    row.put(value, [*zip(names, parts, strict=True)] if row.family is dict else parts)
+    return value
+
+
+def make_object(kind: Any, names: Sequence[Any], parts: Sequence[Any]) -> Any:
+    """An object of a class that holds these, past methods of the class: the inverse of `named_parts_of_object`."""
+    row = row_of_class(kind)
+    if row.family is not None and row.put is None:
+        return row.blank(kind, parts)
+    count = len(row.settings)
+    return put_parts(row.blank(kind, *parts[:count]), names[count:] if names else (), parts[count:])
 
 
 def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
-    """What an object holds as a container: items, or keys and values; what it is made with comes last."""
+    """What an object holds as a container: keys, what it was made with, and items."""
     kind = type(value)
     if kind is dict:
         return [*value, *value.values()]
     row = row_of_class(kind) if row is None else row
     if row.items is None:
         return []
-    items = [*row.items(value)]
-    if row.family is dict:
-        items = [*(key for key, _ in items), *(item for _, item in items)]
-    hidden = hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else ()
-    return [*items, *settings_of_object(row, value), *hidden]
+    names, parts = named_parts_of_object(value, row)
+    return [*names, *parts, *(hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else ())]
 
 
-def held_by_object(value: Any) -> Iterator[Any]:
+def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether two lists hold the same objects; bytes are made anew when a buffer is looked at."""
+    return len(now) == len(then) and all(
+        a is b or (type(a) is type(b) is bytes and a == b) for a, b in zip(now, then, strict=True)
+    )
+
+
+def held_value(value: Any, name: str) -> Any:
+    """An attribute; UNSET where there is none, or a cell is empty."""
+    try:
+        return getattr(value, name)
+    except (AttributeError, ValueError):
+        return UNSET
+
+
+def cell_contents(cell: CellType) -> Any:
+    """What a cell holds; UNSET for nothing."""
+    return held_value(cell, "cell_contents")
+
+
+def held_by_object(value: Any) -> list[Any]:
     """What a method, a cell, an exception and the like hold beside slots and attributes."""
-    for name in row_of_class(type(value)).held:
-        held = getattr(value, name, UNSET) if name != "cell_contents" else cell_contents(value)
-        if held is not UNSET:
-            yield held
+    held = (held_value(value, name) for name in row_of_class(type(value)).held)
+    return [x for x in held if x is not UNSET]
 
 
 def parts_of_object(value: Any) -> list[Any]:
@@ -312,21 +383,7 @@ def walk_objects(value: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[
             todo += parts(found)
 
 
-def make_container(row: Kind, kind: Any, items: Any, settings: Iterable[Any] = ()) -> Any:
-    """A container of a class with these items, past methods of the class."""
-    if row.put is None:
-        return row.blank(kind, items)
-    found = row.blank(kind, *settings)
-    row.put(found, items)
-    return found
-
-
-def cell_contents(cell: CellType) -> Any:
-    """What a cell holds; UNSET for nothing."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return UNSET
+# OrderedDicts that were changed past their class
 
 
 def listed_pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]] | None:
