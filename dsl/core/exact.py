@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .object_model import attributes_of_object, named_parts_of_object, row_of_class
+from .object_model import attributes_of_object, contents_of_object, row_of_class, slots_of_class
 
 ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
+_SETS = (set, frozenset)
 _NUMBERS = (int, float, complex, str, bytes)
 
 
@@ -27,24 +28,18 @@ def exact_key_of_value(value: Any, above: tuple[int, ...] = ()) -> Hashable:
         return kind, value.dtype, value.tobytes()
     if id(value) in above or kind.__eq__ is object.__eq__:  # equal to itself alone
         return kind, id(value)
-    inside = (*above, id(value))
-    attributes = attributes_of_object(value)
-    held = tuple((name, exact_key_of_value(x, inside)) for name, x in attributes.items())
-    return kind, _exact_key_of_contents(value, inside, attributes), held
+    row, inside = row_of_class(kind), (*above, id(value))
+    held = attributes_of_object(value) if kind is not row.base else {}
+    attributes = tuple((name, exact_key_of_value(x, inside)) for name, x in held.items())
+    if row.items is None and kind is not slice:
+        return kind, _exact_key_of_atom(value), attributes
+    parts = (value.start, value.stop, value.step) if kind is slice else contents_of_object(value, row)
+    keys = [exact_key_of_value(part, inside) for part in parts]
+    return kind, frozenset(keys) if row.family in _SETS else tuple(keys), attributes
 
 
-def _exact_key_of_contents(value: Any, inside: tuple[int, ...], attributes: dict[str, Any]) -> Hashable:
-    """What a value is beside its attributes."""
-    row = row_of_class(type(value))
-    parts: Any = None
-    if isinstance(value, slice):
-        parts = value.start, value.stop, value.step
-    elif row.family is not None:  # past an `__iter__` of the value's own
-        names, parts = named_parts_of_object(value, row)
-        parts = [*names, *parts]
-    if parts is not None:
-        keys = (exact_key_of_value(part, inside) for part in parts)
-        return frozenset(keys) if row.family in (set, frozenset) else tuple(keys)
+def _exact_key_of_atom(value: Any) -> Hashable:
+    """What a value that is no container is beside its attributes."""
     for number in _NUMBERS:
         if isinstance(value, number):
             return number.__repr__(value)
@@ -54,4 +49,4 @@ def _exact_key_of_contents(value: Any, inside: tuple[int, ...], attributes: dict
         return id(value)
     # The value itself, for what an own __eq__ looks at; of types without attributes, such as Decimal, range and
     # datetime, the text says what equal ones do not share.
-    return value, None if attributes or hasattr(value, "__dict__") else repr(value)
+    return value, None if hasattr(value, "__dict__") or slots_of_class(type(value)) else repr(value)

@@ -147,8 +147,10 @@ KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
 
 def row_of_class(kind: Any) -> Kind:
     """The row of a class: its own, or that of the first of its bases that has one."""
-    found = KINDS.get(kind)
-    return next(KINDS[base] for base in MRO(kind) if base in KINDS) if found is None else found
+    for base in MRO(kind):
+        if (row := KINDS.get(base)) is not None:
+            return row
+    raise TypeError(kind)
 
 
 def builtin_container_base_of_class(kind: type) -> Any:
@@ -158,7 +160,7 @@ def builtin_container_base_of_class(kind: type) -> Any:
 
 def mutators_of_class(kind: type) -> list[str]:
     """The methods that change a container of this class."""
-    return row_of_class(kind).mutators.split()
+    return [name for name in row_of_class(kind).mutators.split() if hasattr(kind, name)]
 
 
 # classes
@@ -279,12 +281,14 @@ def put_attributes(value: Any, attributes: Iterable[tuple[Any, Any]]) -> Any:
     """The object, after its slots and its `__dict__` got these, past methods of its class."""
     kind = type(value)
     slots = slots_of_class(kind) if has_own_slots(kind) else {}
-    held = dict_of_object(value)
+    held: Any = dict_of_object(value)
+    if not slots and held is not None:
+        held.update(attributes)
+        return value
     for name, part in attributes:
         if name in slots:
             slots[name].__set__(value, part)
         else:
-            assert held is not None
             held[name] = part
     return value
 
@@ -303,16 +307,16 @@ def named_parts_of_object(value: Any, row: Kind | None = None) -> tuple[tuple[An
     if row.items is None:
         held = attributes_of_object(value)
         return tuple(held), [*held.values()]
-    settings = [VARS(row.base)[name].__get__(value) for name in row.settings] if row.settings else []
+    settings = [VARS(row.base)[name].__get__(value) for name in row.settings]
     if row.family is not dict:
         return (), [*settings, *row.items(value)]
     pairs = [*row.items(value)]
     return (*row.settings, *[key for key, _ in pairs]), [*settings, *[item for _, item in pairs]]
 
 
-def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any]) -> Any:
+def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any], row: Kind | None = None) -> Any:
     """The object, after it got these as what it holds, with names in their order."""
-    row = row_of_class(type(value))
+    row = row_of_class(type(value)) if row is None else row
     if row.put is None:
         return put_attributes(value, zip(names, parts, strict=True))
     row.put(value, [*zip(names, parts, strict=True)] if row.family is dict else parts)
@@ -324,8 +328,9 @@ def make_object(kind: Any, names: Sequence[Any], parts: Sequence[Any]) -> Any:
     row = row_of_class(kind)
     if row.family is not None and row.put is None:
         return row.blank(kind, parts)
-    count = len(row.settings)
-    return put_parts(row.blank(kind, *parts[:count]), names[count:] if names else (), parts[count:])
+    if not (count := len(row.settings)):
+        return put_parts(row.blank(kind), names, parts, row)
+    return put_parts(row.blank(kind, *parts[:count]), names[count:], parts[count:], row)
 
 
 def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:

@@ -71,9 +71,9 @@ class _ProxyReplacer:
             put_parts(found, [*map(self.replace, names[count:])], now)
         elif original is not None or not are_same_objects(now, parts):
             found = make_object(kind if original is None else original, (), now)
-        return found if original is None or row.family is None else self._with_attributes(found, value)
+        return found if row.family is None else self._with_attributes(found, value)
 
-    def _with_attributes(self, found: Any, value: Any) -> Any:
+    def _with_attributes(self, holder: Any, value: Any) -> Any:
         """An object with what the user shall have in place of the attributes of a value, which it may be itself."""
         held = [(name, x, self.replace(x)) for name, x in attributes_of_object(value).items()]
-        return put_attributes(found, [(name, own) for name, x, own in held if found is not value or own is not x])
+        return put_attributes(holder, [(name, own) for name, x, own in held if holder is not value or own is not x])
