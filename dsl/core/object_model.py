@@ -345,11 +345,14 @@ def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
     return [*names, *parts, *(hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else ())]
 
 
+def is_same_object(now: Any, then: Any) -> bool:
+    """Whether two parts are one object; bytes are made anew when a buffer is looked at."""
+    return now is then or (type(now) is type(then) is bytes and now == then)
+
+
 def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    """Whether two lists hold the same objects; bytes are made anew when a buffer is looked at."""
-    return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) is bytes and a == b) for a, b in zip(now, then, strict=True)
-    )
+    """Whether two lists hold the same objects."""
+    return len(now) == len(then) and all(map(is_same_object, now, then))
 
 
 def held_value(value: Any, name: str) -> Any:

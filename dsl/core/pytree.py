@@ -16,6 +16,7 @@ from .object_model import (
     ORIGINAL,
     PLAIN,
     VARS,
+    Kind,
     dict_of_object,
     has_default_access,
     is_plain_object,
@@ -123,8 +124,12 @@ def _opened(value: Any, objects: bool, results: bool) -> Opened | None:
     if objects and is_plain_object(kind):
         held = dict_of_object(value) or _NONE
         return kind, tuple(held), held.values(), _NONE
-    if not results:
-        return None
+    return _opened_result(value, original, row) if results else None
+
+
+def _opened_result(value: Any, original: type, row: Kind) -> Opened | None:
+    """The same for a container of another kind, and for an object that a traced function has made."""
+    kind = type(value)
     if row.family in _OPENED_RESULTS and is_whole_dict(value) and (kind is original or is_user_class(original)):
         return original, *named_parts_of_object(value, row), seen_attributes_of_object(value)
     if kind is SimpleNamespace or (kind is not original and _is_class_of_attributes(original)):

@@ -359,24 +359,45 @@ def traced_class(world: Environment, kind: type) -> type:
     if (known := world.registered_proxy_class(kind)) is not None:
         return known
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
+    if not _can_be_stood_for(kind, users):
+        return kind
+    try:
+        contents = _contents_of_proxy_class(world, kind, users)
+        made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
+    except TypeError:  # a class that cannot have subclasses
+        return kind
+    if getattr(kind, "__abstractmethods__", None):
+        type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
+    world.register_proxy_class(kind, made, users)
+    world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
+    if is_user_class(type(kind)):
+        world.guard_state(type(kind), type(kind).__name__)
+    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
+    for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
+        world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
+    return made
+
+
+def _can_be_stood_for(kind: type, users: list[type]) -> bool:
+    """Whether objects of a class have a stand-in. It is no exception, flag or metaclass, was there before the trace,
+    and leaves it to Python what an attribute is."""
     if isinstance(kind, ProxyMetaclass) or issubclass(kind, (BaseException, type, Flag)):
-        return kind
-    if any(
-        type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()
-    ):  # made inside
-        return kind
+        return False
+    if any(type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()):
+        return False
     above = [*users, *filter(is_user_class, type(kind).__mro__)]
-    if any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS):
-        return kind
+    return not any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS)
+
+
+def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -> dict[str, Any]:
+    """What a class that stands for one of the user's has of its own; it comes before what `kind` has."""
     contents: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
             found = _attribute_in_mro(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
-    contents |= {
-        name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind) if hasattr(kind, name)
-    }
+    contents |= {name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind)}
     contents |= {
         "__getattribute__": _proxy_getattribute,
         "__setattr__": _setattr_of_proxy_class(kind),
@@ -391,34 +412,22 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
     if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
-        contents["__hash__"] = lambda self: object.__hash__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__hash__"] = lambda self: object.__hash__(_users_object_or_own(world, self))
     if kind.__eq__ is object.__eq__:  # which asks whether they are one
         contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
-        contents["__repr__"] = lambda self: object.__repr__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__repr__"] = lambda self: object.__repr__(_users_object_or_own(world, self))
     own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
-    try:
-        made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
-    except TypeError:  # a class that cannot have subclasses
-        return kind
-    if getattr(kind, "__abstractmethods__", None):
-        type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
-    world.register_proxy_class(kind, made, users)
-    world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
-    if is_user_class(type(kind)):
-        world.guard_state(type(kind), type(kind).__name__)
-    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
-    for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
-        world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
-    return made
+    return contents
+
+
+def _users_object_or_own(world: Environment, self: Any) -> Any:
+    """The user's object behind a stand-in, else an object that the trace has made."""
+    return self if (real := world.users_object(self)) is None else real
 
 
 def _are_objects_one(self: Any, other: Any) -> Any:
@@ -548,7 +557,9 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     if original is not None and type(original) is not type:
         meta, above = _attribute_in_mro(MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
-            return _attribute_of_users_metaclass(world, cls, original, meta, above, name)
+            label = f"{meta.__name__}.{name}"
+            world.guard_read(VARS(meta), name, label)
+            return _bound_member(world, above, cls, meta, name, label)
     if name == "__dict__":
         if original is None:
             return VARS(cls)
@@ -623,22 +634,6 @@ def users_subclasses(kind: type) -> list[type]:
     return [sub for sub in found if ORIGINAL not in VARS(sub)]
 
 
-def _attribute_of_users_metaclass(
-    world: Environment, cls: type, original: type, meta: type, member: Any, name: str
-) -> Any:
-    """What the user's metaclass has for its classes."""
-    held = world.read_guarded(VARS(meta), name, f"{meta.__name__}.{name}")
-    if isinstance(member, property):
-        return world.proxy_of(member.fget)(cls)
-    if isinstance(member, (FunctionType, functools._lru_cache_wrapper)):
-        return MethodType(held, cls)
-    if isinstance(member, classmethod):
-        return MethodType(world.proxy_of(member.__func__), meta)
-    if is_user_class(type(member)) and _class_of_value_has(world, member, "__get__"):
-        return held.__get__(cls, meta)
-    return world.proxy_of(member.__func__) if isinstance(member, staticmethod) else held
-
-
 def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for itself (instance is None) or an object of it."""
     holder = _users_class_behind_proxy(world, cls)
@@ -650,32 +645,59 @@ def _users_class_member(world: Environment, owner: type, member: Any, instance: 
         bound = getattr(holder, name)
         if type(bound) is MethodType and bound.__self__ is holder:
             world.guard_finding(holder, name, label, "method", bound)
-        return MethodType(world.proxy_of(member.__func__), cls)
-    if kind is FunctionType:
+    elif kind is FunctionType or kind is property:
         world.guard_read(holder, name, label, "attribute")
-        return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
-    if kind is property:
-        world.guard_read(holder, name, label, "attribute")
-        if member.fget is None and instance is not None:
-            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return world.proxy_of(member, label) if instance is None else world.traced_function(member.fget)(instance)
-    if kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
+    elif kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
-    world.guard_read(VARS(owner), name, label)
-    for base in MRO(cls)[: _class_position_in_mro(MRO(cls), owner)]:
+    else:
+        world.guard_read(VARS(owner), name, label)
+        _guard_absence_before(world, MRO(cls), owner, name, label)
+    return _bound_member(world, member, instance, cls, name, label)
+
+
+def _guard_absence_before(world: Environment, mro: Any, owner: type, name: str, label: str) -> None:
+    """Guards that no class of the user's before `owner` has this."""
+    for base in mro[: _class_position_in_mro(mro, owner)]:
         if world.is_class_from_outside(base):
             world.guard_finding(VARS(base), name, label, "no item")
+
+
+def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str, label: str) -> Any:
+    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
+    kind = type(member)
+    if kind is FunctionType or kind is functools._lru_cache_wrapper:
+        return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
+    if kind is classmethod:
+        return MethodType(world.proxy_of(member.__func__), cls)
+    if kind is staticmethod:
+        return world.proxy_of(member.__func__)
+    if kind is property and instance is not None:
+        if member.fget is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
+        return world.traced_function(member.fget)(instance)
     if kind is functools.cached_property:
-        if instance is not None:
-            return world.cached_property_value(instance, name, member.func)
-        known = functools.cached_property(world.proxy_of(member.func))
-        known.attrname = name
-        return known
+        return _bound_cached_property(world, member, instance, name, label)
     if kind is functools.singledispatchmethod:
         return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
+    if kind is property or not _class_of_value_has(world, member, "__get__"):
+        return world.proxy_of(member, label)
     if is_user_class(kind):
         return world.proxy_of(member).__get__(instance, cls)
     return world.proxy_of(member.__get__(instance, cls), label)
+
+
+def _bound_cached_property(world: Environment, member: Any, instance: Any, name: str, label: str) -> Any:
+    if instance is None:
+        known = functools.cached_property(world.proxy_of(member.func))
+        known.attrname = name
+        return known
+    real = world.users_object(instance)
+    holder = instance if real is None else real
+    if name in vars(holder):
+        return world.read_guarded(holder, name, label, "held")
+    if real is None:
+        return world.cached_property_value(instance, name, member.func)
+    return world.cached_property_of_users_object(instance, real, name, label, member.func)
 
 
 def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
@@ -700,45 +722,51 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
         return getattr(cls, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
-    if real is None or special:
-        own = not special and _is_shadowed_by_object(world, self, found, name)
-        if outside and type(found) not in _SLOTS and not own:
-            return _users_class_member(world, owner, found, self, cls, name)
-        if owner is None:
-            _guard_missing_attribute(world, self, None, name)
-        elif outside and own:
-            world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-        return object.__getattribute__(self, name)
+    if real is not None and not special:
+        return _attribute_of_users_object(world, self, real, name, owner, found)
+    own = not special and _is_shadowed_by_object(world, self, found, name)
+    if outside and type(found) not in _SLOTS and not own:
+        return _users_class_member(world, owner, found, self, cls, name)
+    if owner is None:
+        _guard_missing_attribute(world, self, None, name)
+    elif outside and own:
+        world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
+    return object.__getattribute__(self, name)
+
+
+def _attribute_of_users_object(world: Environment, self: Any, real: Any, name: str, owner: Any, member: Any) -> Any:
+    """real.name, as traced code sees it. self: what stands for the object. owner: the class that has `member` there."""
+    cls, kind = type(self), type(member)
+    outside = owner is not None and world.is_class_from_outside(owner)
     label = f"{type(real).__name__}.{name}"
     if name == "__dict__":
         return world.read_guarded(real, name, label, "attribute")
-    if type(found) in _SLOTS and owner is not object:
+    if kind in _SLOTS and owner is not object:
         return _slot_read_by_proxy(world, self, real, name, label)
-    if outside and _is_data_descriptor(world, found):
-        return _users_class_member(world, owner, found, self, cls, name)
+    if outside and _is_data_descriptor(world, member):
+        return _users_class_member(world, owner, member, self, cls, name)
     if name in getattr(real, "__dict__", ()):
         if outside:
             world.guard_read(VARS(owner), name, label)
         return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
-    if type(found) is functools.cached_property:
-        return world.cached_property_of_users_object(self, real, name, label, found.func)
+    if kind is functools.cached_property:
+        return world.cached_property_of_users_object(self, real, name, label, member.func)
     if owner is None:
         _guard_missing_attribute(world, self, real, name)
         return object.__getattribute__(self, name)
     if not outside:
-        if hasattr(type(found), "__get__"):
-            return object.__getattribute__(self, name)
-        return world.read_guarded(real, name, label, "attribute")
-    if type(found) in (FunctionType, classmethod):
+        own = hasattr(kind, "__get__")
+        return object.__getattribute__(self, name) if own else world.read_guarded(real, name, label, "attribute")
+    if kind is FunctionType or kind is classmethod:
         bound = getattr(real, name)
         if type(bound) is MethodType:
             world.guard_finding(real, name, label, "method", bound)
-            return MethodType(world.proxy_of(bound.__func__), cls if type(found) is classmethod else self)
-    elif not _class_of_value_has(world, found, "__get__"):
+            return MethodType(world.proxy_of(bound.__func__), cls if kind is classmethod else self)
+    elif not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
         world.guard_finding(real, name, label, "not held")
-    return _users_class_member(world, owner, found, self, cls, name)
+    return _users_class_member(world, owner, member, self, cls, name)
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
@@ -820,32 +848,10 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    for base in rest[: _class_position_in_mro(rest, owner)]:
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, f"{base.__name__}.{name}", "no item")
-    world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-    if type(found) is FunctionType:
-        return world.proxy_of(found) if self is cls else MethodType(world.proxy_of(found), self)
-    if type(found) is classmethod:
-        return MethodType(world.proxy_of(found.__func__), cls)
-    if type(found) is property and self is not cls:
-        return world.traced_function(found.fget)(self)
-    if type(found) is staticmethod or self is cls or not _class_of_value_has(world, found, "__get__"):
-        return world.proxy_of(found.__func__ if type(found) is staticmethod else found)
-    if is_user_class(type(found)):
-        return world.proxy_of(found).__get__(self, cls)
     label = f"{owner.__name__}.{name}"
-    if type(found) is not functools.cached_property:
-        return world.proxy_of(found.__get__(self, cls), label)
-    real = world.users_object(self)
-    holder = self if real is None else real
-    if name in vars(holder):
-        return world.read_guarded(holder, name, label, "held")
-    return (
-        world.cached_property_value(self, name, found.func)
-        if real is None
-        else world.cached_property_of_users_object(self, real, name, label, found.func)
-    )
+    _guard_absence_before(world, rest, owner, name, label)
+    world.guard_read(VARS(owner), name, label)
+    return _bound_member(world, found, None if self is cls else self, cls, name, label)
 
 
 def _getstate_of_proxy(self: Any) -> Any:
