@@ -34,13 +34,15 @@ from ..core.object_model import (
     builtin_container_base_of_class,
     is_user_class,
     mutators_of_class,
+    named_parts_of_object,
+    row_of_class,
     seen_attributes_of_object,
+    settings_of_object,
     slots_of_class,
 )
 from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment, TracedGlobals
 from .frozen_containers import (
-    blank_frozen_container,
     fill_frozen_container,
     refuse_frozen_container_change,
 )
@@ -949,35 +951,14 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     made = traced_class(world, kind)
     if made is kind:
         return value
-    base: Any = builtin_container_base_of_class(kind)
-    found: Any
-    whole = base is tuple or base is frozenset
-    items = [world.proxy_of(i, label) for i in base.__iter__(value)] if whole else []  # a refusal is a TypeError, too
-    try:
-        if whole:
-            found = base.__new__(made, items)
-        elif base is not None:
-            found = blank_frozen_container(made, value)
-        elif (native := _first_native_class(kind)) in _EXACT:
-            found = native.__new__(made, _EXACT[native](value))
-        else:
-            found = _native_base_class(kind).__new__(made)
+    row = row_of_class(kind)
+    items = [world.proxy_of(i, label) for i in named_parts_of_object(value, row)[1]] if row.is_made_whole else []
+    try:  # a refusal is a TypeError, too: what is in it comes before
+        found = row.blank(made, items) if row.is_made_whole else row.blank(made, *settings_of_object(value, row))
     except TypeError:
         return value
     world.stand_for(value, found)
-    return found if base is None or whole else fill_frozen_container(world.proxy_of, found, value, label)
-
-
-# the plain value that an object of a class which extends one of these is, past methods of its class
-_EXACT: dict[type, Any] = {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
-
-
-def _native_base_class(kind: type) -> Any:
-    """The class in C that an object is made by. Raises TypeError for those that hold a value."""
-    found = kind if kind.__module__ == "_thread" else _first_native_class(kind)
-    if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):
-        raise TypeError(found.__name__)
-    return found
+    return found if row.put is None else fill_frozen_container(world.proxy_of, found, value, label)
 
 
 def _first_native_class(kind: type) -> Any:

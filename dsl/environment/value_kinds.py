@@ -30,11 +30,16 @@ from ...compiler.core.types import dtype_of
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
 from ..core.object_model import (
+    are_same_objects,
     builtin_container_base_of_class,
     is_namespace_class,
     is_proxy_class,
     is_user_class,
     is_user_module,
+    make_object,
+    named_parts_of_object,
+    row_of_class,
+    settings_of_object,
 )
 from ..core.object_state import VIEWS, is_class_of_immutable_objects, is_iterator_class, is_weak_reference_class
 from ..core.spec import native_byte_order
@@ -49,7 +54,7 @@ from .environment import (
     refuse_read_past_proxy,
     run_source_in_traced_code,
 )
-from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
+from .frozen_containers import fill_frozen_container, frozen_container_class
 from .numpy_proxy import NumpyRandomProxy, is_numpys, numpy_proxy_of
 from .proxies import (
     CachedFunctionProxy,
@@ -193,24 +198,25 @@ def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _proxy_of_container(world: Environment, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
-    kind, base = type(value), builtin_container_base_of_class(type(value))
+    kind = type(value)
+    row = row_of_class(kind)
     if is_proxy_class(kind):  # a container of the arguments, read through what holds it
         return value
-    if base is tuple or base is frozenset:
-        items = [world.proxy_of(i, label) for i in base.__iter__(value)]
-        if all(a is b for a, b in zip(items, value, strict=True)):
+    if row.is_made_whole:
+        parts = named_parts_of_object(value, row)[1]
+        items = [world.proxy_of(i, label) for i in parts]
+        if are_same_objects(items, parts):
             return value
         if kind is frozenset:
             found = frozen_container_class(kind)(dict.fromkeys(items))
             found._order = items
             return found
-        return kind._make(items) if hasattr(kind, "_fields") else kind(items)
-    assert base is not None
-    found = blank_frozen_container(frozen_container_class(kind), value)
+        return make_object(kind, (), items)
+    found = row.blank(frozen_container_class(kind), *settings_of_object(value, row))
     world.stand_for(value, found)  # before its items: it may contain itself
     fill_frozen_container(world.proxy_of, found, value, label)
     found.label = label
-    world.require_unchanged_container(found, base, label)
+    world.require_unchanged_container(found, row.family, label)
     return found
 
 
