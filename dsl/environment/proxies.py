@@ -19,7 +19,6 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
-    ModuleType,
     SimpleNamespace,
 )
 from typing import Any, Generic, NoReturn
@@ -32,6 +31,7 @@ from ..core.object_model import (
     PLAIN,
     VARS,
     builtin_container_base_of_class,
+    dict_of_object,
     is_user_class,
     mutators_of_class,
     named_parts_of_object,
@@ -51,17 +51,40 @@ WORLD = "_kernelgraph_world"
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 
 
-class ModuleProxy:
-    """A module of the user's: what is read from it is traced, and guarded."""
+class ReadOnlyProxy:
+    """What stands for one thing outside: it looks like that, and refuses to be changed."""
 
-    def __init__(self, world: Environment, module: ModuleType) -> None:
-        object.__getattribute__(self, "__dict__").update(_world=world, _module=module)
+    _world: Environment
+    _real: Any
+    _label: str
+
+    def __init__(self, world: Environment, real: Any, label: str) -> None:
+        object.__getattribute__(self, "__dict__").update(_world=world, _real=real, _label=label)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._real)
+
+    def _refuse_change(self, name: str, value: Any = None) -> None:
+        refuse_frozen_container_change(f"{self._label}.{name}")
+
+    __setattr__ = __delattr__ = _refuse_change
+
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+class ModuleProxy(ReadOnlyProxy):
+    """A module of the user's: what is read from it is traced, and guarded."""
 
     def __getattribute__(self, name: str) -> Any:
         held = object.__getattribute__(self, "__dict__")
         if name in held:
             return held[name]
-        module, world = held["_module"], held["_world"]
+        module, world = held["_real"], held["_world"]
         if name == "__class__":
             return type(module)
         names = vars(module)
@@ -85,53 +108,29 @@ class ModuleProxy:
         held[name] = found
         return found
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
-    def __delattr__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
-
-    def __dir__(self) -> list[str]:
-        return dir(_module_attribute_proxy(self))
-
-    def __repr__(self) -> str:
-        return repr(_module_attribute_proxy(self))
-
-
-def _module_attribute_proxy(proxy: ModuleProxy) -> ModuleType:
-    module: ModuleType = object.__getattribute__(proxy, "__dict__")["_module"]
-    return module
-
-
-class NamesProxy(Mapping[str, Any]):
+class NamesProxy(ReadOnlyProxy, Mapping[str, Any]):
     """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
 
-    def __init__(self, world: Environment, names: Mapping[str, Any], label: str) -> None:
-        self._world, self._names, self._label = world, names, label
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            self._world.guard_finding(self._names, name, f"{self._label}[{name!r}]", "no item")
+        label = f"{self._label}[{name!r}]"
+        if name not in self._real:
+            self._world.guard_finding(self._real, name, label, "no item")
             raise KeyError(name)
-        return self._world.read_guarded(self._names, name, f"{self._label}[{name!r}]")
+        return self._world.read_guarded(self._real, name, label)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._names)
-
-    def __setitem__(self, name: str, value: Any) -> None:
+    def _refuse_item(self, name: str, value: Any = None) -> None:
         refuse_frozen_container_change(f"{self._label}[{name!r}]")
 
-    def __delitem__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{self._label}[{name!r}]")
+    __setitem__ = __delitem__ = _refuse_item
 
     def __iter__(self) -> Iterator[str]:
         len(self)
-        return iter([*self._names])
+        return iter([*self._real])
 
     def __len__(self) -> int:
-        self._world.guard_finding(self._names, "", self._label, "size", len(self._names))
-        return len(self._names)
+        self._world.guard_finding(self._real, "", self._label, "size", len(self._real))
+        return len(self._real)
 
 
 class EnvironVariablesProxy(NamesProxy):
@@ -146,32 +145,18 @@ class EnvironVariablesProxy(NamesProxy):
     clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
 
 
-class FunctionObjectProxy:
+class FunctionObjectProxy(ReadOnlyProxy):
     """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
 
-    _calls: dict[Any, Any]
-
     def __init__(self, world: Environment, function: Any, label: str) -> None:
-        vars(self).update(_world=world, _function=function, _label=label, _calls={})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        refuse_frozen_container_change(f"{self._label}.{name}")
-
-    def __delattr__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{self._label}.{name}")
+        super().__init__(world, function, label)
+        vars(self)["_calls"] = dict[Any, Any]()
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # type: ignore[arg-type]
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._function)
-
     def __getattr__(self, name: str) -> Any:
-        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
-
-    def __repr__(self) -> str:
-        return repr(self._function)
+        return self._world.read_guarded(self._real, name, f"{self._label}.{name}", "attribute")
 
     def __copy__(self) -> Any:
         return self
@@ -187,12 +172,12 @@ class CachedFunctionProxy(FunctionObjectProxy):
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
         if not all(type(x) in PLAIN or self._is_proxy_of_users_object(x) for x in given):
-            return self._world.proxy_of(self._function.__wrapped__)(*args, **options)
+            return self._world.proxy_of(self._real.__wrapped__)(*args, **options)
         key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
         args = tuple(map(self._world.original_value, args))
         options = {name: self._world.original_value(x) for name, x in options.items()}
         if key not in self._calls:
-            self._calls[key] = functools.partial(self._function, *args, **options)
+            self._calls[key] = functools.partial(self._real, *args, **options)
             with trace_in_progress(None):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
@@ -212,13 +197,13 @@ class SingleDispatchProxy(FunctionObjectProxy):
     """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return (self.dispatch(args[0].__class__) if args else self._function)(*args, **options)
+        return (self.dispatch(args[0].__class__) if args else self._real)(*args, **options)
 
     def dispatch(self, kind: type) -> Any:
         """What stands for the function for arguments of this class."""
         kind = original_class(kind)
         if kind not in self._calls:
-            ask = functools.partial(self._function.dispatch, kind)
+            ask = functools.partial(self._real.dispatch, kind)
             self._calls[kind] = self._world.read_guarded(ask, "", self._label, "call")
         return self._calls[kind]
 
@@ -226,33 +211,20 @@ class SingleDispatchProxy(FunctionObjectProxy):
         refuse_frozen_container_change(f"what {self._label} calls")
 
 
-class ContextVariableProxy:
+class ContextVariableProxy(ReadOnlyProxy):
     """A context variable."""
-
-    _parts: tuple[Environment, Any, str]
-
-    def __init__(self, world: Environment, variable: Any, label: str) -> None:
-        object.__setattr__(self, "_parts", (world, variable, label))
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._parts[1])
 
     @property
     def name(self) -> str:
-        return str(self._parts[1].name)
-
-    def __repr__(self) -> str:
-        return repr(self._parts[1])
+        return str(self._real.name)
 
     def get(self, *default: Any) -> Any:
-        world, variable, label = self._parts
         for other in ("None", "0"):  # one of which is not what it holds
-            world.guard_read(variable, other, label, "variable")
-        return world.proxy_of(variable.get(*default), label)
+            self._world.guard_read(self._real, other, self._label, "variable")
+        return self._world.proxy_of(self._real.get(*default), self._label)
 
     def set(self, value: Any) -> None:
-        refuse_frozen_container_change(self._parts[2])
+        refuse_frozen_container_change(self._label)
 
     reset = set
 
@@ -792,10 +764,7 @@ def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str
     """Whether an object made inside has an attribute of its own before its class's."""
     if _is_data_descriptor(world, member):
         return False
-    try:
-        return name in object.__getattribute__(self, "__dict__")
-    except AttributeError:
-        return False
+    return name in (dict_of_object(self) or ())
 
 
 def _slot_read_by_proxy(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
@@ -834,7 +803,7 @@ class SuperProxy:
     def __getattribute__(self, name: str) -> Any:
         world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
         kind = args[0]
-        if isinstance(kind, type) and ORIGINAL in type.__getattribute__(kind, "__dict__"):
+        if isinstance(kind, type) and ORIGINAL in VARS(kind):
             kind = world.original_value(kind)  # super(Name, self)
         return super_attribute(world, kind, args[1], name)
 

@@ -127,7 +127,7 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     if is_numpys(value):
         return numpy_proxy_of(value)
     if is_user_module(value) or value in (sys, importlib, os):
-        return ModuleProxy(world, value)
+        return ModuleProxy(world, value, value.__name__)
     return _watched_decimal(world, value, label)
 
 
