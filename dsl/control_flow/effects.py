@@ -249,6 +249,7 @@ def _walk_kept_parts(parts: Iterable[Any], name: str, into: ControlFlowSnapshot,
 def _parts_of_object(value: Any) -> list[Any]:
     """What an object holds as a container, in slots, and as a `functools.partial`."""
     held = held_by_object(value) if type(value) is partial else []
+    held += [x for part in held if type(part) is dict for x in contents_of_object(part)]  # its options and attributes
     return [*contents_of_object(value), *held, *(x for _, x in slots_of_object(value))]
 
 

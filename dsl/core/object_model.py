@@ -242,8 +242,8 @@ def has_default_access(kind: type) -> bool:
 
 
 def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
-    """All slots of objects of a class, those of its bases too. What is in a row's own class is in the row."""
-    for base in MRO(kind):
+    """All slots of objects of a class, those of its bases first. What is in a row's own class is in the row."""
+    for base in reversed(MRO(kind)):
         if base not in KINDS:
             for member in VARS(base).values():
                 if type(member) is MemberDescriptorType and member.__objclass__ is base:
@@ -251,8 +251,8 @@ def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
 
 
 def slots_of_class(kind: Any) -> dict[str, MemberDescriptorType]:
-    """The slots of a class by their names; those of bases come first."""
-    return {member.__name__: member for member in reversed([*members_of_class(kind)])}
+    """The slots of a class by their names; those of bases come first, and give way."""
+    return {member.__name__: member for member in members_of_class(kind)}
 
 
 def slot_value(member: MemberDescriptorType, value: Any) -> Any:
@@ -281,7 +281,7 @@ def dict_of_object(value: Any) -> dict[str, Any] | None:
 
 def attributes_of_object(value: Any) -> dict[str, Any]:
     """What is in the slots and the `__dict__` of an object, by names."""
-    found = {member.__name__: held for member, held in reversed(slots_of_object(value))}
+    found = {member.__name__: held for member, held in slots_of_object(value)}
     return found | (dict_of_object(value) or {})
 
 

@@ -23,6 +23,7 @@ from kernelgraph.dsl.core.object_model import (
     named_parts_of_object,
     parts_of_object,
     row_of_class,
+    slots_of_class,
     walk_objects,
 )
 from kernelgraph.dsl.core.object_state import comparable_object_state
@@ -289,6 +290,16 @@ def test_values_of_classes_that_extend_numbers_and_texts_are_compared(base: type
     assert comparable_object_state([one]) == comparable_object_state([same]) != comparable_object_state([other])
     assert exact_key_of_value(one) == exact_key_of_value(same) != exact_key_of_value(other)
     assert type(make_object(make, *named_parts_of_object(one))) is make and [*named_parts_of_object(one)[1]] == [one]
+
+
+def test_slots_come_in_order_those_of_bases_first() -> None:
+    class More(Slots):
+        __slots__ = ("c", "b")
+
+    assert [*slots_of_class(More)] == ["a", "empty", "c", "b"]
+    value = More(1)
+    value.b, value.c = 2, 3
+    assert named_parts_of_object(value) == (("a", "c", "b"), [1, 3, 2])
 
 
 def test_a_container_that_holds_itself_is_replaced_once() -> None:
