@@ -571,15 +571,18 @@ class Environment:
         self._watched.add(id(function))
         if isinstance(function.__globals__, TracedGlobals):
             return
-        label, held = function.__name__, function.__dict__
-        copy = self.traced_function(function)
-        if not held:
-            self.guard_finding(function, "", label, "bare")
-        else:
+        self.stand_for_attributes(function, self.traced_function(function), function.__name__)
+
+    def stand_for_attributes(self, value: Any, proxy: Any, label: str) -> None:
+        """Puts what stands for the attributes of a value into what stands for it. They must stay, and no more come."""
+        held = vars(value)
+        if held:
             self.guard_finding(held, "", label, "size", len(held))
+        else:
+            self.guard_finding(value, "", label, "bare")
         for key in held:
-            copy.__dict__[key] = self.read_guarded(function, key, f"{label}.{key}", "held")
-        self.require_unchanged_attributes(copy)
+            vars(proxy)[key] = self.read_guarded(value, key, f"{label}.{key}", "held")
+        self.require_unchanged_attributes(proxy)
 
     def _fill_closure_cell(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
         if (content := cell_contents(cell)) is UNSET:

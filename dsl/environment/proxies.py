@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Flag
 from traceback import walk_tb
 from types import (
@@ -508,41 +508,40 @@ def _users_class_behind_proxy(world: Environment, cls: type) -> type:
 def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     """cls.name, for a class that stands for a user's or extends one that does."""
     original = VARS(cls).get(ORIGINAL)
+    world = _environment_of_class(cls)
     if name in ("__mro__", "__bases__", "__base__"):
-        found = type.__getattribute__(cls if original is None else original, name)
-        return (
-            _classes_with_their_proxies(_environment_of_class(cls), (found,))[0]
-            if name == "__base__"
-            else _classes_with_their_proxies(_environment_of_class(cls), found)
-        )
-    if name == "__subclasses__" and original is not None:
-        return functools.partial(_guarded_subclass_proxies, _environment_of_class(cls), original)
-    if name == "__class_getitem__" and original is not None and _attribute_in_mro(MRO(cls), name)[0] is Generic:
-        return functools.partial(_generic_alias_of_class_proxy, cls, original)
-    if original is not None and name in _OWN_TEXTS:
-        world = _environment_of_class(cls)
-        return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
-    if name == "__dataclass_fields__" and original is not None:
-        return _traced_dataclass_fields(_environment_of_class(cls), original)
+        return _classes_above(world, cls if original is None else original, name)
+    if original is not None and (tell := _TOLD_OF_CLASSES.get(name)) is not None:
+        return tell(world, original, name)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
-    world = _environment_of_class(cls)
     owner, found = _attribute_in_mro(MRO(cls), name)
-    if original is not None and type(original) is not type:
+    if name == "__dict__":
+        return VARS(cls)
+    if original is not None:
+        if name == "__class_getitem__" and owner is Generic:
+            return functools.partial(_generic_alias_of_class_proxy, cls, original)
         meta, above = _attribute_in_mro(MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
             label = f"{meta.__name__}.{name}"
             world.guard_read(VARS(meta), name, label)
             return _bound_member(world, above, cls, meta, name, label)
-    if name == "__dict__":
-        if original is None:
-            return VARS(cls)
-        return NamesProxy(world, VARS(original), f"{original.__name__}.__dict__")
     if owner is not None and world.is_class_from_outside(owner):
         return _users_class_member(world, owner, found, None, cls, name)
     if owner is None and original is not None and not hasattr(type, name):
         world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
+
+
+def _classes_above(world: Environment, kind: Any, name: str) -> Any:
+    found = type.__getattribute__(kind, name)
+    if name == "__base__":
+        return _classes_with_their_proxies(world, (found,))[0]
+    return _classes_with_their_proxies(world, found)
+
+
+def _guarded_text_of_class(world: Environment, kind: Any, name: str) -> Any:
+    return world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute")
 
 
 def _traced_dataclass_fields(world: Environment, kind: Any) -> dict[str, Any]:
@@ -600,6 +599,15 @@ def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
     ask = functools.partial(users_subclasses, kind)
     found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
     return [world.proxy_of(sub) for sub in found]
+
+
+# what a class that stands for another one says of itself as that does
+_TOLD_OF_CLASSES: dict[str, Callable[[Environment, Any, str], Any]] = {
+    **dict.fromkeys(_OWN_TEXTS, _guarded_text_of_class),
+    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
+}
 
 
 def users_subclasses(kind: type) -> list[type]:

@@ -173,10 +173,7 @@ def _property_proxy(world: Environment, value: Any, label: str) -> Any:
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
     func, args, options = (world.read_guarded(value, key, label, "attribute") for key in ("func", "args", "keywords"))
     found = functools.partial(func, *args, **options)
-    for key in value.__dict__:
-        found.__dict__[key] = world.read_guarded(value, key, label, "held")
-    world.guard_finding(value.__dict__, "", label, "size", len(value.__dict__))
-    world.require_unchanged_attributes(found)
+    world.stand_for_attributes(value, found, label)
     world.require_unchanged_function(found, ("func", "args", "keywords"), label)
     return found
 
@@ -265,18 +262,15 @@ def _generic_alias_proxy(world: Environment, value: Any, label: str) -> Any:
 def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
     """One like it with what stands for its arguments, where anything else does; else itself, in the state it is in."""
     args = world.read_guarded(value, "args", label, "attribute")
-    held = {key: world.read_guarded(value, key, label, "held") for key in value.__dict__}
     cause = world.read_guarded(value, "__cause__", label, "attribute")
-    old = (*value.args, *value.__dict__.values(), value.__cause__)
-    if all(a is b for a, b in zip((*args, *held.values(), cause), old, strict=True)):
+    held = [world.read_guarded(value, key, label, "held") for key in value.__dict__]
+    if are_same_objects([*args, *held, cause], [*value.args, *value.__dict__.values(), value.__cause__]):
         return _guarded_library_object(world, value, label)
     native = next(base for base in type(value).__mro__ if not is_user_class(base))
     found = native.__new__(type(value), *args)
     native.__init__(found, *args)  # type: ignore[misc]
-    found.__dict__.update(held)
+    world.stand_for_attributes(value, found, label)
     found.__cause__, found.__suppress_context__ = cause, value.__suppress_context__
-    world.guard_finding(value.__dict__, "", label, "size", len(held))
-    world.require_unchanged_attributes(found)
     world.require_unchanged_function(found, ("args",), label)
     return found
 

@@ -294,12 +294,12 @@ def test_values_of_classes_that_extend_numbers_and_texts_are_compared(base: type
 
 def test_slots_come_in_order_those_of_bases_first() -> None:
     class More(Slots):
-        __slots__ = ("c", "b")
+        __slots__ = ("b", "c")
 
-    assert [*slots_of_class(More)] == ["a", "empty", "c", "b"]
+    assert [*slots_of_class(More)] == ["a", "empty", "b", "c"]
     value = More(1)
-    value.b, value.c = 2, 3
-    assert named_parts_of_object(value) == (("a", "c", "b"), [1, 3, 2])
+    value.c, value.b = 3, 2
+    assert named_parts_of_object(value) == (("a", "b", "c"), [1, 2, 3])
 
 
 def test_a_container_that_holds_itself_is_replaced_once() -> None:
