@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Flag
 from traceback import walk_tb
 from types import (
@@ -324,6 +324,15 @@ __dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries
 """
 _AS_IT_IS = frozenset(_PYTHONS.split())
 _OWN_TEXTS = frozenset({"__annotations__", "__doc__", "__name__", "__qualname__"})  # and the user may assign to them
+_OF_OUTSIDE_CLASS: dict[str, Any] = {  # what Python says of every class -> what traced code sees there
+    **dict.fromkeys(
+        _OWN_TEXTS,
+        lambda world, kind, name: world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute"),
+    ),
+    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
+}
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
 _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__"}
 
@@ -510,38 +519,29 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     original = VARS(cls).get(ORIGINAL)
     world = _environment_of_class(cls)
     if name in ("__mro__", "__bases__", "__base__"):
-        return _classes_above(world, cls if original is None else original, name)
-    if original is not None and (tell := _TOLD_OF_CLASSES.get(name)) is not None:
-        return tell(world, original, name)
+        found = type.__getattribute__(cls if original is None else original, name)
+        seen = _classes_with_their_proxies(world, (found,) if name == "__base__" else found)
+        return seen[0] if name == "__base__" else seen
+    if original is not None and name in _OF_OUTSIDE_CLASS:
+        return _OF_OUTSIDE_CLASS[name](world, original, name)
+    if name == "__dict__":
+        return VARS(cls)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     owner, found = _attribute_in_mro(MRO(cls), name)
-    if name == "__dict__":
-        return VARS(cls)
     if original is not None:
-        if name == "__class_getitem__" and owner is Generic:
+        if owner is Generic and name == "__class_getitem__":
             return functools.partial(_generic_alias_of_class_proxy, cls, original)
         meta, above = _attribute_in_mro(MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
             label = f"{meta.__name__}.{name}"
             world.guard_read(VARS(meta), name, label)
             return _bound_member(world, above, cls, meta, name, label)
+        if owner is None and not hasattr(type, name):
+            world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
         return _users_class_member(world, owner, found, None, cls, name)
-    if owner is None and original is not None and not hasattr(type, name):
-        world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
-
-
-def _classes_above(world: Environment, kind: Any, name: str) -> Any:
-    found = type.__getattribute__(kind, name)
-    if name == "__base__":
-        return _classes_with_their_proxies(world, (found,))[0]
-    return _classes_with_their_proxies(world, found)
-
-
-def _guarded_text_of_class(world: Environment, kind: Any, name: str) -> Any:
-    return world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute")
 
 
 def _traced_dataclass_fields(world: Environment, kind: Any) -> dict[str, Any]:
@@ -599,15 +599,6 @@ def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
     ask = functools.partial(users_subclasses, kind)
     found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
     return [world.proxy_of(sub) for sub in found]
-
-
-# what a class that stands for another one says of itself as that does
-_TOLD_OF_CLASSES: dict[str, Callable[[Environment, Any, str], Any]] = {
-    **dict.fromkeys(_OWN_TEXTS, _guarded_text_of_class),
-    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
-    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
-    "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
-}
 
 
 def users_subclasses(kind: type) -> list[type]:
