@@ -31,6 +31,7 @@ from ..core.errors import (
     OptionError,
     Refusal,
     UserError,
+    error_at_user_line,
     treat_package_as_user_code,
     user_frames,
     user_line,
@@ -153,21 +154,20 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
             return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
-        except KernelGraphError as error:
+        except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
     def _call_untaken(self, args: tuple[Any, ...], fast: Fast) -> Any:
         """The rest of a call that has begun in native code. fast: what has not taken the arguments."""
         try:
             return self._call_anywhere(args, {}, fast)
-        except KernelGraphError as error:
+        except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
-    def _error_for_user(self, error: KernelGraphError) -> KernelGraphError:
+    def _error_for_user(self, error: Exception) -> Exception:
         """An error without the entries of this package in its traceback, or with a note of where it comes from."""
-        if isinstance(error, UserError):
-            error.__cause__ = None  # and no context is shown
-            return error.with_traceback(user_frames(error.__traceback__))
+        if isinstance(error, UserError) or not isinstance(error, KernelGraphError):
+            return error_at_user_line(error)
         add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
         return error
 
