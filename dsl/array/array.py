@@ -142,7 +142,10 @@ class Array(ArrayMethods):
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
-            self.wait()
+            try:
+                self.wait()
+            except Exception as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
         host = self._host
         if host is None:
             memory = self._memory

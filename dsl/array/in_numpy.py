@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.program.device import Device
+from ..core.errors import line_of_traceback
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
@@ -54,6 +56,9 @@ def call_in_numpy(
     try:
         with np.errstate(all="ignore"):
             result = function(*given, **named)
+    except Exception as raised:
+        add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+        raise
     finally:
         for i, values in copies.items():
             before = held[id(leaves[i])].numpy()

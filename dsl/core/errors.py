@@ -9,7 +9,7 @@ import dis
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
@@ -498,7 +498,7 @@ def user_line_reader() -> Callable[[], Line]:
         found = known.get(tuple(key))
         if found is None:
             instructions = tuple(zip(codes, key[1::2], strict=True))
-            place = _user_location_of_instruction(*instructions[0]) if instructions else None
+            place = _location_of_instruction(*instructions[0]) if instructions else None
             text = "<unknown>" if place is None else show_user_line(place.file, place.line)
             found = known[tuple(key)] = Line(text, (instructions,))
         return found
@@ -510,16 +510,20 @@ def call_paths_of_user_line(line: str) -> list[tuple[SourceLocation, ...]]:
     """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
     if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
         return [
-            tuple(_user_location_of_instruction(code, at) for code, at in reversed(instructions))
+            tuple(_location_of_instruction(code, at) for code, at in reversed(instructions))
             for instructions in line.places
         ]
     parts = (part.rpartition(":") for part in line.split(", "))
     return [(SourceLocation(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
 
 
+def _location_of_instruction(code: CodeType, at: int) -> SourceLocation:
+    return _location_in_file(code, at, code.co_filename)
+
+
 @lru_cache(4096)
-def _user_location_of_instruction(code: CodeType, at: int) -> SourceLocation:
+def _location_in_file(code: CodeType, at: int, file: str) -> SourceLocation:  # codes of two files may be equal
     line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)
-    return SourceLocation(code.co_filename, line or code.co_firstlineno, *columns, code.co_name)
+    return SourceLocation(file, line or code.co_firstlineno, *columns, code.co_name)

@@ -33,7 +33,6 @@ from ..core.errors import (
     UserError,
     error_at_user_line,
     treat_package_as_user_code,
-    user_frames,
     user_line,
 )
 from ..core.host_scalars import Respecialise
@@ -477,24 +476,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _trace_for_inspection(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[TracedFunction, list[TracedArgument], list[Any]]:
-        return self._trace_of_call(args, options)[:3]
-
-    def _trace_of_call(
-        self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[TracedFunction, list[TracedArgument], list[Any], Tree]:
-        """The trace of a call; its arguments as that saw them, their leaves and structure."""
+        """The trace of a call; its arguments as that saw them, and their leaves."""
 
         def trace_call_arguments(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             tree, leaves = self._leaves_of_arguments(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
-            return captured, arguments, leaves, tree
+            return captured, arguments, leaves
 
         try:
-            found: tuple[TracedFunction, list[TracedArgument], list[Any], Tree]
+            found: tuple[TracedFunction, list[TracedArgument], list[Any]]
             found = self._call_with_properties(trace_call_arguments, *self._parameters.bind(args, options))
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise self._error_for_user(error)  # noqa: B904  # the same one
         return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledProgram:
@@ -582,13 +576,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
-        captured, arguments, leaves, tree = self._trace_of_call(args, options)
+        captured, arguments, leaves = self._trace_for_inspection(args, options)
+        tree, now = self._leaves_of_arguments(*self._parameters.bind(args, options))
         versions = self._versions
         layouts, gpu = versions.layouts(captured, leaves), gpu_properties_at(versions.place)
         segments: list[str] = []
         if captured.line:
-            key = self._cache_key_of_leaves(*self._leaves_of_arguments(*self._parameters.bind(args, options)))
-            entry = versions.known(key, leaves, ())
+            entry = versions.known(self._cache_key_of_leaves(tree, now), leaves, ())
             segments += (
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )

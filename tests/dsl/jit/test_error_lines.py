@@ -11,7 +11,8 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -39,8 +40,8 @@ ERRORS = {
     "remainder": "y = 7 % int(x[0] + 1)",
     "overflow": "y = math.exp(float(x[1]) * 1000)",
     "root": "y = math.sqrt(x[0])",
-    "singular": "y = np.linalg.inv(x[:1].reshape(1, 1) + 1)",
-    "not definite": "y = np.linalg.cholesky(x[:1].reshape(1, 1))",
+    "singular": "x = x + np.linalg.inv(x[:1].reshape(1, 1) + 1)[0]",
+    "not definite": "x = x + np.linalg.cholesky(x[:1].reshape(1, 1))[0]",
     "floating point": "with np.errstate(all='raise'):\n    y = np.array([1.0]) / (x[:1] + 1)",
     "attribute of an array": "y = x.nothing",
     "attribute of NumPy": "y = np.nothing(x)",
@@ -52,7 +53,7 @@ ERRORS = {
     "constant index": "y = x[7]",
     "index of a list": "y = [1, 2][int(x[1])]",
     "type": 'y = "a" + 1',
-    "type of an array": "y = x @ None",
+    "type of an array": "y = x + None",
     "arguments": "y = helper()",
     "shapes": "y = x + np.zeros(7)",
     "reshape": "y = x.reshape(7, 7)",
@@ -60,33 +61,97 @@ ERRORS = {
     "name": "y = nowhere",
     "int of text": "y = int('a')",
     "int of NaN": "y = int(x[0] * np.nan)",
-    "least of none": "y = x[x > 9].min()",
+    "least of none": "x = x + x[x > 9].min()",
 }
 PLACES = {
-    "always": "def function(x):\n    {error}\n    return np.sqrt(x)",
-    "if": "def function(x):\n    if x[0] < 0:\n        {error}\n    return np.sqrt(x)",
-    "helper": "def inner(x):\n    {error}\n\ndef function(x):\n    if x[0] < 0:\n        inner(x)\n    return np.sqrt(x)",
-    "deep": (
-        "def inner(x):\n    {error}\n\ndef outer(x, go):\n    return go(x)\n\n"
-        "def function(x):\n    if x.min() < 0:\n        x = x + outer(x, lambda x: inner(x))\n    return np.sqrt(x)"
-    ),
-    "for": "def function(x):\n    for v in range(3):\n        if x[v] < 0:\n            {error}\n    return np.sqrt(x)",
-    "while": (
-        "def function(x):\n    n = 0\n    while x[n] < 3:\n        if x[n] < 0:\n            {error}\n"
-        "        n = n + 1\n    return x * n"
-    ),
-    "method": (
-        "class Model:\n    def work(self, x):\n        if x[0] < self.least:\n            {error}\n        return np.sqrt(x)"
-        "\n    least = 0.0"
-    ),
-    "decorated": (
-        "@kg.kernel_graph(device='cpu', untraceable=HOW)\ndef inner(x):\n    if x[0] < 0:\n        {error}\n"
-        "    return np.sqrt(x)\n\ndef function(x):\n    return inner(x) + 1"
-    ),
-    "finally": "def function(x):\n    try:\n        if x[0] < 0:\n            {error}\n    finally:\n        x = x + 1\n    return x",
-    "with": "def function(x):\n    with Looking():\n        if x[0] < 0:\n            {error}\n    return np.sqrt(x)",
-    "behind a write": "def function(x):\n    x[1] = 3.0\n    if x[0] < 0:\n        {error}\n    return np.sqrt(x)",
+    "always": """
+def function(x):
+    {error}
+    return np.sqrt(x)""",
+    "if": """
+def function(x):
+    if x[0] < 0:
+        {error}
+    return np.sqrt(x)""",
+    "helper": """
+def inner(x):
+    {error}
+    return x
+
+def function(x):
+    if x[0] < 0:
+        x = inner(x)
+    return np.sqrt(x)""",
+    "deep": """
+def inner(x):
+    {error}
+    return x
+
+def outer(x, go):
+    return go(x)
+
+def function(x):
+    if x.min() < 0:
+        x = x + outer(x, lambda x: inner(x))
+    return np.sqrt(x)""",
+    "for": """
+def function(x):
+    for v in range(3):
+        if x[v] < 0:
+            {error}
+    return np.sqrt(x)""",
+    "while": """
+def function(x):
+    n = 0
+    while x[n] < 3:
+        if x[n] < 0:
+            {error}
+        n = n + 1
+    return x * n""",
+    "method": """
+class Model:
+    least = 0.0
+
+    def work(self, x):
+        if x[0] < self.least:
+            {error}
+        return np.sqrt(x)""",
+    "decorated": """
+@kg.kernel_graph(device='cpu', untraceable=HOW)
+def inner(x):
+    if x[0] < 0:
+        {error}
+    return np.sqrt(x)
+
+def function(x):
+    return inner(x) + 1""",
+    "finally": """
+def function(x):
+    try:
+        if x[0] < 0:
+            {error}
+    finally:
+        x = x + 1
+    return np.sqrt(x)""",
+    "with": """
+def function(x):
+    with Looking():
+        if x[0] < 0:
+            {error}
+    return np.sqrt(x)""",
+    "behind a write": """
+def function(x):
+    x[1] = 3.0
+    if x[0] < 0:
+        {error}
+    return np.sqrt(x)""",
 }
+
+
+def _decorated_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    return kg.kernel_graph(lambda rows: kg.vmap(function)(rows), device="cpu", untraceable="refuse")
+
+
 PRELUDE = """
 class Own(Exception):
     def __init__(self, code, text):
@@ -135,7 +200,8 @@ class Way:
     untraceable: str = "numpy"
     before: tuple[np.ndarray[Any, Any], ...] = ()
     given: Callable[[Any], Any] = np.copy
-    compiled: bool = True
+    decorate: Callable[..., Any] | None = kg.kernel_graph
+    runs: bool = True
 
 
 WAYS = {
@@ -147,15 +213,19 @@ WAYS = {
     "never in NumPy, after a good call": Way("refuse", (GOOD, GOOD)),
     "split": Way("split", (GOOD,)),
     "often": Way(before=(BAD,) * 12),
+    "vmap": Way("refuse", given=lambda x: x[None].copy(), decorate=lambda f, **options: kg.vmap(f)),
+    "vmap within": Way("refuse", given=lambda x: x[None].copy(), decorate=lambda f, **options: _decorated_rows(f)),
+    "grad": Way("refuse", decorate=lambda f, **options: kg.grad(lambda x: f(x).sum())),
+    "compile": Way("refuse", decorate=lambda f, **options: kg.kernel_graph(f, **options).compile, runs=False),
 }
-PYTHON = Way(compiled=False)
-CASES = [*product(ERRORS, PLACES)]
+PYTHON = Way(decorate=None)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a call raises. users: the lines and names of the entries in the function's file; ours: of the package's,
-    before the first of those and behind it; notes: what is said beside the message."""
+    before the first of those and behind it; notes: what is said beside the message; awaited: it comes where the result
+    is read."""
 
     kind: type[BaseException]
     bases: tuple[str, ...]
@@ -165,6 +235,7 @@ class Outcome:
     users: tuple[tuple[int | None, str], ...]
     ours: tuple[str, ...]
     notes: tuple[str, ...]
+    awaited: bool
 
 
 def outcome_of(error: str, place: str, way: Way) -> tuple[Outcome | None, str]:
@@ -173,18 +244,17 @@ def outcome_of(error: str, place: str, way: Way) -> tuple[Outcome | None, str]:
     file = f"<{error} {place}>.py"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     scope: dict[str, Any] = {"np": np, "math": math, "kg": kg, "HOW": way.untraceable, "__name__": "error_lines"}
-    if not way.compiled:
+    if way.decorate is None:
         text = text.replace("@kg.kernel_graph(device='cpu', untraceable=HOW)", "#")
     exec(compile(text, file, "exec"), scope)
     options: Any = {"device": "cpu", "untraceable": way.untraceable}
-    decorate = (lambda f: kg.kernel_graph(f, **options)) if way.compiled else (lambda f: f)
-    if place == "method":
+    decorate = (lambda f: f) if way.decorate is None else partial(way.decorate, **options)
+    if place == "method" and way.decorate is kg.kernel_graph:
         scope["Model"].work = decorated = decorate(scope["Model"].work)
-        if way.compiled:
-            decorated.__set_name__(scope["Model"], "work")
+        decorated.__set_name__(scope["Model"], "work")
         function = scope["Model"]().work
     else:
-        function = decorate(scope["function"])
+        function = decorate(scope["Model"]().work if place == "method" else scope["function"])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for x in way.before:
@@ -194,13 +264,15 @@ def outcome_of(error: str, place: str, way: Way) -> tuple[Outcome | None, str]:
         return None, file
     entries = traceback.extract_tb(raised.__traceback__)[1:]  # behind `_call`
     ours = [f"{e.filename}:{e.lineno} {e.name}" for e in entries if _is_ours(e.filename)]
-    causes = type(raised.__cause__), type(raised.__context__), raised.__suppress_context__
+    context = raised.__context__
+    causes = type(raised.__cause__), type(context), raised.__suppress_context__ and context is not None
     notes = str(raised), *getattr(raised, "__notes__", ())
     held = repr({k: v for k, v in vars(raised).items() if k != "__notes__"} | {"held": getattr(raised, "held", None)})
     users = tuple((e.lineno, e.name) for e in entries if e.filename == file)
     kind = type(raised)
     named = tuple(k.__name__ for k in kind.__mro__)
-    return Outcome(kind, named, repr(raised.args), held, causes, users, tuple(ours), notes), file
+    awaited = any("array.py" in entry for entry in ours)
+    return Outcome(kind, named, repr(raised.args), held, causes, users, tuple(ours), notes, awaited), file
 
 
 def _call(function: Any, x: Any) -> Exception | None:
@@ -223,27 +295,25 @@ def faults(error: str, place: str, name: str) -> list[str]:
     (wanted, file), (found, _) = outcome_of(error, place, PYTHON), outcome_of(error, place, WAYS[name])
     assert wanted is not None
     if found is None:
-        return ["nothing is raised"]
+        return ["nothing is raised"] if WAYS[name].runs else []
     line, _ = wanted.users[-1]
     named = any(f"{os.path.basename(file)}:{line}" in note for note in found.notes)
     wrong = []
     if "KernelGraphError" in found.bases:
         refused = issubclass(found.kind, (kg.TraceError, kg.UnsupportedError))
-        if not named:
+        if not (named or (refused and os.path.basename(file) in found.notes[0])):
             wrong.append(f"{found.kind.__name__} names another line: {found.notes}")
         if not (issubclass(found.kind, wanted.kind) or (refused and WAYS[name].untraceable != "numpy")):
             wrong.append(f"{found.kind.__name__} is no {wanted.kind.__name__}: {found.notes}")
     else:
-        same = (found.bases, found.args, found.held, found.causes) == (
-            wanted.bases, wanted.args, wanted.held, wanted.causes
-        )  # fmt: skip
-        if not same:
+        if WAYS[name].untraceable == "refuse" and found.kind is ZeroDivisionError:  # Python has texts for each operator
+            found = replace(found, args=wanted.args)
+        parts = "bases", "args", "held", "causes"
+        if any(getattr(found, part) != getattr(wanted, part) for part in parts):
             wrong.append(f"another error: {found} instead of {wanted}")
         if found.users != wanted.users and not named:
             wrong.append(f"at other lines: {found.users} instead of {wanted.users}, {found.notes}")
-        if found.users == wanted.users and named:
-            wrong.append(f"its line is said twice: {found.notes}")
-    if len(found.ours) > 1:
+    if len(found.ours) > 1 + (found.awaited or not WAYS[name].runs):
         wrong.append(f"{len(found.ours)} entries of the package: {found.ours}")
     return wrong
 
@@ -251,5 +321,24 @@ def faults(error: str, place: str, name: str) -> list[str]:
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("place", PLACES)
 def test_errors_end_at_the_line_that_raises(place: str, name: str) -> None:
-    found = {error: faults(error, place, name) for error in ERRORS}
+    """Of every place and way each so many-th error; all of them by `python -m tests.dsl.jit.test_error_lines`."""
+    first = ([*PLACES].index(place) + [*WAYS].index(name)) % PARTS
+    found = {error: faults(error, place, name) for error in [*ERRORS][first::PARTS]}
     assert not any(found.values()), "\n".join(f"{e}: {'; '.join(w)}" for e, w in found.items() if w)
+
+
+PARTS = 5
+
+
+def test_what_the_package_raises_without_meaning_to_keeps_its_entries() -> None:
+    f: Any = kg.kernel_graph(lambda x: x + 1, device="cpu")
+    f._versions.plans = None
+    with pytest.raises(AttributeError) as caught:
+        f(GOOD)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "compiled"
+
+
+if __name__ == "__main__":
+    for case in product(ERRORS, PLACES, WAYS):
+        for text in faults(*case):
+            print(" | ".join(case), text)
