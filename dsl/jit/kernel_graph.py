@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
 import numpy as np
 
@@ -99,6 +99,11 @@ def _show_decorator_stages_in_notebook() -> None:
 SHOWN = 8  # lines of a plan over several devices
 RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
+
+
+# a key, its leaves, who lends memory of a GPU (if anybody), and whether the arguments say by themselves that a call is
+# like this one: as they are, or taken apart by their structure; what stands for arrays of other libraries does not
+KeyedArguments = tuple[Hashable, Sequence[Any], Any, Tree | bool]
 
 
 class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
@@ -246,60 +251,63 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
         places: list[int] = []
-        leaves: Sequence[Any] = args
-        producer = None
         key: Hashable = quick_key(args, places)
-        plain, tree = key is not None, None
-        if not plain:
-            found = self._key_of_opened_arguments(args, places)
-            if found is None:
-                return NOT_TAKEN
-            key, leaves, producer, tree = found
-            plain = tree is None
+        found: KeyedArguments | None = (
+            (key, args, None, True) if key is not None else self._key_of_opened_arguments(args, places)
+        )
+        if found is None:
+            return NOT_TAKEN
+        key, leaves, producer, repeats = found
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
-            plain, tree = False, None  # values are part of the key
+            repeats = False  # values are part of the key
         if entry is None:
             return NOT_TAKEN
-        caller: Sequence[Any] = ()
+        result, caller = NOT_TAKEN, tuple[Any, ...]()
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
-                if plain:
-                    self._fast, self._latest = entry.fast, entry
-                elif tree and not entry.assigned:
-                    self._install_fast_path(tree, entry, leaves)
-                if entry.assigned and leaves is not args:
-                    result = self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
-                return result
-        if producer is not None:
-            caller = caller or producer.streams()
-            device = self._versions.device
-            elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
-            if entry.assigned or elsewhere or type(entry) is not Launcher:
-                return NOT_TAKEN
-        if (
-            caller and within_capture_of_user_stream(self._versions.device, caller) is not None
-        ) or not entry.guards.hold():
-            return NOT_TAKEN
-        entry.used = True
-        try:
-            result = entry.run(leaves, places, caller)
-        except Respecialise:
-            return NOT_TAKEN
-        if entry.assigned and leaves is not args:
+                self._repeat_fast_path(repeats, entry, leaves)
+        if result is NOT_TAKEN:
+            result = self._run_known_call(entry, leaves, places, caller, producer)
+        if entry.assigned and leaves is not args and result is not NOT_TAKEN:
             return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
         return result
 
-    def _key_of_opened_arguments(
-        self, args: tuple[Any, ...], places: list[int]
-    ) -> tuple[Hashable, Sequence[Any], Any, Tree | Literal[False] | None] | None:
-        """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
-        lends memory of a GPU, if anybody; their structure, None if each argument is a leaf, False if leaves stand for
-        arrays of other libraries. None for others."""
+    def _repeat_fast_path(self, repeats: Tree | bool, entry: Launcher, leaves: Sequence[Any]) -> None:
+        """The next calls like one that went the fast way begin with it, where their arguments say that by themselves.
+
+        repeats: whether they do; their structure, where they have to be taken apart."""
+        if repeats is True:
+            self._fast, self._latest = entry.fast, entry
+        elif repeats and not entry.assigned:
+            self._install_fast_path(repeats, entry, leaves)
+
+    def _run_known_call(
+        self, entry: Launcher, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any], producer: Any
+    ) -> Any:
+        """What `run` of an entry gives; NOT_TAKEN where the call has to be looked at in full."""
+        device = self._versions.device
+        if producer is not None:
+            caller = caller or producer.streams()
+            elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
+            if entry.assigned or elsewhere or type(entry) is not Launcher:
+                return NOT_TAKEN
+        if caller and within_capture_of_user_stream(device, caller) is not None:
+            return NOT_TAKEN
+        if not entry.guards.hold():
+            return NOT_TAKEN
+        entry.used = True
+        try:
+            return entry.run(leaves, places, caller)
+        except Respecialise:
+            return NOT_TAKEN
+
+    def _key_of_opened_arguments(self, args: tuple[Any, ...], places: list[int]) -> KeyedArguments | None:
+        """Of arguments among which are lists, tuples, dicts and arrays of other libraries; None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
         if not add_nested_leaves_of_call(args, shape, leaves):
@@ -312,7 +320,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if flat is None:
             return None
         if len(shape) == len(args):
-            return flat, *found, None
+            return flat, *found, True
         shaped = tuple(shape)
         tree = self._shapes.get(shaped)
         if tree is None:
@@ -335,17 +343,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         tree, leaves, given, holders = self._flatten_arguments(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
-        shared = {
-            i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
-        }
-        caller: Sequence[Any] = ()
-        within: AbstractContextManager[None] | None = None
-        if context.stream is not None or shared:
-            device = self._versions.device
-            leaves = [copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
-                      for i, leaf in enumerate(leaves)]  # fmt: skip
-            caller = caller_streams(device, leaves)
-            within = within_capture_of_user_stream(device, caller)
+        leaves, shared, caller, within = self._leaves_on_streams(leaves)
         if within is not None and self._opens:
             raise ArgumentsError(
                 f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
@@ -368,6 +366,24 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             if type(result) is FailedCall:
                 raise result.error
             return result
+
+    def _leaves_on_streams(
+        self, leaves: list[Any]
+    ) -> tuple[list[Any], dict[int, Any], Sequence[Any], AbstractContextManager[None] | None]:
+        """The leaves where the call can read them; which memory is another library's; the streams that the call is
+        forked from and joined to; and the capture of theirs that it becomes a part of, if one is in progress."""
+        shared = {
+            i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
+        }
+        if context.stream is None and not shared:
+            return leaves, shared, (), None
+        device = self._versions.device
+        here = [
+            copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
+            for i, leaf in enumerate(leaves)
+        ]
+        caller = caller_streams(device, here)
+        return here, shared, caller, within_capture_of_user_stream(device, caller)
 
     def _launch_compiled_call(
         self,
