@@ -344,6 +344,15 @@ __dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries
 """
 _AS_IT_IS = frozenset(_PYTHONS.split())
 _OWN_TEXTS = frozenset({"__annotations__", "__doc__", "__name__", "__qualname__"})  # and the user may assign to them
+_OF_OUTSIDE_CLASS: dict[str, Any] = {  # what Python says of every class -> what traced code sees there
+    **dict.fromkeys(
+        _OWN_TEXTS,
+        lambda world, kind, name: world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute"),
+    ),
+    "__dict__": lambda world, kind, name: NamesProxy(world, _VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
+}
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
 _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__"}
 
@@ -523,36 +532,26 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     original = _VARS(cls).get(ORIGINAL)
     if name in ("__mro__", "__bases__", "__base__"):
         found = type.__getattribute__(cls if original is None else original, name)
-        return (
-            _classes_with_their_proxies(_environment_of_class(cls), (found,))[0]
-            if name == "__base__"
-            else _classes_with_their_proxies(_environment_of_class(cls), found)
-        )
-    if name == "__subclasses__" and original is not None:
-        return functools.partial(_guarded_subclass_proxies, _environment_of_class(cls), original)
-    if name == "__class_getitem__" and original is not None and _attribute_in_mro(_MRO(cls), name)[0] is Generic:
-        return functools.partial(_generic_alias_of_class_proxy, cls, original)
-    if original is not None and name in _OWN_TEXTS:
-        world = _environment_of_class(cls)
-        return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
-    if name == "__dataclass_fields__" and original is not None:
-        return _traced_dataclass_fields(_environment_of_class(cls), original)
+        seen = _classes_with_their_proxies(_environment_of_class(cls), (found,) if name == "__base__" else found)
+        return seen[0] if name == "__base__" else seen
+    if original is not None and name in _OF_OUTSIDE_CLASS:
+        return _OF_OUTSIDE_CLASS[name](_environment_of_class(cls), original, name)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
+    if name == "__dict__":
+        return _VARS(cls)
     world = _environment_of_class(cls)
     owner, found = _attribute_in_mro(_MRO(cls), name)
-    if original is not None and type(original) is not type:
+    if original is not None:
+        if owner is Generic and name == "__class_getitem__":
+            return functools.partial(_generic_alias_of_class_proxy, cls, original)
         meta, above = _attribute_in_mro(_MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
             return _attribute_of_users_metaclass(world, cls, original, meta, above, name)
-    if name == "__dict__":
-        if original is None:
-            return _VARS(cls)
-        return NamesProxy(world, _VARS(original), f"{original.__name__}.__dict__")
+        if owner is None and not hasattr(type, name):
+            world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
         return _users_class_member(world, owner, found, None, cls, name)
-    if owner is None and original is not None and not hasattr(type, name):
-        world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
 
 
