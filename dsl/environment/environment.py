@@ -486,7 +486,14 @@ class Environment:
             return function
         if users:
             self._check_code_is_traceable(function)
-        copy, cells = self._function_of_traced_code(function, users)
+        cells = tuple(CellType() for _ in code.co_freevars)
+        scope: dict[str, Any] = function.__globals__
+        if users:
+            scope = traced = self._traced_globals_of(scope)
+            traced.bind(names_of_class_bodies(code))
+        made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
+        named = dict(zip(code.co_freevars, cells, strict=True))
+        copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
         self._remember_proxy(function, copy)  # before its cells: it may be in one of them
         self._fill_closure(function, cells, users)
         self._copy_attributes_of_function(function, copy)
@@ -503,18 +510,6 @@ class Environment:
             _refuse_code_reading_past_proxies(function.__code__)
         if self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
-
-    def _function_of_traced_code(self, function: Any, users: bool) -> tuple[FunctionType, tuple[CellType, ...]]:
-        """A copy with cells of its own that are still empty; a user's has traced globals."""
-        code, scope = function.__code__, function.__globals__
-        made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
-        if users:
-            scope = traced = self._traced_globals_of(scope)
-            traced.bind(names_of_class_bodies(code))
-        cells = tuple(CellType() for _ in code.co_freevars)
-        named = dict(zip(code.co_freevars, cells, strict=True))
-        closure = tuple(named[n] for n in made.co_freevars) or None
-        return FunctionType(made, scope, function.__name__, None, closure), cells
 
     def _fill_closure(self, function: Any, cells: Sequence[CellType], users: bool) -> None:
         code = function.__code__

@@ -554,10 +554,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def lines_of_devices(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
         """The plan of a call over several devices, as text; nothing for one that runs on one."""
-        captured, _, leaves = self._trace_for_inspection(args, options)
-        if not self._versions.runs_on_several(captured):
-            return []
-        return str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
+        several = self._versions.runs_on_several(self.traced(*args, **options))
+        return str(self.device_plan(*args, **options)).splitlines() if several else []
 
     def report(
         self,
@@ -587,7 +585,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
-        captured = self._trace_for_inspection(args, options)[0]
+        captured = self.traced(*args, **options)
         return bool(captured.assigned) or captured.state is not None
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:

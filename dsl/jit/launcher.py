@@ -7,7 +7,7 @@ so that a call has no decisions left. `Launcher.text` shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -244,6 +244,7 @@ class _LauncherWriter:
         self.differing = {write.leaf for write in self.writes if write.differing}
         self.copied = {leaf for leaf in self.differing if type(leaves[leaf]) is np.ndarray}
         self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
+        self.outputs = _tuple_text(range(len(self.specs)), "r")
 
     def constant(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -258,12 +259,12 @@ class _LauncherWriter:
         yield from self._lines_that_make_room(memories, kept)
         yield from self._lines_that_execute(memories)
         if self.specs:
-            yield from self._lines_that_wait_or_track(f"({''.join(f'{k}, ' for k in kept)})")
+            yield from self._lines_that_wait_or_track(_tuple_text(kept))
         yield from (f"r{output}.numpy()" for output in self.in_place)
         yield from self._lines_that_raise_failures()
         yield from self._lines_that_write()
         for which, watcher in self.captured.watched:
-            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
+            yield f"{self.constant(watcher)}({_tuple_text(which, 'r')})"
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
     def _lines_that_check_call(self) -> Iterator[str]:
@@ -314,7 +315,7 @@ class _LauncherWriter:
         exits = plan_boundary(self.plan).exits
         yield f"{into}if caller and join(caller, forked, events, {exits}, {holds}): {known}None"
         if self.on_cpu:
-            settled = f"settled(events, ({self._outputs()}), {self.waits}, over)"
+            settled = f"settled(events, {self.outputs}, {self.waits}, over)"
             yield f"{into}elif events is not over[0] and not {settled}:"
             yield f"{into}    track_memory(events, {holds})"
         else:
@@ -324,21 +325,17 @@ class _LauncherWriter:
         if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
             yield f"except BaseException: track_memory(events, {holds}); raise"
 
-    def _outputs(self) -> str:
-        return "".join(f"r{i}, " for i in range(len(self.specs)))
-
     def _lines_that_raise_failures(self) -> Iterator[str]:
         """What values have decided to raise, before anything is written."""
         for which, check in self.captured.failures:
-            numbers = "".join(f"r{i}, " for i in which)
-            yield f"error = {self.constant(check)}.error(({numbers}), ({self._outputs()}))"
+            yield f"error = {self.constant(check)}.error({_tuple_text(which, 'r')}, {self.outputs})"
             yield f"if error is not None: raise {'InNumPy(error, caught)' if self.captured.reruns else 'error'}"
 
     def _lines_that_write(self) -> Iterator[str]:
         """What the call assigns to its arguments, and to what they hold."""
         if self.writes:
             before = "before" if self.differing else "{}"
-            yield f"write_back({self.constant(self.writes)}, leaves, ({self._outputs()}), {before})"
+            yield f"write_back({self.constant(self.writes)}, leaves, {self.outputs}, {before})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
@@ -384,7 +381,7 @@ class _LauncherWriter:
     def _arrays_beside_assigned_leaf(self, leaf: int) -> str:
         """The arrays beside one that is assigned to."""
         names = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
-        return f"({''.join(f'{name}, ' for name in names)})"
+        return _tuple_text(names)
 
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
@@ -735,11 +732,11 @@ class _LauncherWriter:
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
         parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:
-            return f"({''.join(f'{p}, ' for p in parts)})"
+            return _tuple_text(parts)
         if tree.kind is list:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
-        return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+        return f"unflatten({self.constant(shallow)}, {_tuple_text(parts)})"
 
 
 def _number_leaf_of_call(leaf: Any) -> tuple[str, Any] | None:
@@ -758,6 +755,11 @@ def _launch_argument_from_array(buffer: int, array: Any, assigned: bool) -> Dire
     if type(array) is not np.ndarray:
         return DirectArgument(buffer, array)
     return DirectArgument(buffer, array, lowest_byte_offset_of_call_array(array.shape, array.strides), assigned)
+
+
+def _tuple_text(parts: Iterable[Any], before: str = "") -> str:
+    """A tuple of names, or of these numbers with a letter before each."""
+    return f"({''.join(f'{before}{part}, ' for part in parts)})"
 
 
 _LEAF = re.compile(r"\bleaves\[(\d+)\]")

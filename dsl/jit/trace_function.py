@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -65,9 +65,6 @@ from ..trace.trace import (
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_read_at_break
 from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
-
-NUMBERS = (int, float, complex)
-
 
 LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
 LONGER = 2048  # and that again where loops are recorded
@@ -146,10 +143,8 @@ class TraceAttempt:
         outside = contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails()
         try:
             with trace_in_progress(trace), paused_garbage_collection(), outside:
-                args, options = self._arguments_of_function()
-                trace.builder.where = user_line_reader()
-                result = self._result_of_function(args, options)
-                return self._finish(result)
+                result = self._result_of_function(*self._arguments_of_function())
+                return _finish_trace(trace, self.request.function, result, self.opened)
         except TraceRestart as reason:
             if (outcome := _OUTCOMES.get(type(reason))) is None:
                 raise
@@ -189,6 +184,7 @@ class TraceAttempt:
     def _result_of_function(self, args: Any, options: Any) -> Any:
         """What the function returns, once it is sure that it has seen nothing but what the trace knows of."""
         trace, world, function = self.trace, self.world, self.request.function
+        trace.builder.where = user_line_reader()
         try:
             result = (function if world is None else world.traced_root_function(function))(*args, **options)
         except Exception as error:
@@ -206,12 +202,15 @@ class TraceAttempt:
         trace.builder.limit = 1 << 62
         return result
 
-    def guards(self) -> GuardSet:
-        """What has been read from outside so far."""
-        return GuardSet([] if self.world is None else [*self.world.guards.values()])
+    def segment(self, part: Segment) -> TracedFunction:
+        """What is traced up to a split."""
+        self.trace.check_refusals()
+        return traced_function_of_segment(self.request.function, self.trace, part)
 
-    def _finish(self, result: Any) -> TracedFunction:
-        return _finish_trace(self.trace, self.request.function, result, self.opened)
+    def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
+        """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
+        reason.guards = GuardSet([] if self.world is None else [*self.world.guards.values()])
+        raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _attempt_after_refusal(self, error: Refusal) -> TraceAttempt:
         """What is refused in a loop may be followed once that is recorded. Else raises the refusal."""
@@ -221,8 +220,7 @@ class TraceAttempt:
         if loops is not None and loops.unrolled:
             reasons = [*dict.fromkeys(loops.unrolled.values())]
             add_note_to_error_once(error, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
-        error.guards = self.guards()
-        raise error.with_traceback(user_frames(error.__traceback__)) from None
+        self.raise_guarded(error)
 
     def _is_refused_in_loop(self, error: Refusal) -> bool:
         """Whether the trace comes to slices and masks that a value decides, and no loop was recorded."""
@@ -248,7 +246,7 @@ class TraceAttempt:
         if refuses or not changed or trace.path or trace.depth or trace.loops:
             return found
         with trace_in_progress(trace):
-            return UnfinishedFunction(found, self._finish(None))
+            return UnfinishedFunction(found, _finish_trace(trace, self.request.function, None, self.opened))
 
 
 Outcome = TracedFunction | frozenset[int] | TraceAttempt
@@ -266,45 +264,25 @@ def _repeated_loops(whole: bool, few: int) -> RecordedLoops:
     return RecordedLoops(record_loop_as_routine, whole, few, True)
 
 
-def _need_values(attempt: TraceAttempt, reason: Any) -> Outcome:
-    return frozenset(attempt.trace.needed)
-
-
-def _need_cached_property(attempt: TraceAttempt, need: Any) -> Outcome:
-    need.guards = attempt.guards()
-    raise need
-
-
-def _rewrite_control_flow(attempt: TraceAttempt, reason: Any) -> Outcome:
-    return attempt.again(attempt.trace.loops_of)
-
-
-def _record_loops(attempt: TraceAttempt, long: Any) -> Outcome:
-    return attempt.again(_repeated_loops(False, long.few) if long.repeated else _recorded_loops(long.rolls, long.few))
-
-
-def _leave_loop_unrecorded(attempt: TraceAttempt, error: Any) -> Outcome:
-    loops = attempt.trace.loops_of
+def _loops_without(loops: RecordedLoops | None, error: LoopNotRecordable) -> RecordedLoops:
+    """What is recorded in the next attempt, where a loop was not."""
     if loops is None or not loops.recorded:
         raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
     for site in loops.recorded if error.site is None else [error.site]:
         loops.refuse(site, error.reason)
-    return attempt.again(_repeated_loops(True, MANY_ITERATIONS) if loops.whole and not loops.repeated else loops)
-
-
-def _end_at_graph_break(attempt: TraceAttempt, suspended: Any) -> Outcome:
-    attempt.trace.check_refusals()
-    return traced_function_of_segment(attempt.request.function, attempt.trace, suspended.part)
+    return _repeated_loops(True, MANY_ITERATIONS) if loops.whole and not loops.repeated else loops
 
 
 # why an attempt ends without a trace -> what comes of it; other reasons are the caller's
 _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
-    NeedValue: _need_values,
-    NeedCachedProperty: _need_cached_property,
-    UndecidedValue: _rewrite_control_flow,
-    TraceTooLong: _record_loops,
-    LoopNotRecordable: _leave_loop_unrecorded,
-    GraphBreak: _end_at_graph_break,
+    NeedValue: lambda attempt, _: frozenset(attempt.trace.needed),
+    UndecidedValue: lambda attempt, _: attempt.again(attempt.trace.loops_of),
+    TraceTooLong: lambda attempt, long: attempt.again(
+        _repeated_loops(False, long.few) if long.repeated else _recorded_loops(long.rolls, long.few)
+    ),
+    LoopNotRecordable: lambda attempt, error: attempt.again(_loops_without(attempt.trace.loops_of, error)),
+    GraphBreak: lambda attempt, suspended: attempt.segment(suspended.part),
+    NeedCachedProperty: lambda attempt, need: attempt.raise_guarded(need),
 }
 
 
