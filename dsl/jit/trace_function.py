@@ -166,7 +166,8 @@ class TraceAttempt:
         trace, world, tree, arguments = self.trace, self.world, self.request.tree, self.request.arguments
         leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
         if world is None:
-            return unflatten(tree, leaves, rebuild_container)
+            args, options = unflatten(tree, leaves, rebuild_container)
+            return args, options
         for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
             if a.static:
                 leaves[i] = world.guard_argument(a.value)
