@@ -274,7 +274,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if result is NOT_TAKEN:
             result = self._run_known_call(entry, leaves, places, caller, producer)
         if entry.assigned and leaves is not args and result is not NOT_TAKEN:
-            return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
+            return _write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
         return result
 
     def _repeat_fast_path(self, repeats: Tree | bool, entry: Launcher, leaves: Sequence[Any]) -> None:
@@ -339,78 +339,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self._call_with_properties(self._call_in_full, args, options)
 
     def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
-        tree, leaves, given, holders = self._flatten_arguments(args, options)
-        if any(type(leaf) is Spec for leaf in leaves):
-            raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
-        leaves, shared, caller, within = self._leaves_on_streams(leaves)
-        if within is not None and self._opens:
-            raise ArgumentsError(
-                f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
-                "would not; return the new values"
-            )
+        """Any call whose arguments are bound."""
+        call = NewCall(self, args, options)
+        call.join_streams()
         self._latest.used = True
-        with within or nullcontext():
-            behind = [*holders, given] if self._opens else ()
-            try:
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, (), behind)
-            except Respecialise:
-                numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, numbers, behind)
-            if entry.assigned:
-                result = self._write_back_to_arguments(given, leaves, entry, result, shared, before)
-            if entry.fast is not not_taken_by_fast_launcher:
+        with call.within or nullcontext():
+            result = call.launch()
+            if call.entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
-            if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
-                self._install_fast_path(tree, entry, leaves)
+                if self._opens and not options:
+                    self._install_fast_path(call.tree, call.entry, call.leaves)
             if type(result) is FailedCall:
                 raise result.error
             return result
-
-    def _leaves_on_streams(
-        self, leaves: list[Any]
-    ) -> tuple[list[Any], dict[int, Any], Sequence[Any], AbstractContextManager[None] | None]:
-        """The leaves where the call can read them; which memory is another library's; the streams that the call is
-        forked from and joined to; and the capture of theirs that it becomes a part of, if one is in progress."""
-        shared = {
-            i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
-        }
-        if context.stream is None and not shared:
-            return leaves, shared, (), None
-        device = self._versions.device
-        here = [
-            copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
-            for i, leaf in enumerate(leaves)
-        ]
-        caller = caller_streams(device, here)
-        return here, shared, caller, within_capture_of_user_stream(device, caller)
-
-    def _launch_compiled_call(
-        self,
-        tree: Tree,
-        leaves: Sequence[Any],
-        given: Sequence[Any],
-        caller: Sequence[Any],
-        known: tuple[int, ...],
-        behind: Sequence[Any],
-    ) -> tuple[Launcher, dict[int, Any], Any]:
-        """What runs a call, compiled if need be, what copies it assigned to were before, and what it gives.
-
-        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the
-        numbers to take by value. behind: of opened arguments the holders, and the leaves as they were given."""
-        places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        before, context.undo = context.undo, []
-        try:
-            entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
-            copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
-            copied = {i: leaves[i].copy() for i in copies}
-            return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
-        except KernelGraphError:
-            for undo in reversed(context.undo):
-                undo()
-            raise
-        finally:
-            context.undo = before
 
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
@@ -424,26 +365,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
-
-    def _write_back_to_arguments(
-        self,
-        given: Sequence[Any],
-        leaves: Sequence[Any],
-        entry: Launcher,
-        result: Any,
-        shared: dict[int, Any],
-        before: Mapping[int, Any],
-    ) -> Any:
-        """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
-        for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
-        copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
-        for i, old in before.items():
-            write_differing_elements(given[i], leaves[i], old)
-        for i in shared.keys() & entry.assigned:
-            write_back_to_memory_owner(given[i], leaves[i], shared[i])
-        found: list[Any] = []
-        tree = flatten(result, found, results=True)
-        return unflatten(tree, [copied.get(id(x), x) for x in found])
 
     def _leaves_of_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
         return self._flatten_arguments(args, options)[:2]
@@ -640,6 +561,94 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self._function, self._given
+
+
+class NewCall:
+    """A call on the long way: its arguments are taken apart, put on streams, launched, and written back to.
+
+    tree, leaves: the arguments' structure, and what is in it as the call takes it; given: as the caller has it.
+    holders: of opened arguments. shared: memory of other libraries among the leaves. caller: the streams that the call
+    is forked from and joined to. within: the capture of theirs that it becomes a part of. entry: what runs it."""
+
+    __slots__ = ("caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
+    entry: Launcher
+
+    def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.of = of
+        self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
+        if any(type(leaf) is Spec for leaf in self.leaves):
+            raise ArgumentsError(f"a spec holds no values; write {of._name}.compile(...) to warm up")
+        self.shared: dict[int, Any] = {}
+        self.caller: Sequence[Any] = ()
+        self.within: AbstractContextManager[None] | None = None
+
+    def join_streams(self) -> None:
+        """Memory of other libraries, and the stream that the user has chosen, decide where the call runs."""
+        for i, leaf in enumerate(self.leaves):
+            if type(leaf) is Array and leaf._memory.__class__ in SHARED:
+                self.shared[i] = leaf._memory
+        if context.stream is None and not self.shared:
+            return
+        device = self.of._versions.device
+        for i in self.shared:
+            if self.leaves[i]._device is not device:
+                self.leaves[i] = copied_to(self.leaves[i], device)
+        self.caller = caller_streams(device, self.leaves)
+        self.within = within_capture_of_user_stream(device, self.caller)
+        if self.within is not None and self.of._opens:
+            raise ArgumentsError(
+                f"{self.of._name} changes what its arguments hold, which a graph in the making does once and its "
+                "replays would not; return the new values"
+            )
+
+    def launch(self) -> Any:
+        """The result, which is written back to the arguments; numbers that do not fit the trace are taken by value."""
+        try:
+            return self._launch_with_values(())
+        except Respecialise:
+            return self._launch_with_values(tuple(i for i, leaf in enumerate(self.leaves) if is_number(leaf)))
+
+    def _launch_with_values(self, known: tuple[int, ...]) -> Any:
+        """Run what is compiled, or has to be; all is as before where that fails. known: numbers to take by value."""
+        of, leaves = self.of, self.leaves
+        places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
+        behind = [*self.holders, self.given] if of._opens else []
+        before, context.undo = context.undo, []
+        try:
+            self.entry = entry = of._versions.entry(
+                of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
+            )
+            copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
+            result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
+        except KernelGraphError:
+            for undo in reversed(context.undo):
+                undo()
+            raise
+        finally:
+            context.undo = before
+        if not entry.assigned:
+            return result
+        return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)
+
+
+def _write_back_to_arguments(
+    given: Sequence[Any],
+    leaves: Sequence[Any],
+    entry: Launcher,
+    result: Any,
+    shared: Mapping[int, Any],
+    before: Mapping[int, Any],
+) -> Any:
+    """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
+    for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
+    copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
+    for i, old in before.items():
+        write_differing_elements(given[i], leaves[i], old)
+    for i in shared.keys() & entry.assigned:
+        write_back_to_memory_owner(given[i], leaves[i], shared[i])
+    found: list[Any] = []
+    tree = flatten(result, found, results=True)
+    return unflatten(tree, [copied.get(id(x), x) for x in found])
 
 
 _begins_natively: bool | None = None
