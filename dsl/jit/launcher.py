@@ -306,24 +306,24 @@ class _LauncherWriter:
             event = "" if self.on_cpu else f", events[{number}]"
             yield f"r{number} = Array(m{number}, {self.constant(spec)}, device{event})"
 
-    def _lines_that_wait_or_track(self, holds: str) -> Iterator[str]:
-        """holds: what the work reads and writes, to be kept for as long as it lasts."""
+    def _lines_that_wait_or_track(self, memories: str) -> Iterator[str]:
+        """memories: what the work reads and writes, to be kept for as long as it lasts."""
         known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
         into = "    " if self.in_place else ""
         if self.in_place:
             yield "try:"
         exits = plan_boundary(self.plan).exits
-        yield f"{into}if caller and join(caller, forked, events, {exits}, {holds}): {known}None"
+        yield f"{into}if caller and join(caller, forked, events, {exits}, {memories}): {known}None"
         if self.on_cpu:
             settled = f"settled(events, {self.outputs}, {self.waits}, over)"
             yield f"{into}elif events is not over[0] and not {settled}:"
-            yield f"{into}    track_memory(events, {holds})"
+            yield f"{into}    track_memory(events, {memories})"
         else:
             held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
             held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
-            yield f"else: track(events, {holds}, {sum(held)})"
+            yield f"else: track(events, {memories}, {sum(held)})"
         if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
-            yield f"except BaseException: track_memory(events, {holds}); raise"
+            yield f"except BaseException: track_memory(events, {memories}); raise"
 
     def _lines_that_raise_failures(self) -> Iterator[str]:
         """What values have decided to raise, before anything is written."""
