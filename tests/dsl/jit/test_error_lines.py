@@ -330,6 +330,17 @@ def test_errors_end_at_the_line_that_raises(place: str, name: str) -> None:
 PARTS = 5
 
 
+def test_equal_functions_of_two_files_each_name_their_own() -> None:
+    way = Way("refuse")
+    for place in ("one", "two"):
+        PLACES[place] = PLACES["if"]
+        try:
+            found, file = outcome_of("singular", place, way)
+        finally:
+            del PLACES[place]
+        assert found is not None and file in found.notes[-1], found
+
+
 def test_what_the_package_raises_without_meaning_to_keeps_its_entries() -> None:
     f: Any = kg.kernel_graph(lambda x: x + 1, device="cpu")
     f._versions.plans = None
