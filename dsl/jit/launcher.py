@@ -483,9 +483,7 @@ class _LauncherWriter:
         if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
             yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
         if checks:
-            yield "try:"
-            yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
-            yield "except Exception: return NOT_TAKEN"
+            yield from _lines_or_not_taken([f"if not ({' and '.join(checks)}): return NOT_TAKEN"])
         for leaf, _ in self.captured.assigned:
             if type(self.leaves[leaf]) is Array:
                 yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
@@ -511,9 +509,7 @@ class _LauncherWriter:
         if count := len(self.captured.graph.numbers):
             numbers.append(f"packed = pack({', '.join(self.names[:count])})")
         if numbers:
-            yield "try:"
-            yield from (f"    {statement}" for statement in numbers)
-            yield "except Exception: return NOT_TAKEN"
+            yield from _lines_or_not_taken(numbers)
         self.numbers = self.names
 
     def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
@@ -673,8 +669,7 @@ class _LauncherWriter:
                     memories[buffer] = f"address(before[{leaf}])"
                     kept.append(f"before[{leaf}]")
                     continue
-                low = lowest_byte_offset_of_call_array(self.leaves[leaf].shape, self.leaves[leaf].strides)
-                memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+                memories[buffer] = _lowest_address_text(f"places[{self.places[leaf]}]", self.leaves[leaf])
             elif buffer not in read:  # it is only assigned to
                 memories[buffer] = "0"
             else:
@@ -701,8 +696,7 @@ class _LauncherWriter:
             buffer = self.plan.program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
-                low = lowest_byte_offset_of_call_array(array.shape, array.strides)
-                memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
+                memories[buffer] = _lowest_address_text(f"address({name})", array)
             elif self.on_cpu:
                 yield f"b{number} = readable({name})"
                 memories[buffer] = f"address(b{number})"
@@ -755,6 +749,19 @@ def _launch_argument_from_array(buffer: int, array: Any, assigned: bool) -> Dire
     if type(array) is not np.ndarray:
         return DirectArgument(buffer, array)
     return DirectArgument(buffer, array, lowest_byte_offset_of_call_array(array.shape, array.strides), assigned)
+
+
+def _lowest_address_text(first: str, array: np.ndarray[Any, Any]) -> str:
+    """Where an array's memory begins. first: where its first element lies."""
+    low = lowest_byte_offset_of_call_array(array.shape, array.strides)
+    return f"{first} - {-low}" if low else first
+
+
+def _lines_or_not_taken(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; the call is not taken where they raise."""
+    yield "try:"
+    yield from (f"    {line}" for line in lines)
+    yield "except Exception: return NOT_TAKEN"
 
 
 def _tuple_text(parts: Iterable[Any], before: str = "") -> str:
