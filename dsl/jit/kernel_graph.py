@@ -101,11 +101,6 @@ RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
-# a key, its leaves, who lends memory of a GPU (if anybody), and whether the arguments say by themselves that a call is
-# like this one: as they are, or taken apart by their structure; what stands for arrays of other libraries does not
-KeyedArguments = tuple[Hashable, Sequence[Any], Any, Tree | bool]
-
-
 class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the same
     arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
@@ -252,39 +247,36 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
         places: list[int] = []
         key: Hashable = quick_key(args, places)
-        found: KeyedArguments | None = (
-            (key, args, None, True) if key is not None else self._key_of_opened_arguments(args, places)
-        )
-        if found is None:
-            return NOT_TAKEN
-        key, leaves, producer, repeats = found
+        leaves: Sequence[Any] = args
+        producer: Any = None
+        repeats: Tree | bool = True  # whether arguments like these say so by themselves, or once taken apart
+        if key is None:
+            found = self._key_of_opened_arguments(args, places)
+            if found is None:
+                return NOT_TAKEN
+            key, leaves, producer, repeats = found
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
             repeats = False  # values are part of the key
         if entry is None:
             return NOT_TAKEN
-        result, caller = NOT_TAKEN, tuple[Any, ...]()
+        result: Any = NOT_TAKEN
+        caller: Sequence[Any] = ()
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
-                self._repeat_fast_path(repeats, entry, leaves)
+                if repeats is True:
+                    self._fast, self._latest = entry.fast, entry
+                elif repeats and not entry.assigned:
+                    self._install_fast_path(repeats, entry, leaves)
         if result is NOT_TAKEN:
             result = self._run_known_call(entry, leaves, places, caller, producer)
         if entry.assigned and leaves is not args and result is not NOT_TAKEN:
             return _write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
         return result
-
-    def _repeat_fast_path(self, repeats: Tree | bool, entry: Launcher, leaves: Sequence[Any]) -> None:
-        """The next calls like one that went the fast way begin with it, where their arguments say that by themselves.
-
-        repeats: whether they do; their structure, where they have to be taken apart."""
-        if repeats is True:
-            self._fast, self._latest = entry.fast, entry
-        elif repeats and not entry.assigned:
-            self._install_fast_path(repeats, entry, leaves)
 
     def _run_known_call(
         self, entry: Launcher, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any], producer: Any
@@ -306,8 +298,12 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         except Respecialise:
             return NOT_TAKEN
 
-    def _key_of_opened_arguments(self, args: tuple[Any, ...], places: list[int]) -> KeyedArguments | None:
-        """Of arguments among which are lists, tuples, dicts and arrays of other libraries; None for others."""
+    def _key_of_opened_arguments(
+        self, args: tuple[Any, ...], places: list[int]
+    ) -> tuple[Hashable, Sequence[Any], Any, Tree | bool] | None:
+        """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
+        lends memory of a GPU, if anybody; their structure, True if each argument is a leaf, False if leaves stand for
+        arrays of other libraries. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
         if not add_nested_leaves_of_call(args, shape, leaves):
