@@ -79,18 +79,23 @@ def call_in_numpy(
     found: list[Any] = [*parts] if kinds <= _LEAVES else []
     shape = None if found else flatten(result, found, results=True)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
-    for i in range(len(found)):
-        x = found[i]
-        if id(x) in owners:
-            found[i] = owners[id(x)]
-        elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
-            new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
-            found[i] = from_numpy(x, device, own=new)
-        else:
-            found[i] = to_kg_arrays(x, device)
+    _convert_numpy_results(found, owners, device)
     if shape is not None:
         return unflatten(shape, found)
     return found[0] if parts is not result else type(result)(found)
+
+
+def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device) -> None:
+    """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of."""
+    for i in range(len(leaves)):
+        x = leaves[i]
+        if id(x) in owners:
+            leaves[i] = owners[id(x)]
+        elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
+            new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
+            leaves[i] = from_numpy(x, device, own=new)
+        else:
+            leaves[i] = to_kg_arrays(x, device)
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:

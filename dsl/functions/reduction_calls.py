@@ -26,6 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1 << 14  # elements of an array of ones; of larger arrays its lengths are cut to 2
 NO_VALUE: Any = getattr(np, "_NoValue", None)
 _KNOWN = frozenset({Tracer, int, float, complex, bool, str, slice, np.ndarray, np.dtype})
+REDUCED_BY: dict[Any, Any] = {  # what a ufunc's `reduce` is
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
 _PLAIN: dict[str, tuple[type, ...]] = {"axis": (int, type(None)), "keepdims": (bool,), "ddof": (int,)}
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import signal
 import struct
 import sys
 import threading
@@ -44,6 +45,7 @@ give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
 LARGE_BYTES = 1 << 20  # before a collective of so many a rank sleeps until all are there: MPI would spin
 TOGETHER_BYTES = 32 << 10  # a text and its array travel together if they are no more, and else one after the other
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
+MOST_BYTES = 1 << 30  # that one call of MPI takes, whose counts have 32 bits
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
 DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
@@ -129,6 +131,7 @@ class MPIWorld(World):
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
+        self._looks = 0  # how often the watcher has read all notices
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
         _latest_world[:] = [(os.getpid(), self)]
@@ -158,10 +161,13 @@ class MPIWorld(World):
         text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
-        since = time.monotonic()  # a notice of who has failed is on its way, or MPI finds it out
-        while self.failure is None:  # whoever is lost may have ended for another that failed: its notice comes first
-            lost = self._lost_ranks()
-            if time.monotonic() - since > (4 * LOOK_SECONDS if lost else NOTICE_SECONDS):
+        until, looks = time.monotonic() + NOTICE_SECONDS, self._looks
+        lost: tuple[int, ...] = ()
+        while self.failure is None and time.monotonic() < until:  # who has failed tells it, or MPI finds it out
+            lost = lost or self._lost_ranks()  # some may have ended for another that failed: its notice comes first
+            if not lost:
+                looks = self._looks
+            elif self._looks > looks + 1 or not self._watcher.is_alive():
                 break
             time.sleep(LOOK_SECONDS / 10)
         if self.failure is None:
@@ -205,29 +211,55 @@ class MPIWorld(World):
         return agrees
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, _mpi_operation(op, source.dtype))
+        self._call_mpi_collective("all_reduce", self._reduce_pieces, source, target, _mpi_operation(op, source.dtype))
+
+    def _reduce_pieces(self, source: Host, target: Host, operation: Any) -> None:
+        for given, result in _pieces_of_arrays(source, target):
+            self._data.Allreduce(given, result, operation)
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
+        call, operation = self._data.Reduce_scatter_block, _mpi_operation(op, source.dtype)
         self._call_mpi_collective(
-            "reduce_scatter", self._data.Reduce_scatter_block, source, target, _mpi_operation(op, source.dtype)
+            "reduce_scatter", self._exchange_parts, source, target, lambda given, result: call(given, result, operation)
         )
 
     def all_gather(self, source: Host, target: Host) -> None:
-        self._call_mpi_collective("all_gather", self._data.Allgather, source, target)
+        self._call_mpi_collective("all_gather", self._exchange_parts, source, target, self._data.Allgather)
 
     def all_to_all(self, source: Host, target: Host) -> None:
-        self._call_mpi_collective("all_to_all", self._data.Alltoall, source, target)
+        self._call_mpi_collective("all_to_all", self._exchange_parts, source, target, self._data.Alltoall)
+
+    def _exchange_parts(self, source: Host, target: Host, call: Callable[[Host, Host], object]) -> None:
+        """call(source, target), of which one or both have a part for each rank: so much of each part at once as MPI
+        takes."""
+        part = min(source.size, target.size) // (1 if source.size != target.size else self.size)
+        most = max(1, MOST_BYTES // source.itemsize // self.size)
+        if part <= most:
+            call(source, target)
+            return
+        given, result = (array.reshape(-1, part) for array in (source, target))
+        for start in range(0, part, most):
+            piece = slice(start, start + most)
+            came = np.empty_like(result[:, piece], order="C")
+            call(np.ascontiguousarray(given[:, piece]), came)
+            result[:, piece] = came
 
     def broadcast(self, array: Host, root: int) -> None:
-        self._call_mpi_collective("broadcast", self._data.Bcast, array, root)
+        self._call_mpi_collective("broadcast", self._broadcast_pieces, array, root)
+
+    def _broadcast_pieces(self, array: Host, root: int) -> None:
+        for (piece,) in _pieces_of_arrays(array):
+            self._data.Bcast(piece, root)
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
         def exchange_pairs() -> None:
-            requests = [self._data.Irecv(target, a) for a, b in pairs if b == self.rank]
-            if not requests:
+            senders = [a for a, b in pairs if b == self.rank]
+            if not senders:
                 target[...] = 0
-            requests += [self._data.Isend(source, b) for a, b in pairs if a == self.rank]
-            MPI.Request.Waitall(requests)
+            for given, result in _pieces_of_arrays(source, target):
+                requests = [self._data.Irecv(result, a) for a in senders]
+                requests += [self._data.Isend(given, b) for a, b in pairs if a == self.rank]
+                MPI.Request.Waitall(requests)
 
         self._call_mpi_collective("permute", exchange_pairs)
 
@@ -250,9 +282,9 @@ class MPIWorld(World):
             self._finish_later(self._mail.Isend([content, BYTE], to, tag), to, nbytes)
             return
         first, rest = head[:TOGETHER_BYTES], head[TOGETHER_BYTES:]
-        more: list[Any] = [rest] if rest else []
+        more: list[Any] = _pieces_of_mail(np.frombuffer(rest, np.uint8)) if rest else []
         if array is not None and nbytes:
-            more.append(bytes_of_array(array))
+            more += _pieces_of_mail(bytes_of_array(array))
         with self._sending:  # whoever else sends there comes before or after all of them
             requests = [self._mail.Isend([first, BYTE], to, tag)]
             requests += [self._mail.Isend([piece, BYTE], to, tag + 1) for piece in more]
@@ -283,19 +315,21 @@ class MPIWorld(World):
         if start + nbytes <= TOGETHER_BYTES:
             return sender, text, head[start : start + nbytes]
         rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
-        for piece in (rest, array):
+        for piece in (*_pieces_of_mail(rest), *_pieces_of_mail(array)):
             if piece.size:
                 self._receive_into_buffer(piece, sender, tag + 1)
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
         try:
-            self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+            for piece in _pieces_of_mail(array):
+                self._finish_later(self._mail.Isend([piece, BYTE], to, 2 * channel), to, piece.nbytes)
         except MPI.Exception as error:
             self._fail_mpi_call(error, f"a message to rank {to}")
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        self._receive_into_buffer(_buffer_of_array(array), source, 2 * channel)
+        for piece in _pieces_of_mail(array):
+            self._receive_into_buffer(piece, source, 2 * channel)
 
     def _receive_into_buffer(
         self,
@@ -380,6 +414,7 @@ class MPIWorld(World):
             time.sleep(LOOK_SECONDS)
             try:
                 self._read_notices_of_ranks()
+                self._looks += 1
                 since, count = self._since, self.count
                 waited = time.monotonic() - since if since else 0.0
                 gone = [r for r, reached in self.left.items() if reached < count]
@@ -395,8 +430,17 @@ class MPIWorld(World):
                 return
 
     def _read_notices_of_ranks(self) -> None:
+        if not self.elastic:
+            self._read_notices_of(MPI.ANY_SOURCE)
+            return
+        for other in range(self.size):  # one after the other: of any source there is nothing once one is lost
+            if other != self.rank:
+                with suppress(MPI.Exception):
+                    self._read_notices_of(other)
+
+    def _read_notices_of(self, source: int) -> None:
         status = MPI.Status()
-        while self._watch.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+        while self._watch.Iprobe(source, MPI.ANY_TAG, status):
             kind, other = status.Get_tag(), status.Get_source()
             count, text, ranks = self._watch.recv(source=other, tag=kind)
             if kind == BYE:
@@ -474,7 +518,18 @@ class MPIWorld(World):
             self._data.Revoke()
         self._closed = True
         self._watcher.join()
-        return MPIWorld(self._data.Shrink(), True, after_loss=True)
+        late = threading.Timer(settings.collective_timeout, self._abort_shrink)
+        late.daemon = True
+        late.start()
+        try:
+            return MPIWorld(self._data.Shrink(), True, after_loss=True)
+        finally:
+            late.cancel()
+
+    def _abort_shrink(self) -> None:
+        seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
+        print(f"kernelgraph: rank {self.rank} waited {seconds} in shrink for a rank that has not", file=sys.stderr)
+        self._data.Abort(1)
 
     def leave(self) -> None:
         self._notify_other_ranks((self.count, "", ()), BYE)
@@ -507,9 +562,20 @@ def _mail_head(text: bytes, nbytes: int) -> bytes:
     return HEADER.pack(len(text), nbytes) + text.ljust(_aligned(len(text)), b"\0")
 
 
-def _buffer_of_array(array: Host) -> Host:
-    """What MPI takes an array's bytes from: not of every dtype does NumPy lend them as they are."""
-    return array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)
+def _pieces_of_arrays(*arrays: Host) -> list[tuple[Host, ...]]:
+    """Contiguous arrays of one size, as many elements at once as MPI takes."""
+    count, most = arrays[0].size, max(1, MOST_BYTES // arrays[0].itemsize)
+    if 0 < count <= most:
+        return [arrays]
+    flat = [array.reshape(-1) for array in arrays]
+    return [tuple(array[start : start + most] for array in flat) for start in range(0, count, most)]
+
+
+def _pieces_of_mail(array: Host) -> list[Host]:
+    """What MPI takes an array's bytes from, as many at once as it takes: not of every dtype does NumPy lend them."""
+    if array.nbytes <= MOST_BYTES:
+        return [array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)]
+    return [piece for (piece,) in _pieces_of_arrays(bytes_of_array(array))]
 
 
 def _aligned(nbytes: int) -> int:
@@ -538,11 +604,17 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
 
 def _finalize_mpi() -> None:
     """At the end of a rank's process. Not after a loss: MPI_Finalize waits for all ranks, and those that are lost, or
-    have heard of it and ended, do not come (Open MPI 5.0.11)."""
+    have heard of it and ended, do not come. A rank that fails in an elastic world ends as if it were killed: of one
+    that ends with a status `shrink` on the others does not hear, and waits for ever (Open MPI 5.0.11)."""
     for process, world in _latest_world:
-        lost = world.after_loss or world.failure is not None
-        if os.getpid() == process and not lost and not MPI.Is_finalized():
+        if os.getpid() != process or MPI.Is_finalized():
+            continue
+        if world.failure is None and not world.after_loss:
             MPI.Finalize()
+        elif world.failure is not None and world.rank in world.failure[1]:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.kill(process, signal.SIGKILL)
 
 
 def _wake_threads_on_time() -> None:
@@ -560,6 +632,7 @@ def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
         with redirect_stderr(StringIO()) as told:
             before(kind, error, trace)
         sys.stderr.write(told.getvalue())  # in one piece: between its lines a launcher may put words of its own
-        world.fail(f"ends all ranks by {with_article(kind.__name__)} that nobody handled")
+        ends = "ended" if world.elastic else "ends all ranks"
+        world.fail(f"{ends} by {with_article(kind.__name__)} that nobody handled")
 
     sys.excepthook = end_all_ranks
