@@ -72,7 +72,7 @@ def call_in_numpy(
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
-    parts = result if type(result) in (tuple, list) else (result,)
+    parts: Any = result if type(result) in (tuple, list) else (result,)
     kinds = {*map(type, parts)}
     if kinds <= _NUMBERS:
         return result
@@ -82,7 +82,7 @@ def call_in_numpy(
     _convert_numpy_results(found, owners, device)
     if shape is not None:
         return unflatten(shape, found)
-    return found[0] if parts is not result else type(result)(found)
+    return found[0] if parts is not result else type(parts)(found)
 
 
 def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device) -> None:

@@ -116,7 +116,7 @@ def _traced_fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: 
     found = array_of_nested_list(items, dtype) if items else creation.zeros((0,), dtype)
     if found.ndim > 1 and (found.dtype != np.bool_ or found.size != len(items)):  # whose truth NumPy takes
         raise ShapeError("setting an array element with a sequence: np.fromiter takes numbers; write np.stack")
-    return found.reshape(-1)
+    return ravel(found) if found.ndim > 1 else found
 
 
 def _filled_array_function(make: Callable[..., Tracer]) -> Callable[..., Tracer]:

@@ -144,7 +144,7 @@ def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
         ind = new_traced_result(convert_operand_for_element(a._trace, ind, np.dtype(np.intp)), a)
     values = _assigned_values_in_dtype(v, a)
     known = None if is_traced(ind) else np.ravel(ind)
-    places = to_traced_array(ind) if known is None else known
+    places: Any = to_traced_array(ind) if known is None else known
     check_assigned_axis_not_empty(a, places.size > 0)
     if mode == "raise" and values.size and places.size and places.dtype.kind in "iu":
         inside: Any = ((places >= -a.size) & (places < a.size)).all()
