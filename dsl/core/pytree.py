@@ -161,6 +161,8 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is list or kind is tuple:
         return kind(values)
+    if kind is dict:
+        return dict(zip(names, values, strict=True))
     if kind is AttributedContainer:
         return put_attributes(values[0], zip(names, values[1:], strict=True))
     return make_object(kind, names, values)
