@@ -13,7 +13,7 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
-from ..core.errors import ArgumentsError, DTypeError, TraceError
+from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
 from ..core.spec import Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import track_memory
@@ -128,7 +128,10 @@ class Array(ArrayMethods):
     def wait(self) -> Array:
         """Wait for this array alone. Raises, at every call, what the work that makes it raised."""
         if self._event is not None:
-            self._event.wait()
+            try:
+                self._event.wait()
+            except Exception as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
             self._event = None
         return self
 
@@ -139,7 +142,10 @@ class Array(ArrayMethods):
     def numpy(self) -> Host:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
-            self.wait()
+            try:
+                self.wait()
+            except Exception as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
         host = self._host
         if host is None:
             memory = self._memory

@@ -497,12 +497,10 @@ class Environment:
         if isinstance(function.__globals__, TracedGlobals):
             return function
         users = is_user_file(code.co_filename)
-        if not users and not any(_cell_holds_users_function(cell) for cell in function.__closure__ or ()):
+        if not users and not any(map(_cell_holds_users_function, function.__closure__ or ())):
             return function
-        if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
-            _refuse_code_reading_past_proxies(code)
-        if users and self.trace.may_rewrite and _may_compare_arguments(function):
-            raise UndecidedValue
+        if users:
+            self._check_code_is_traceable(function)
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
         if users:
@@ -512,11 +510,33 @@ class Environment:
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
         self._remember_proxy(function, copy)  # before its cells: it may be in one of them
+        self._fill_closure(function, cells, users)
+        self._copy_attributes_of_function(function, copy)
+        if users:
+            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
+        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
+        self._codes.append(code)
+        self.guard_read(function, "__code__", function.__name__, "attribute")
+        return copy
+
+    def _check_code_is_traceable(self, function: Any) -> None:
+        """Raises for a function of the user's whose code goes past proxies, or has to be rewritten."""
+        if not _PAST_PROXIES.keys().isdisjoint(names_in_code(function.__code__)):
+            _refuse_code_reading_past_proxies(function.__code__)
+        if self.trace.may_rewrite and _may_compare_arguments(function):
+            raise UndecidedValue
+
+    def _fill_closure(self, function: Any, cells: Sequence[CellType], users: bool) -> None:
+        code = function.__code__
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
             if users or _cell_holds_users_function(cell):
                 self._fill_closure_cell(name, cell, new, code)
             elif (content := cell_contents(cell)) is not UNSET:
                 new.cell_contents = content
+
+    def _copy_attributes_of_function(self, function: Any, copy: Any) -> None:
+        """A function's defaults, which are guarded, and what describes it."""
+        code = function.__code__
         for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
             if (count or getattr(function, kind)) and function is not self.defaults_of:
                 self.guard_read(function, kind, f"{function.__name__}.{kind}", "attribute")
@@ -527,12 +547,6 @@ class Environment:
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
         copy.__annotations__ = dict(function.__annotations__)
         self._guard_descriptions(function, copy, self._described)
-        if users:
-            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
-        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
-        self._codes.append(code)
-        self.guard_read(function, "__code__", function.__name__, "attribute")
-        return copy
 
     def _describe_functions(self, names: set[str]) -> None:
         """From now on these attributes of functions are guarded: traced code names them."""
