@@ -387,15 +387,11 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
     if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
-        contents["__hash__"] = lambda self: object.__hash__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__hash__"] = lambda self: object.__hash__(_users_object_or_own(world, self))
     if kind.__eq__ is object.__eq__:  # which asks whether they are one
         contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
-        contents["__repr__"] = lambda self: object.__repr__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__repr__"] = lambda self: object.__repr__(_users_object_or_own(world, self))
     own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
@@ -415,6 +411,12 @@ def traced_class(world: Environment, kind: type) -> type:
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
+
+
+def _users_object_or_own(world: Environment, self: Any) -> Any:
+    """The user's object behind a stand-in, else an object that the trace has made."""
+    world.require_known_identity(self)
+    return self if (real := world.users_object(self)) is None else real
 
 
 def _are_objects_one(self: Any, other: Any) -> Any:
@@ -694,9 +696,13 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     outside = owner is not None and world.is_class_from_outside(owner)
     if name == "__dataclass_fields__" and outside:
         return getattr(cls, name)
+    if name == "__dict__" or (name == "__getstate__" and not special):
+        world.require_opened(self, "")
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
     if real is None or special:
+        if not special:
+            world.require_opened(self, name)
         own = not special and _is_shadowed_by_object(world, self, found, name)
         if outside and type(found) not in _SLOTS and not own:
             return _users_class_member(world, owner, found, self, cls, name)
@@ -872,6 +878,7 @@ def _refusing_method_of_container_proxy(kind: type, name: str) -> Any:
 def _setattr_of_proxy_class(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
         world = _environment_of_class(type(self))
+        world.require_opened(self, name)
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         set_ = _users_setattr_behind_proxy(world, self, kind, name)
@@ -900,6 +907,7 @@ def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: 
 def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
         world = _environment_of_class(type(self))
+        world.require_opened(self, "")  # it may come again, behind all others
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         _attribute_through_class(world, self, kind, "__delattr__")(name)

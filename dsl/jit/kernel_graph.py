@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, Self, Unpack, overload
 
@@ -42,6 +43,7 @@ from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArgu
 from ..environment.guards import GuardSet
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_memory_owner
 from ..interop.fast_import import import_arguments
+from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_launcher
@@ -61,6 +63,7 @@ from .signature import (
     open_arguments,
     python_number_of_call_leaf,
     quick_key,
+    require_no_objects,
     to_call_leaf,
     to_opened_call_leaf,
 )
@@ -125,14 +128,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if (code := getattr(function, "__code__", None)) is not None:
             treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
-        self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
         self._latest = Launcher(
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
-        self._opens = False  # whether it changes what arguments hold, which then are opened
+        self._opening: Opening | None = None  # of the arguments, where objects are among them or it changes what they hold
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
@@ -196,7 +198,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         found = self._elsewhere.get(place)
         if found is None:
             found = KernelGraph(self._function, **{**self._given, "device": f"{place[0]}:{place[1]}"})
-            found._is_method = self._is_method
             self._elsewhere[place] = found
         return found
 
@@ -216,7 +217,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             fast = None
         if settings.verify:
             self._call_with_properties(self._verify_trace_of_call, args, options)
-        if self._opens:
+        if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
         if self._arity >= 0:
             result = self._call_by_key(args, fast)
@@ -230,10 +231,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return ask(args, options)
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedOpenedArguments:
-            self._opens = True
+        except NeedOpenedArguments as need:
+            self._opening = self._opening or Opening(self._function)
+            self._opening.extend(need)
         except NeedCachedProperty as need:
-            with need.computed((args, options), self._leaves_of_arguments(args, options)[0]):
+            with need.computed(self._flatten_arguments(args, options)[3]):
                 return self._call_with_properties(ask, args, options)
         return self._call_with_properties(ask, args, options)
 
@@ -319,7 +321,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[0]
+            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {})[0]
+            require_no_objects(tree, ())
         return (tree, flat), *found, tree if found[0] is leaves else False
 
     def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
@@ -347,24 +350,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                       for i, leaf in enumerate(leaves)]  # fmt: skip
             caller = caller_streams(device, leaves)
             within = within_capture_of_user_stream(device, caller)
-        if within is not None and self._opens:
-            raise ArgumentsError(
-                f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
-                "would not; return the new values"
-            )
         self._latest.used = True
         with within or nullcontext():
-            behind = [*holders, given] if self._opens else ()
+            behind = [*holders, given] if type(tree) is OpenedTree else ()
+            launch = partial(self._launch_compiled_call, tree, leaves, given, caller, behind, within is not None)
             try:
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, (), behind)
+                entry, before, result = launch(())
             except Respecialise:
-                numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, numbers, behind)
+                entry, before, result = launch(tuple(i for i, leaf in enumerate(leaves) if is_number(leaf)))
             if entry.assigned:
                 result = self._write_back_to_arguments(given, leaves, entry, result, shared, before)
             if entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
-            if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
+            if behind and not options and entry.fast is not not_taken_by_fast_launcher:
                 self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
                 raise result.error
@@ -376,17 +374,24 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         leaves: Sequence[Any],
         given: Sequence[Any],
         caller: Sequence[Any],
-        known: tuple[int, ...],
         behind: Sequence[Any],
+        captures: bool,
+        known: tuple[int, ...],
     ) -> tuple[Launcher, dict[int, Any], Any]:
         """What runs a call, compiled if need be, what copies it assigned to were before, and what it gives.
 
-        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the
-        numbers to take by value. behind: of opened arguments the holders, and the leaves as they were given."""
+        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. behind: of
+        opened arguments the holders, and the leaves as they were given. captures: whether it becomes a part of a graph
+        in the making. known: the numbers to take by value."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         before, context.undo = context.undo, []
         try:
             entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
+            if captures and entry.uses_holders:
+                raise ArgumentsError(
+                    f"{self._name} changes what its arguments hold, which a graph in the making does once and its "
+                    "replays would not; return the new values"
+                )
             copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
             copied = {i: leaves[i].copy() for i in copies}
             return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
@@ -403,9 +408,9 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
             entry.opened = (
                 entry.fast,
-                compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, self._opens),
+                compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN),
             )
-            if self._opens and entry.opened[1] is not None:
+            if type(tree) is OpenedTree and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
@@ -437,14 +442,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
         """The structure of the arguments, their leaves, those as given, and opened ones' holders."""
-        if self._opens:
-            tree, given, holders = open_arguments(self._parameters, args, options)
-            return tree, [to_opened_call_leaf(leaf) for leaf in given], given, holders
-        tree, given = flatten_arguments_of_call(self._parameters, args, options, self._is_method)
+        if self._opening is not None:
+            opened, given, holders = open_arguments(self._parameters, args, options, self._opening)
+            return opened, [to_opened_call_leaf(leaf) for leaf in given], given, holders
+        tree, given = flatten_arguments_of_call(self._parameters, args, options)
+        require_no_objects(tree, given)
         return tree, [leaf if type(leaf) in LEAF_TYPES else to_call_leaf(leaf) for leaf in given], given, []
 
     def _leaves_as_given(self, args: tuple[Any, ...]) -> list[Any]:
-        return flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[1]
+        return flatten_arguments_of_call(self._parameters, args, {})[1]
 
     def _cache_key_of_leaves(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
         flat = tuple(part for leaf in leaves for part in cache_key_of_leaf(leaf))
@@ -578,7 +584,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
         captured = self._trace_for_inspection(args, options)[0]
-        return bool(captured.assigned) or captured.state is not None
+        return bool(captured.assigned) or captured.uses_holders
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
@@ -610,11 +616,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self
 
     # methods
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._is_method = True
-        self._arity = -1
-        self._variadic = False
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...

@@ -81,7 +81,7 @@ class Launcher:
     the trace. fast(leaves, caller=0) is the same for leaves and guards that nobody has looked at; it gives `NOT_TAKEN`,
     and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
 
-    __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
+    __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used", "uses_holders")
 
     def __init__(
         self,
@@ -90,12 +90,14 @@ class Launcher:
         guards: GuardSet,
         assigned: tuple[int, ...] = (),
         fast: Fast = not_taken_by_fast_launcher,
+        uses_holders: bool = False,
     ) -> None:
         self.run = run
         self.fast = fast
         self.text = text
         self.guards = guards
         self.assigned = assigned
+        self.uses_holders = uses_holders
         self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
@@ -115,7 +117,7 @@ def failing_launcher(entry: Launcher, error: Exception) -> Launcher:
         entry.run(leaves, places, caller)
         return FailedCall(error)
 
-    return Launcher(run_and_fail, entry.text, entry.guards, entry.assigned)
+    return Launcher(run_and_fail, entry.text, entry.guards, entry.assigned, uses_holders=entry.uses_holders)
 
 
 def generate_launcher(
@@ -194,7 +196,7 @@ def generate_launcher(
     fast = scope.get("fast", not_taken_by_fast_launcher)
     if start is not None and writer.computes_numbers_alone():
         fast = writer.native_number_function(watched) or fast
-    return Launcher(scope["run"], text, captured.guards, assigned, fast)
+    return Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders)
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:

@@ -26,7 +26,8 @@ from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, gpu_of_foreign_array, import_array, shared_array_as_call_leaf
 from ..interop.fast_import import import_foreign_array, register_foreign_type
 from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
-from ..state.holders import OpenedKind, is_object_holder, open_holders_of_argument
+from ..state.holders import is_object_holder, open_holders_of_argument
+from ..state.opening import OpenedTree, Opening
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import TracedArgument
@@ -162,38 +163,50 @@ def _is_array_or_hashable(leaf: Any) -> bool:
 
 
 def flatten_arguments_of_call(
-    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any]]:
-    """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
+    """The structure of bound arguments and their leaves."""
     leaves: list[Any] = []
     positional = tuple(
-        _argument_structure(name, value, parameters, leaves, method and i == 0)
-        for i, (name, value) in enumerate(_arguments_by_name(parameters, args))
+        _argument_structure(name, value, parameters, leaves) for name, value in _arguments_by_name(parameters, args)
     )
-    keywords = tuple(_argument_structure(name, value, parameters, leaves, False) for name, value in options.items())
+    keywords = tuple(_argument_structure(name, value, parameters, leaves) for name, value in options.items())
     return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
 
 
 def open_arguments(
-    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Tree, list[Any], list[Any]]:
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], opening: Opening
+) -> tuple[OpenedTree, list[Any], list[Any]]:
     """The structure of bound arguments with one place for each changeable list, dict and object; the leaves as they are
-    given, and those holders."""
+    given, and those holders. opening: what is opened of objects; it gets the classes that are met first."""
+    before = opening.names, opening.by_identity
     given: list[Any] = []
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
 
     def open_argument_of_call(name: str, value: Any) -> Tree:
         return (
-            _argument_structure(name, value, parameters, given, False)
+            _argument_structure(name, value, parameters, given)
             if name in parameters.static
-            else open_holders_of_argument(value, given, holders, seen)
+            else open_holders_of_argument(value, given, holders, seen, opening.contents)
         )
 
     positional = tuple([open_argument_of_call(name, value) for name, value in _arguments_by_name(parameters, args)])
     keywords = tuple([open_argument_of_call(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
-    return Tree(OpenedKind, (), children), given, holders
+    if before != (opening.names, opening.by_identity):
+        return open_arguments(parameters, args, options, opening)
+    return OpenedTree(children, opening.names, bool(opening.by_identity)), given, holders
+
+
+def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
+    """Raises NeedOpenedArguments where an object is among arguments that are not opened."""
+    todo = [tree]
+    for part in todo:
+        todo += part.children
+    kinds = {part.kind for part in todo} | {type(leaf) for leaf in leaves}
+    if any(map(is_object_holder, kinds - _KNOWN)):
+        raise NeedOpenedArguments
 
 
 def to_opened_call_leaf(value: Any) -> Any:
@@ -203,8 +216,8 @@ def to_opened_call_leaf(value: Any) -> Any:
     if not _is_array_or_hashable(value):
         return StaticArgument(IdentityKey(value))
     try:
-        return to_call_leaf(value)
-    except DTypeError:  # text, dates
+        return StaticArgument(value) if is_object_holder(type(value)) else to_call_leaf(value)
+    except (DTypeError, TypeError):  # text, dates
         return StaticArgument(IdentityKey(value))
 
 
@@ -214,16 +227,10 @@ def _arguments_by_name(parameters: DecoratedFunctionParameters, args: tuple[Any,
 
 
 def _argument_structure(
-    name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any], objects: bool
+    name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any]
 ) -> Tree:
     if name not in parameters.static:
-        start = len(leaves)
-        tree = flatten(value, leaves, objects)
-        if objects:  # what has no hash among the attributes is told apart by identity
-            leaves[start:] = [
-                leaf if _is_array_or_hashable(leaf) else StaticArgument(IdentityKey(leaf)) for leaf in leaves[start:]
-            ]
-        return tree
+        return flatten(value, leaves)
     try:
         leaves.append(StaticArgument(value))
     except TypeError:
@@ -274,8 +281,6 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        if is_object_holder(kind):
-            raise NeedOpenedArguments from None
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"
@@ -346,6 +351,7 @@ def add_nested_leaves_of_call(values: Iterable[Any], shape: list[Any], leaves: l
 
 _PLAIN = frozenset({bool, str, type(None)})
 _NESTED = frozenset({list, tuple, dict})
+_KNOWN = LEAF_TYPES | GENERICS | _PLAIN | _NESTED | {np.ndarray, None}  # which are no objects of the user's
 _DEEP = 8  # what contains itself is deeper
 
 

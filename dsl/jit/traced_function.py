@@ -81,6 +81,11 @@ class TracedFunction:
         """What is written to arguments, in order."""
         return tuple(write for _, writes in self.assigned for write in writes)
 
+    @property
+    def uses_holders(self) -> bool:
+        """Whether a call changes, or gives, lists, dicts and objects that are opened in its arguments."""
+        return self.state is not None and (bool(self.state.changes) or any(kind == "holder" for kind, _ in self.results))
+
 
 def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The `host` of a trace that does no arithmetic on the call's numbers."""

@@ -7,9 +7,9 @@ structure, whatever leads to it, so that a write by one way is seen by the other
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import EnumMeta
-from types import MemberDescriptorType, SimpleNamespace
+from types import MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..core.object_state import is_user_class, is_whole_ordered_dict
 from ..core.pytree import LEAF, Tree, is_plain_object
 
 ABSENT = object()
+Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
 _ARRAYS = ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")
 _VARS = type.__dict__["__dict__"].__get__
 _MRO = type.__dict__["__mro__"].__get__  # past what a stand-in says
@@ -80,16 +81,14 @@ def _is_class_with_slots(kind: type) -> bool:
     return kind.__basicsize__ <= object.__basicsize__ + 8 * (words + more) and (bool(words) or bool(more))
 
 
-def names_and_values_of_holder(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-    """The names and values that a holder holds; no names of a list. None for what is no holder."""
+def names_and_items_of_container(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
+    """The keys and values of a dict, or the items of a list; None for what is neither."""
     kind = type(value)
     if kind is list:
         return (), [*value]
     if kind is dict or (kind is OrderedDict and is_whole_ordered_dict(value)):
         return tuple(value), [*value.values()]
-    if not is_object_holder(kind):
-        return None
-    return names_and_attributes_of_object(value)
+    return None
 
 
 def names_and_attributes_of_object(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
@@ -111,29 +110,36 @@ def slot_value(member: MemberDescriptorType, value: Any) -> Any:
         return ABSENT
 
 
-def open_holders_of_argument(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
+def open_holders_of_argument(
+    value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree], contents: Contents
+) -> Tree:
     """The structure of `value`; its leaves and holders are appended, each once.
 
-    known: for the identity of each holder and array what stands where it is met again."""
+    known: for the identity of each holder and array what stands where it is met again. contents: the names and values
+    that are opened in a holder; None for a leaf."""
     kind = type(value)
+
+    def open_each(values: Iterable[Any]) -> tuple[Tree, ...]:
+        return tuple([open_holders_of_argument(v, leaves, holders, known, contents) for v in values])
+
     if (place := known.get(id(value))) is not None:
         return place
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(
-            kind, (), tuple([open_holders_of_argument(v, leaves, holders, known) for v in tuple.__iter__(value)])
-        )
+        return Tree(kind, (), open_each(tuple.__iter__(value)))
+    if kind is MethodType and contents(value.__self__) is not None:
+        return Tree(kind, (value.__func__,), open_each([value.__self__]))
     if kind is np.ndarray or kind is Array:
         known[id(value)] = Tree(SameLeaf, (len(leaves),))
         leaves.append(value)
         return LEAF
-    held = names_and_values_of_holder(value)
+    held = contents(value)
     if held is None:
         leaves.append(value)
         return LEAF
     known[id(value)] = Tree(SameHolder, (len(holders),))
     holders.append(value)
     names, values = held
-    return Tree(kind, names, tuple([open_holders_of_argument(v, leaves, holders, known) for v in values]))
+    return Tree(kind, names, open_each(values))
 
 
 def rebuild_holders_of_argument(
@@ -141,10 +147,12 @@ def rebuild_holders_of_argument(
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
     lift: Callable[[Any], Any],
+    keep: Callable[[Any], Any],
     given: list[Any],
     holders: list[Any],
 ) -> Any:
-    """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class or key.
+    """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class, key or
+    function. keep: told of tuples.
 
     given, holders: get the leaves and the holders, in the order of `open_holders_of_argument`."""
     kind = tree.kind
@@ -155,14 +163,19 @@ def rebuild_holders_of_argument(
         return holders[tree.names[0]]  # type: ignore[call-overload]
     if kind is SameLeaf:
         return given[tree.names[0]]  # type: ignore[call-overload]
+
+    def rebuild_each() -> list[Any]:
+        return [rebuild_holders_of_argument(c, leaves, blank, lift, keep, given, holders) for c in tree.children]
+
     if issubclass(kind, tuple):
-        parts = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-        return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
+        parts = rebuild_each()
+        return keep(tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts))
+    if kind is MethodType:
+        return MethodType(lift(tree.names[0]), *rebuild_each())
     found = blank(kind)
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
-    values = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-    fill_empty_state_holder(kind, found, names, values)
+    fill_empty_state_holder(kind, found, names, rebuild_each())
     return found
 
 

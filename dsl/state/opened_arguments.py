@@ -10,12 +10,12 @@ from typing import Any
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
 from ..core.object_state import is_user_class, is_whole_ordered_dict
-from ..core.pytree import Tree
 from ..environment.environment import Environment
 from ..environment.frozen_containers import mutating_methods_to_freeze
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
 from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
+from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -36,15 +36,18 @@ class OpenedArguments:
     """holders: what stands for each list, dict and object among the arguments, in the order of
     `open_holders_of_argument`."""
 
-    def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
+    def __init__(self, world: Environment, tree: OpenedTree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
         rest = iter(leaves)
         given: list[Any] = []
+        keep = world.keep_container_of_arguments
         positional, named = (
             [
-                rebuild_holders_of_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
+                rebuild_holders_of_argument(
+                    child, rest, self._make_empty_holder, world.proxy_of, keep, given, self.holders
+                )
                 for child in part.children
             ]
             for part in tree.children
@@ -54,6 +57,11 @@ class OpenedArguments:
         self._before = [contents_of_holder(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
+        world.opened, world.opened_names = self.numbers, tree.asked
+        world.tells_apart = tree.tells_apart
+        world.opened_changes = self._has_changed_beside
+        for holder in self.holders:
+            keep(holder)
 
     def _make_empty_holder(self, kind: type) -> Any:
         """An empty holder of a kind; objects are of the class that stands for the user's."""
@@ -84,6 +92,12 @@ class OpenedArguments:
                 own = self._world.original_value
                 before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
                 yield _holder_difference(number, type(found) is list, before, after)
+
+    def _has_changed_beside(self, kept: set[tuple[int | None, str]]) -> bool:
+        """Whether more was changed than that these attributes of these holders were put."""
+        return any(
+            d.whole or d.removed or any((d.holder, name) not in kept for name, _ in d.put) for d in self.differences()
+        )
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""

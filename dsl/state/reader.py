@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from types import MethodType
 from typing import Any
 
 from ..core.object_state import is_whole_ordered_dict
 from ..core.pytree import Tree
 from .holders import SameHolder, SameLeaf, slots_of
+from .opening import OpenedTree, asked_of_class
 
 Fast = Callable[..., Any]
 
@@ -24,9 +27,9 @@ class _UnreadableStructure(Exception):
 class _NestedArgumentReaderWriter:
     """Writes the lines that read one structure."""
 
-    def __init__(self, opens: bool) -> None:
-        """opens: whether what can be changed is given too."""
-        self.opens = opens
+    def __init__(self, tree: Tree) -> None:
+        """tree: of all arguments. Of opened ones what can be changed is given too."""
+        self.opened = tree if isinstance(tree, OpenedTree) else None
         self.constants: dict[str, Any] = {}
         self.leaves: list[str] = []
         self.holders: list[tuple[str, type]] = []
@@ -52,7 +55,7 @@ class _NestedArgumentReaderWriter:
             yield _reader_line_not_taken(f"{value} is {self.holders[_leaf_number_of_nested_argument(tree)][0]}")
         else:
             yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")
-            if self.opens and not issubclass(kind, tuple):
+            if self.opened and not issubclass(kind, tuple):
                 self.holders.append((value, kind))
             yield from self._lines_that_read_argument_container(tree, kind, value)
 
@@ -70,22 +73,41 @@ class _NestedArgumentReaderWriter:
             yield _reader_line_not_taken(f"len({value}) == {len(names)}")
             if names:
                 yield f"{unpacked} = {value}"
+        elif kind is MethodType:
+            yield _reader_line_not_taken(f"{value}.__func__ is {self.constant(tree.names[0])}")
+            yield f"{names[0]} = {value}.__self__"
         elif issubclass(kind, dict):
             if issubclass(kind, OrderedDict):
                 yield _reader_line_not_taken(f"{self.constant(is_whole_ordered_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
+            asked = asked_of_class(kind, None if self.opened is None else self.opened.asked)
             slots = [n for n in tree.names if n in slots_of(kind)]
-            if len(slots) != len(slots_of(kind)):
+            if len(slots) != len(slots_of(kind) if asked is None else asked.intersection(slots_of(kind))):
                 raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
                 yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"
-                yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
+                if asked is None:
+                    yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
+                else:
+                    yield from self._lines_that_read_attributes(tree.names[len(slots) :], asked, rest, f"{value}d")
         for child, name in zip(tree.children, names, strict=True):
             yield from self.read(child, name)
+
+    def _lines_that_read_attributes(
+        self, names: Sequence[Hashable], asked: frozenset[str], unpacked: str, value: str
+    ) -> Iterator[str]:
+        """The same of the names alone that are asked for; others come and go."""
+        seen = self.constant([None])
+        yield f"if (k := [*{value}]) != {seen}[0]:"
+        yield f"    if {self.constant(asked)}.intersection(k) != {self.constant({*names})}: return NOT_TAKEN"
+        yield f"    {seen}[0] = k"
+        if names:
+            got = f"{self.constant(itemgetter(*names))}({value})"
+            yield f"{unpacked} = {got if len(names) > 1 else f'({got},)'}"
 
     def _lines_that_read_argument_dict(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
         """Lines that look whether a dict has these names, in this order, and read it."""
@@ -99,13 +121,13 @@ class _NestedArgumentReaderWriter:
 
 
 def compile_reader_of_nested_arguments(
-    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, opens: bool = True
+    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any
 ) -> Fast | None:
     """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
-    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
-    the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""
-    reader = _NestedArgumentReaderWriter(opens)
+    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. None where
+    more than a look is needed."""
+    reader = _NestedArgumentReaderWriter(tree)
     positional, named = tree.children
     if named.names:
         return None
