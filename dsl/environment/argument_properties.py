@@ -43,7 +43,7 @@ class NeedCachedProperty(TraceRestart):
 class NeedOpenedArguments(TraceRestart):
     """The call is made again with its arguments opened, or with other parts of them."""
 
-    def __init__(self, names: frozenset[str] | None = frozenset(), told_apart: type | None = None) -> None:
-        """names: of attributes that are read, None for all. told_apart: a class whose objects are told apart."""
+    def __init__(self, attributes: frozenset[str] | None = frozenset(), told_apart: type | None = None) -> None:
+        """attributes: the names of those that are read, None for all. told_apart: a class whose objects are."""
         super().__init__()
-        self.names, self.told_apart = names, told_apart
+        self.attributes, self.told_apart = attributes, told_apart

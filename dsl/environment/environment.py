@@ -466,17 +466,21 @@ class Environment:
 
     def require_known_identity(self, value: Any) -> None:
         """Raises NeedOpenedArguments for an opened object: then its class is not, and each object is itself."""
-        if id(value) in self.opened and is_user_class(kind := _class_behind_proxy(value)):
-            raise NeedOpenedArguments(told_apart=kind)
+        if self._is_opened_object(value):
+            raise NeedOpenedArguments(told_apart=_class_behind_proxy(value))
+
+    def _is_opened_object(self, value: Any) -> bool:
+        """Whether it is of the user's class, and opened; while the trace goes on."""
+        if id(value) not in self.opened or context.trace is not self.trace:
+            return False
+        return is_user_class(_class_behind_proxy(value))
 
     def require_opened(self, value: Any, name: str) -> None:
         """Raises NeedOpenedArguments for an attribute of an opened object that is not opened."""
-        if self.opened_names is None or id(value) not in self.opened or name in self.opened_names:
+        if self.opened_names is None or name in self.opened_names or not self._is_opened_object(value):
             return
-        if not is_user_class(_class_behind_proxy(value)):  # all of its are
-            return
-        asked = () if (code := code_of_user()) is None else texts_in_code(code)
-        raise NeedOpenedArguments(frozenset(asked) if name in asked else None)
+        names = () if (code := code_of_user()) is None else texts_in_code(code)
+        raise NeedOpenedArguments(frozenset(names) if name in names else None)
 
     # functions
 

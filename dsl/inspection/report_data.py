@@ -75,7 +75,7 @@ class _ReportBuilder:
             "groups": [str(group) for group in inspection.stages.fusion.groups],
             "cuts": self._fusion_cuts(tasks),
             "notes": [*self.inspection.captured.rolled, *self.inspection.segments],
-            "log": why_lines(inspection.log),
+            "log": why_lines(inspection.log, inspection.parameters),
         }
         if runs:
             data["measured"] = statistics.median(max(end for _, _, end in run["tasks"]) for run in runs if run["tasks"])

@@ -134,7 +134,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
-        self._opening: Opening | None = None  # of the arguments, where objects are among them or it changes what they hold
+        self._opening: Opening | None = None  # of arguments with objects, or with what it changes
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
@@ -599,14 +599,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
         return CompiledCall(
-            self._name, str(self._parameters), (*self._parameters.names, self._parameters.rest), self._options,
+            self._name, str(self._parameters), self._parameters.every, self._options,
             versions.place, gpu, tree, arguments, captured, layouts, versions.stages(captured, leaves),
             versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
         )  # fmt: skip
 
     def why(self) -> str:
         """What was traced and compiled so far, and for whom. It says how long that took, and what was different."""
-        text: str = _report_module_of_decorator().why_text(self._name, self._versions.log)
+        text: str = _report_module_of_decorator().why_text(self._name, self._versions.log, self._parameters.every)
         return text
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:

@@ -26,7 +26,7 @@ from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, gpu_of_foreign_array, import_array, shared_array_as_call_leaf
 from ..interop.fast_import import import_foreign_array, register_foreign_type
 from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
-from ..state.holders import is_object_holder, open_holders_of_argument
+from ..state.holders import is_object_holder, is_opened_object, open_holders_of_argument
 from ..state.opening import OpenedTree, Opening
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
@@ -60,6 +60,7 @@ class DecoratedFunctionParameters:
         self.simple = len(self.names) == len(parameters) and not static
         self.rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), "")
         self.variadic = bool(self.rest)
+        self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
@@ -179,7 +180,7 @@ def open_arguments(
 ) -> tuple[OpenedTree, list[Any], list[Any]]:
     """The structure of bound arguments with one place for each changeable list, dict and object; the leaves as they are
     given, and those holders. opening: what is opened of objects; it gets the classes that are met first."""
-    before = opening.names, opening.by_identity
+    before = opening.attributes, opening.by_identity
     given: list[Any] = []
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
@@ -194,9 +195,9 @@ def open_arguments(
     positional = tuple([open_argument_of_call(name, value) for name, value in _arguments_by_name(parameters, args)])
     keywords = tuple([open_argument_of_call(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
-    if before != (opening.names, opening.by_identity):
+    if before != (opening.attributes, opening.by_identity):
         return open_arguments(parameters, args, options, opening)
-    return OpenedTree(children, opening.names, bool(opening.by_identity)), given, holders
+    return OpenedTree(children, opening.attributes, bool(opening.by_identity)), given, holders
 
 
 def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
@@ -204,8 +205,8 @@ def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
     todo = [tree]
     for part in todo:
         todo += part.children
-    kinds = {part.kind for part in todo} | {type(leaf) for leaf in leaves}
-    if any(map(is_object_holder, kinds - _KNOWN)):
+    kinds = {part.kind for part in todo if part.kind is not None and part.kind not in _KNOWN}
+    if any(map(is_object_holder, kinds)) or any(is_opened_object(x) for x in leaves if type(x) not in _KNOWN):
         raise NeedOpenedArguments
 
 
@@ -216,7 +217,7 @@ def to_opened_call_leaf(value: Any) -> Any:
     if not _is_array_or_hashable(value):
         return StaticArgument(IdentityKey(value))
     try:
-        return StaticArgument(value) if is_object_holder(type(value)) else to_call_leaf(value)
+        return to_call_leaf(value)
     except (DTypeError, TypeError):  # text, dates
         return StaticArgument(IdentityKey(value))
 
@@ -226,9 +227,7 @@ def _arguments_by_name(parameters: DecoratedFunctionParameters, args: tuple[Any,
     return list(zip(names, args, strict=False))
 
 
-def _argument_structure(
-    name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any]
-) -> Tree:
+def _argument_structure(name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any]) -> Tree:
     if name not in parameters.static:
         return flatten(value, leaves)
     try:

@@ -347,7 +347,9 @@ class Specializations:
                         (time.perf_counter_ns() - began) / 1e3,
                     )
                     self.note(
-                        SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
+                        SpecializationEvent(
+                            "traced", f"traced for ({', '.join(shown)})", user_line(), shown, took, tree
+                        )
                     )
                     self._count_static_values(known, leaves)
             if isinstance(found, TracedFunction):

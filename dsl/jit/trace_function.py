@@ -45,8 +45,8 @@ from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
-from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
+from ..state.opening import OpenedTree
 from ..state.results import Place, ResultAndStateLocations
 from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
@@ -138,8 +138,8 @@ def _trace_once(
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
                     leaves[i] = world.guard_argument(a.value)
-            flat = tree.kind is not OpenedKind and _are_all_arguments_leaves(tree)
-            if world is not None and tree.kind is OpenedKind:
+            flat = not isinstance(tree, OpenedTree) and _are_all_arguments_leaves(tree)
+            if world is not None and isinstance(tree, OpenedTree):
                 opened = OpenedArguments(world, tree, leaves)
                 trace.holders = opened.holders
                 world.defaults_of = getattr(function, "__func__", function)

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
 from ..core.host_scalars import Host
-from ..core.pytree import Tree
+from ..core.pytree import LEAF, Tree
 from ..core.spec import Spec
 from ..environment.guards import GuardSet
 from ..state.argument_writes import ArgumentWrite, AssignedArguments
@@ -39,13 +39,14 @@ class SpecializationEvent:
     """Something that happened to a function's versions.
 
     kind: `traced`, `traced again`, `compiled`, `placed`, `exchanges` or `split`; line: who called; shown: of a trace
-    the arguments as people read them; microseconds: what it took."""
+    the leaves as people read them; tree: what they are the leaves of; microseconds: what it took."""
 
     kind: str
     text: str
     line: str = ""
     shown: tuple[str, ...] = ()
     microseconds: float = 0.0
+    tree: Tree = LEAF
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class TracedFunction:
     @property
     def uses_holders(self) -> bool:
         """Whether a call changes, or gives, lists, dicts and objects that are opened in its arguments."""
-        return self.state is not None and (bool(self.state.changes) or any(kind == "holder" for kind, _ in self.results))
+        gives = any(kind == "holder" for kind, _ in self.results)
+        return self.state is not None and (gives or bool(self.state.changes))
 
 
 def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:

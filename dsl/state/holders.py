@@ -20,7 +20,7 @@ from ..core.pytree import LEAF, Tree, is_plain_object
 
 ABSENT = object()
 Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
-_ARRAYS = ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")
+_ARRAYS = frozenset({"__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__"})
 _VARS = type.__dict__["__dict__"].__get__
 _MRO = type.__dict__["__mro__"].__get__  # past what a stand-in says
 _DICTS: tuple[type, ...] = (dict, OrderedDict)
@@ -68,6 +68,11 @@ def is_object_holder(kind: type) -> bool:
     if any(hasattr(kind, name) for name in _ARRAYS) or isinstance(kind, EnumMeta):
         return False
     return is_plain_object(kind) or _is_class_with_slots(kind)
+
+
+def is_opened_object(value: Any) -> bool:
+    """Whether an object is no more than its attributes, and does not say of itself that it is an array."""
+    return is_object_holder(type(value)) and _ARRAYS.isdisjoint(attributes_by_name(value))
 
 
 def _is_class_with_slots(kind: type) -> bool:

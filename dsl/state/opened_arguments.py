@@ -57,7 +57,7 @@ class OpenedArguments:
         self._before = [contents_of_holder(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
-        world.opened, world.opened_names = self.numbers, tree.asked
+        world.opened, world.opened_names = self.numbers, tree.attributes
         world.tells_apart = tree.tells_apart
         world.opened_changes = self._has_changed_beside
         for holder in self.holders:

@@ -15,97 +15,103 @@ from ..core.errors import is_user_file
 from ..core.object_state import is_user_class, texts_in_code
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedOpenedArguments
-from .holders import OpenedKind, is_object_holder, names_and_attributes_of_object, names_and_items_of_container, slots_of
+from .holders import (
+    OpenedKind,
+    is_object_holder,
+    is_opened_object,
+    names_and_attributes_of_object,
+    names_and_items_of_container,
+    slots_of,
+)
 
 Names = frozenset[str]
 # the functions that a member of a class is made of
 _PARTS: dict[type, tuple[str, ...]] = {property: ("fget", "fset"), cached_property: ("func",)}
 _PARTS |= dict.fromkeys((staticmethod, classmethod), ("__func__",))
-_UNASKED = frozenset({"__init__", "__post_init__", "__new__", "__repr__", "__str__", "__eq__", "__hash__"})
+# what Python calls by itself alone where it is named, or before the object is an argument
+_NOT_CALLED = frozenset({"__init__", "__post_init__", "__new__", "__repr__", "__str__", "__eq__", "__hash__"})
 
 
 class OpenedTree(Tree):
-    """The structure of opened arguments. asked: the names that attributes had to have to be part of it; None for any.
+    """The structure of opened arguments. attributes: the names that those of objects may have, None for any.
     tells_apart: whether there are classes whose objects stay closed. Equal structures may differ in both."""
 
-    __slots__ = ("asked", "tells_apart")
+    __slots__ = ("attributes", "tells_apart")
 
-    def __init__(self, children: tuple[Tree, ...], asked: Names | None, tells_apart: bool) -> None:
+    def __init__(self, children: tuple[Tree, ...], attributes: Names | None, tells_apart: bool) -> None:
         super().__init__(OpenedKind, (), children)
-        self.asked, self.tells_apart = asked, tells_apart
+        self.attributes, self.tells_apart = attributes, tells_apart
 
 
-def asked_of_class(kind: type, asked: Names | None) -> Names | None:
-    """The names that are asked of a class's objects; what Python's own classes ask for, no code of the user's names."""
-    return asked if is_user_class(kind) else None
+def opened_attributes_of_class(kind: type, attributes: Names | None) -> Names | None:
+    """Of a library's class, whose code is not looked at, all are opened."""
+    return attributes if is_user_class(kind) else None
 
 
 class Opening:
-    """What is opened in the arguments of one function; it gets more as traces ask for more.
+    """What is opened in the arguments of one function; it gets more as traces need more.
 
-    names: of attributes, None for all. by_identity: the classes whose objects stay closed, since the function asks
-    which object one is."""
+    attributes: the names of those that are opened, None for all. by_identity: the classes whose objects stay closed,
+    since the function looks at which object one is."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = getattr(function, "__func__", function)
         self._classes: set[type] = set()
-        self._asked: set[str] = set()
+        self._extra_names: set[str] = set()  # names that traces needed
         self.by_identity: frozenset[type] = frozenset()
-        self.names: Names | None = frozenset()
+        self.attributes: Names | None = frozenset()
 
     def extend(self, need: NeedOpenedArguments) -> None:
         """From now on what a trace needed is opened, or stays closed."""
         if need.told_apart is not None:
             self.by_identity |= {need.told_apart}
-        elif need.names is None:
-            self.names = None
+        elif need.attributes is None:
+            self.attributes = None
         else:
-            self._asked |= need.names
+            self._extra_names |= need.attributes
             self._find_names()
 
     def contents(self, value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
         """The names and values that are opened in a list, dict or object; no names of a list. None for a leaf."""
         kind = type(value)
         if (held := names_and_items_of_container(value)) is not None:
-            for key in held[0]:
-                if type(key) is not str and is_object_holder(type(key)):
-                    self.by_identity |= {type(key)}
+            self.by_identity |= {type(key) for key in held[0] if type(key) is not str and is_object_holder(type(key))}
             return held
-        if not is_object_holder(kind) or kind in self.by_identity:
+        if not is_opened_object(value) or kind in self.by_identity:
             return None
         if kind not in self._classes:
             self._classes.add(kind)
             self._find_names()
         names, values = names_and_attributes_of_object(value)
-        if (asked := asked_of_class(kind, self.names)) is None:
+        if (attributes := opened_attributes_of_class(kind, self.attributes)) is None:
             return names, values
         slots, found = slots_of(kind), dict(zip(names, values, strict=True))
-        opened = sorted(asked.intersection(found), key=lambda name: (name not in slots, name))
+        opened = sorted(attributes.intersection(found), key=lambda name: (name not in slots, name))
         return tuple(opened), [found[name] for name in opened]
 
     def _find_names(self) -> None:
-        if self.names is not None:
-            self.names = frozenset(_names_in_reach(self._function, self._classes, self._asked))
+        if self.attributes is not None:
+            self.attributes = frozenset(_names_in_reach(self._function, self._classes, self._extra_names))
 
 
-def _names_in_reach(function: Any, classes: set[type], asked: set[str]) -> set[str]:
+def _names_in_reach(function: Any, classes: set[type], extra_names: set[str]) -> set[str]:
     """The names in a function's code and in code that it may call: its module's functions, and members of classes."""
-    names, seen = {*asked}, set[Any]()
+    names, seen = {*extra_names}, set[Any]()
     todo = [function]
     while todo:
-        scopes = [vars(base) for kind in classes for base in kind.__mro__ if base is not object]
+        scopes = [dict(vars(base)) for kind in classes for base in kind.__mro__ if base is not object]
         for code, scope in [(f.__code__, f.__globals__) for f in todo if type(f) is FunctionType]:
             if code not in seen and is_user_file(code.co_filename):
                 names |= texts_in_code(code)
                 scopes.append(scope)
             seen.add(code)
-        found = [m for scope in scopes for n, m in [*scope.items()] if n in names or _is_called_by_python(n)]
+        found = [m for scope in scopes for n, m in scope.items() if n in names or _is_called_by_python(n)]
         todo = [f for m in found for f in _functions_of_member(m) if f.__code__ not in seen]
     return names
 
 
 def _is_called_by_python(name: str) -> bool:
-    return name.startswith("__") and name not in _UNASKED
+    return name.startswith("__") and name not in _NOT_CALLED
 
 
 def _functions_of_member(member: Any) -> Iterator[FunctionType]:

@@ -15,7 +15,7 @@ from typing import Any
 from ..core.object_state import is_whole_ordered_dict
 from ..core.pytree import Tree
 from .holders import SameHolder, SameLeaf, slots_of
-from .opening import OpenedTree, asked_of_class
+from .opening import OpenedTree, opened_attributes_of_class
 
 Fast = Callable[..., Any]
 
@@ -81,29 +81,29 @@ class _NestedArgumentReaderWriter:
                 yield _reader_line_not_taken(f"{self.constant(is_whole_ordered_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
-            asked = asked_of_class(kind, None if self.opened is None else self.opened.asked)
+            attributes = opened_attributes_of_class(kind, None if self.opened is None else self.opened.attributes)
             slots = [n for n in tree.names if n in slots_of(kind)]
-            if len(slots) != len(slots_of(kind) if asked is None else asked.intersection(slots_of(kind))):
+            if len(slots) != sum(attributes is None or n in attributes for n in slots_of(kind)):
                 raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
                 yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"
-                if asked is None:
+                if attributes is None:
                     yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
                 else:
-                    yield from self._lines_that_read_attributes(tree.names[len(slots) :], asked, rest, f"{value}d")
+                    yield from self._lines_that_read_attributes(tree.names[len(slots) :], attributes, rest, f"{value}d")
         for child, name in zip(tree.children, names, strict=True):
             yield from self.read(child, name)
 
     def _lines_that_read_attributes(
-        self, names: Sequence[Hashable], asked: frozenset[str], unpacked: str, value: str
+        self, names: Sequence[Hashable], attributes: frozenset[str], unpacked: str, value: str
     ) -> Iterator[str]:
-        """The same of the names alone that are asked for; others come and go."""
+        """The same of the attributes that are opened; others come and go."""
         seen = self.constant([None])
         yield f"if (k := [*{value}]) != {seen}[0]:"
-        yield f"    if {self.constant(asked)}.intersection(k) != {self.constant({*names})}: return NOT_TAKEN"
+        yield f"    if {self.constant(attributes)}.intersection(k) != {self.constant({*names})}: return NOT_TAKEN"
         yield f"    {seen}[0] = k"
         if names:
             got = f"{self.constant(itemgetter(*names))}({value})"
@@ -139,9 +139,9 @@ def compile_reader_of_nested_arguments(
             lines += reader.read(child, name)
         lines += reader.apart()
         for leaf, value in values.items():
-            if type(value) is not int:
+            if type(value) is not int and (type(value) is not float or not value or value != value):  # -0.0, NaN
                 raise _UnreadableStructure
-            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {value}"))
+            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {reader.constant(value)}"))
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
