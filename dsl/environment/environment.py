@@ -237,6 +237,7 @@ class Environment:
         self.may_open = False  # whether the call may be made again with its arguments opened
         self.opened: dict[int, int] = {}  # what stands for an opened list, dict or object: its number
         self.opened_names: frozenset[str] | None = None  # of the attributes that are opened; None for all
+        self.leaves_by_contents: dict[int, int] = {}  # values that are other ones in other calls: which leaf one is
         self.tells_apart = False  # whether classes of the arguments are not opened, since objects are told apart
         # whether what is opened has changed, but for these attributes of these holders
         self.opened_changes: Callable[[set[Any]], bool] = lambda kept: False

@@ -46,7 +46,15 @@ from ..interop.fast_import import import_arguments
 from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_launcher
+from .launcher import (
+    NOT_TAKEN,
+    FailedCall,
+    Fast,
+    Launcher,
+    OnAnotherDevice,
+    not_taken_by_fast_launcher,
+    runner_behind_key_tests,
+)
 from .methods import BoundKernelGraph, undecorated
 from .options import KernelGraphKeywords, checked_kernel_graph_options
 from .pickling import PicklableDecoratedFunction
@@ -181,9 +189,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             elsewhere = other
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
-        result = call_in_numpy(self._function, args, options, self._versions.device, elsewhere.error)
-        if elsewhere.caught is not None:
-            self._versions.note_caught_error(elsewhere.caught, elsewhere.error)
+        return self._call_in_numpy(elsewhere, args, options)
+
+    def _call_in_numpy(self, reason: InNumPy, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call that runs as the function is written."""
+        result = call_in_numpy(self._function, args, options, self._versions.device, reason.error)
+        if reason.caught is not None:
+            self._versions.note_caught_error(reason.caught, reason.error)
         return result
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -362,8 +374,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 result = self._write_back_to_arguments(given, leaves, entry, result, shared, before)
             if entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
-            if behind and not options and entry.fast is not not_taken_by_fast_launcher:
-                self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
                 raise result.error
             return result
@@ -392,6 +402,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                     f"{self._name} changes what its arguments hold, which a graph in the making does once and its "
                     "replays would not; return the new values"
                 )
+            if behind:
+                self._install_fast_path(tree, entry, leaves)
             copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
             copied = {i: leaves[i].copy() for i in copies}
             return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
@@ -405,15 +417,31 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
         if entry.opened is None or entry.opened[0] is not entry.fast:
-            values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
-            entry.opened = (
-                entry.fast,
-                compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN),
-            )
+            entry.opened = entry.fast, self._reader_before(tree, entry, leaves)
             if type(tree) is OpenedTree and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
+
+    def _reader_before(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> Fast | None:
+        """What reads the arguments' leaves for the entry's fast way or, where it has none, for what it runs."""
+        values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+        if entry.fast is not not_taken_by_fast_launcher:
+            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN)
+        if type(tree) is not OpenedTree or type(entry) is not Launcher or not entry.repeatable:
+            return None
+        inner = runner_behind_key_tests(entry, leaves, self._versions.device)
+        read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN)
+
+        def run_behind_key_tests(args: tuple[Any, ...], caller: int = 0) -> Any:
+            try:
+                return read(args, caller)
+            except InNumPy as reason:
+                return self._call_in_numpy(reason, args, {})
+            except KernelGraphError as error:
+                raise self._error_for_user(error)  # noqa: B904  # the same one
+
+        return None if read is None else run_behind_key_tests
 
     def _write_back_to_arguments(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
+from ..core.object_state import PLAIN
 from ..core.pytree import Tree, flatten
 from ..core.spec import (
     Spec,
@@ -157,6 +159,40 @@ class IdentityKey:
         return isinstance(other, IdentityKey) and self.value is other.value
 
 
+class ContentsKey(IdentityKey):
+    """An array of text, dates or plain objects, or a set of them: one with the same contents is as good."""
+
+    __slots__ = ("_contents",)
+
+    def __init__(self, value: Any) -> None:
+        """Raises TypeError for what holds more than plain data."""
+        super().__init__(value)
+        array = type(value) is np.ndarray
+        if array and not value.dtype.hasobject:
+            self._contents: Hashable = value.dtype, value.shape, value.tobytes()
+            return
+        items = value.ravel().tolist() if array else value
+        if (not array and type(value) is not set) or not PLAIN.issuperset(map(type, items)):
+            raise TypeError
+        exact = map(exact_key_of_value, items)
+        self._contents = (value.dtype, value.shape, tuple(exact)) if array else frozenset(exact)
+
+    def __hash__(self) -> int:
+        return hash(self._contents)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ContentsKey and self._contents == other._contents
+
+    def is_like(self, value: Any) -> bool:
+        """Whether it has the same contents."""
+        if type(value) is not type(self.value):
+            return False
+        try:
+            return self == ContentsKey(value)
+        except TypeError:
+            return False
+
+
 def _is_array_or_hashable(leaf: Any) -> bool:
     return (
         isinstance(leaf, (np.ndarray, Array)) or is_foreign_array(leaf) or getattr(leaf, "__hash__", None) is not None
@@ -211,14 +247,15 @@ def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
 
 
 def to_opened_call_leaf(value: Any) -> Any:
-    """`to_call_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
+    """`to_call_leaf`, of what an argument may hold: what has no hash is told apart by contents, or by identity."""
     if type(value) in LEAF_TYPES:
         return value
-    if not _is_array_or_hashable(value):
-        return StaticArgument(IdentityKey(value))
+    if _is_array_or_hashable(value):
+        with suppress(DTypeError, TypeError):  # of text, dates
+            return to_call_leaf(value)
     try:
-        return to_call_leaf(value)
-    except (DTypeError, TypeError):  # text, dates
+        return StaticArgument(ContentsKey(value))
+    except TypeError:
         return StaticArgument(IdentityKey(value))
 
 
@@ -385,7 +422,8 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
         return TracedArgument(spec, None, (spec, strides, whole), strides=strides, whole=whole)
     if kind is StaticArgument:
-        return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
+        value, own = leaf.value, type(leaf.value) is ContentsKey
+        return TracedArgument(None, value.value if isinstance(value, IdentityKey) else value, leaf, True, own=own)
     if known and kind is np.ndarray:  # an array, though its value is known
         return TracedArgument(
             _spec_of_call_array(leaf),

@@ -134,10 +134,7 @@ def _trace_once(
             paused_garbage_collection(),
             contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails(),
         ):
-            leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
-            for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
-                if a.static and world is not None:
-                    leaves[i] = world.guard_argument(a.value)
+            leaves = _stand_ins_for_arguments(trace, world, arguments)
             flat = not isinstance(tree, OpenedTree) and _are_all_arguments_leaves(tree)
             if world is not None and isinstance(tree, OpenedTree):
                 opened = OpenedArguments(world, tree, leaves)
@@ -322,6 +319,16 @@ def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part:
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
     return _traced_function_of_call(trace, function, part.cut, tree, results, [], {}, part.line, part.watched)
+
+
+def _stand_ins_for_arguments(trace: Trace, world: Environment | None, arguments: Sequence[TracedArgument]) -> list[Any]:
+    leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
+    for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
+        if a.static and world is not None:
+            leaves[i] = world.guard_argument(a.value)
+            if a.own:
+                world.leaves_by_contents[id(a.value)] = i
+    return leaves
 
 
 def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> Any:

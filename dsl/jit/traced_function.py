@@ -24,7 +24,8 @@ Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  #
 class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
-    array whose layout (of a 0-d one: value) is part of the key. whole: what is assigned to it is wanted as a whole."""
+    array whose layout (of a 0-d one: value) is part of the key. whole: what is assigned to it is wanted as a whole.
+    own: of a static value whether each call has another one with the same contents."""
 
     spec: Spec | None
     value: Any
@@ -32,6 +33,7 @@ class TracedArgument:
     static: bool = False
     strides: tuple[int, ...] | None = None
     whole: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
