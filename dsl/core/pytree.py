@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import EnumMeta
-from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
+from types import BuiltinFunctionType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any
 
 from .exact import exact_key_of_value
@@ -111,6 +111,8 @@ def flatten(
         tree = _flatten_python_container(value, original, flatten_children)
         own = _attributes_of_object(value)
         return Tree(AttributedContainer, tuple(own), (tree, *flatten_children(own.values()))) if own else tree
+    if results and kind is MethodType:
+        return Tree(kind, (value.__func__,), flatten_children([value.__self__]))
     if results and kind is SimpleNamespace:
         return Tree(kind, tuple(vars(value)), flatten_children(vars(value).values()))
     if (
@@ -218,6 +220,8 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is dict:
         return dict(zip(names, values, strict=True))
+    if kind is MethodType:
+        return kind(*names, *values)
     found: Any
     if kind is AttributedContainer:
         found, *held = values

@@ -426,12 +426,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _reader_before(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> Fast | None:
         """What reads the arguments' leaves for the entry's fast way or, where it has none, for what it runs."""
         values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+        function = self._function if self._parameters.simple else None
         if entry.fast is not not_taken_by_fast_launcher:
-            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN)
+            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, function)
         if type(tree) is not OpenedTree or type(entry) is not Launcher or not entry.repeatable:
             return None
         inner = runner_behind_key_tests(entry, leaves, self._versions.device)
-        read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN)
+        read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN, function)
 
         def run_behind_key_tests(args: tuple[Any, ...], caller: int = 0) -> Any:
             try:

@@ -59,6 +59,17 @@ class _NestedArgumentReaderWriter:
                 self.holders.append((value, kind))
             yield from self._lines_that_read_argument_container(tree, kind, value)
 
+    def lines_that_add_defaults(self, count: int, function: Any) -> Iterator[str]:
+        """Lines for fewer arguments than the structure has."""
+        defaults = getattr(function, "__defaults__", None)
+        if not defaults:
+            yield "return NOT_TAKEN"
+            return
+        least, given = count - len(defaults), self.constant(defaults)
+        unchanged = f"{self.constant(function)}.__defaults__ is {given}"
+        yield _reader_line_not_taken(f"{least} <= len(args) < {count} and {unchanged}")
+        yield f"args += {given}[len(args) - {least} :]"
+
     def apart(self) -> Iterator[str]:
         """Lines that look whether no holder is at two places that it was not at."""
         for kind in dict.fromkeys(kind for _, kind in self.holders):
@@ -121,19 +132,20 @@ class _NestedArgumentReaderWriter:
 
 
 def compile_reader_of_nested_arguments(
-    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any
+    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, function: Any = None
 ) -> Fast | None:
     """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
-    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. None where
-    more than a look is needed."""
+    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. function:
+    whose defaults are arguments where fewer are given. None where more than a look is needed."""
     reader = _NestedArgumentReaderWriter(tree)
     positional, named = tree.children
     if named.names:
         return None
     try:
         names = [reader.name() for _ in positional.children]
-        lines = [_reader_line_not_taken(f"len(args) == {len(names)}")]
+        lines = [f"if len(args) != {len(names)}:"]
+        lines += [f"    {line}" for line in reader.lines_that_add_defaults(len(names), function)]
         lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
