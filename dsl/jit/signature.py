@@ -129,6 +129,8 @@ class StaticArgument:
         self.value = value
         if kind in ATOMS:
             self._exact: Hashable = (kind, value)
+        elif isinstance(value, IdentityKey):
+            self._exact = value
         else:
             hash((value.start, value.stop, value.step) if kind is slice else value)  # Python 3.11 hashes no slices
             self._exact = exact_key_of_value(value)

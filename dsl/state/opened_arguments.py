@@ -14,7 +14,7 @@ from ..environment.environment import Environment
 from ..environment.frozen_containers import mutating_methods_to_freeze
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
-from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
+from .holders import names_and_attributes_of_object, rebuild_holders_of_argument, slots_of
 from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
@@ -91,7 +91,9 @@ class OpenedArguments:
             if not same or now_names != names:
                 own = self._world.original_value
                 before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
-                yield _holder_difference(number, type(found) is list, before, after)
+                kind = self.kinds[number]
+                slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of(kind))
+                yield _holder_difference(number, type(found) is list, slots, before, after)
 
     def _has_changed_beside(self, kept: set[tuple[int | None, str]]) -> bool:
         """Whether more was changed than that these attributes of these holders were put."""
@@ -140,17 +142,18 @@ def contents_of_holder(holder: Any) -> Held:
     return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else names_and_attributes_of_object(holder)
 
 
-def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
+def _holder_difference(number: int, is_list: bool, slots: frozenset[str], before: Held, now: Held) -> HolderDifference:
+    """slots: the names that are in no order."""
     if is_list:
         pairs = [*enumerate(now[1])]
         if len(now[1]) != len(before[1]):
             return HolderDifference(number, True, (), tuple(pairs))
         return HolderDifference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
     then, held = dict(zip(*before, strict=True)), dict(zip(*now, strict=True))
-    stay = [name for name in before[0] if name in held]
-    if list(now[0][: len(stay)]) != stay:  # one was removed, and is there again
-        return HolderDifference(number, True, (), tuple(held.items()))
     removed = tuple(name for name in before[0] if name not in held)
+    stay = [name for name in before[0] if name in held and name not in slots]
+    if [name for name in now[0] if name not in slots][: len(stay)] != stay:  # one was removed, and is there again
+        return HolderDifference(number, True, tuple(slots.intersection(removed)), tuple(held.items()))
     put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
     return HolderDifference(number, False, removed, put)
 
