@@ -58,14 +58,12 @@ def is_proxy_class(kind: type) -> bool:
 def flatten(
     value: Any,
     leaves: list[Any],
-    objects: bool = False,
     above: tuple[int, ...] = (),
     results: bool = False,
     stop: Callable[[Any], bool] | None = None,
 ) -> Tree:
     """The structure of `value`, whose leaves are appended to `leaves`.
 
-    objects: an object that is no more than its attributes is a container of them, at every depth (used for `self`).
     above: the identities of the containers that hold the value; what contains itself is a leaf.
     results: so are Python's other containers, and objects that a traced function has made of the user's classes.
     stop: whether a value within is a leaf, whatever it is."""
@@ -77,10 +75,9 @@ def flatten(
 
     def flatten_children(values: Any) -> tuple[Tree, ...]:
         if stop is None:
-            return tuple(flatten(v, leaves, objects, inside, results) for v in values)
+            return tuple(flatten(v, leaves, inside, results) for v in values)
         return tuple(
-            _append_pytree_leaf(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop)
-            for v in values
+            _append_pytree_leaf(v, leaves) if stop(v) else flatten(v, leaves, inside, results, stop) for v in values
         )
 
     if kind is tuple or kind is list:
@@ -103,9 +100,6 @@ def flatten(
         return Tree(original, names, flatten_children(held[n] if n in held else getattr(value, n) for n in names))
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
         return Tree(original, (), flatten_children((list if original is list else tuple).__iter__(value)))
-    if objects and is_plain_object(kind):
-        held = object.__getattribute__(value, "__dict__")
-        return Tree(kind, tuple(held), flatten_children(held.values()))
     whole = not isinstance(value, OrderedDict) or is_whole_ordered_dict(value)
     if results and isinstance(value, _CONTAINERS) and whole and (kind is original or is_user_class(original)):
         tree = _flatten_python_container(value, original, flatten_children)
