@@ -105,7 +105,7 @@ def flatten(
         tree = _flatten_python_container(value, original, flatten_children)
         own = _attributes_of_object(value)
         return Tree(AttributedContainer, tuple(own), (tree, *flatten_children(own.values()))) if own else tree
-    if results and kind is MethodType:
+    if kind is MethodType and stop is not None and stop(value.__self__):
         return Tree(kind, (value.__func__,), flatten_children([value.__self__]))
     if results and kind is SimpleNamespace:
         return Tree(kind, tuple(vars(value)), flatten_children(vars(value).values()))
