@@ -36,7 +36,7 @@ import kernelgraph as kg
 from tests.object_programs import PROGRAMS, Made, ObjectProgram
 
 OBJECTS = 40  # made at a time
-WARM = 200  # calls before any is timed: plans are chosen in them
+WARM = 1000  # calls before any is timed: plans are chosen in them
 FIELDS = 10
 
 

@@ -761,10 +761,11 @@ def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Devi
     text = (
         f"def fast(leaves, caller=0):\n    {''.join(f'x{i}, ' for i in range(len(tests)))}*_ = leaves\n"
         f"    places = []\n    add = places.append\n    if caller or not ({fits}) or not hold(): return NOT_TAKEN\n"
-        "    try: return run([*leaves, leaves], places)\n    except Respecialise: return NOT_TAKEN\n"
+        "    if entry.fast is not none: return NOT_TAKEN\n"  # it has one by now
+        "    try: return entry.run([*leaves, leaves], places)\n    except Respecialise: return NOT_TAKEN\n"
     )
     scope = {"ndarray": np.ndarray, "Array": Array, "address": address, "device": device, "NOT_TAKEN": NOT_TAKEN}
-    scope |= {"hold": entry.guards.hold, "run": entry.run, "Respecialise": Respecialise, **constants}
+    scope |= {"hold": entry.guards.hold, "entry": entry, "none": entry.fast, "Respecialise": Respecialise, **constants}
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     found: Fast = scope["fast"]
     return found
