@@ -214,9 +214,10 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is dict:
         return dict(zip(names, values, strict=True))
-    if kind is MethodType:
-        return kind(*names, *values)
     found: Any
+    if kind is MethodType:
+        function: Any = names[0]
+        return MethodType(function, *values)
     if kind is AttributedContainer:
         found, *held = values
         for name, value in zip(names, held, strict=True):

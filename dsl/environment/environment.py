@@ -207,6 +207,7 @@ def print_in_traced_code(*values: Any, **options: Any) -> None:
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
 DESCRIPTIONS |= {"getdoc": "__doc__"}
+_WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -478,10 +479,13 @@ class Environment:
 
     def require_opened(self, value: Any, name: str) -> None:
         """Raises NeedOpenedArguments for an attribute of an opened object that is not opened."""
-        if self.opened_names is None or name in self.opened_names or not self._is_opened_object(value):
+        whole = name in _WHOLE_OBJECT
+        known = self.opened_names is None or (name in self.opened_names and not whole)
+        if known or not self._is_opened_object(value):
             return
         names = () if (code := code_of_user()) is None else texts_in_code(code)
-        raise NeedOpenedArguments(frozenset(names) if name in names else None)
+        if name in names or whole or not name.startswith("__"):  # Python asks for others, which are the class's
+            raise NeedOpenedArguments(None if whole or name not in names else frozenset(names))
 
     # functions
 

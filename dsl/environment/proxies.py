@@ -696,13 +696,10 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     outside = owner is not None and world.is_class_from_outside(owner)
     if name == "__dataclass_fields__" and outside:
         return getattr(cls, name)
-    if name == "__dict__" or (name == "__getstate__" and not special):
-        world.require_opened(self, "")
+    world.require_opened(self, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
     if real is None or special:
-        if not special:
-            world.require_opened(self, name)
         own = not special and _is_shadowed_by_object(world, self, found, name)
         if outside and type(found) not in _SLOTS and not own:
             return _users_class_member(world, owner, found, self, cls, name)
@@ -731,6 +728,12 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
         if hasattr(type(found), "__get__"):
             return object.__getattribute__(self, name)
         return world.read_guarded(real, name, label, "attribute")
+    return _member_read_by_proxy(world, self, real, owner, found, name)
+
+
+def _member_read_by_proxy(world: Environment, self: Any, real: Any, owner: type, found: Any, name: str) -> Any:
+    """What a user's class has for an object that does not hold it itself."""
+    cls, label = type(self), f"{type(real).__name__}.{name}"
     if type(found) in (FunctionType, classmethod):
         bound = getattr(real, name)
         if type(bound) is MethodType:
@@ -907,7 +910,7 @@ def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: 
 def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
         world = _environment_of_class(type(self))
-        world.require_opened(self, "")  # it may come again, behind all others
+        world.require_opened(self, "__dict__")  # it may come again, behind all others
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         _attribute_through_class(world, self, kind, "__delattr__")(name)

@@ -433,6 +433,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return None
         inner = runner_behind_key_tests(entry, leaves, self._versions.device)
         read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN, function)
+        if read is None:
+            return None
 
         def run_behind_key_tests(args: tuple[Any, ...], caller: int = 0) -> Any:
             try:
@@ -442,7 +444,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             except KernelGraphError as error:
                 raise self._error_for_user(error)  # noqa: B904  # the same one
 
-        return None if read is None else run_behind_key_tests
+        return run_behind_key_tests
 
     def _write_back_to_arguments(
         self,

@@ -724,7 +724,8 @@ def type_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:
         return f"{constant(value.is_like)}({{0}})"
     if type(value) is str:
         return f"(type({{0}}) is str and {{0}} == {constant(value)})"
-    if type(leaf) is StaticArgument and type(value).__eq__ is object.__eq__:  # a function, a class, an object
+    kind: Any = type(value)
+    if type(leaf) is StaticArgument and kind.__eq__ is object.__eq__:  # a function, a class, an object
         return f"{{0}} is {constant(value)}"
     return ""
 

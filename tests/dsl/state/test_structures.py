@@ -291,6 +291,25 @@ def test_attributes_that_are_taken_out_and_put_back_keep_the_others() -> None:
     assert traces(f) == 1
 
 
+def test_what_helpers_read_by_odd_names_is_read() -> None:
+    def helper(o: Any) -> Any:
+        return o.__odd__ * o._Plain__hidden + len(o)
+
+    class Sized(Plain):
+        def __len__(self) -> int:
+            return len(self.texts)
+
+    def function(o: Any, x: Any) -> Any:
+        return x * helper(o)
+
+    f = cpu(function)
+    for n in range(3):
+        o = Sized(2.0)
+        o.__odd__, o._Plain__hidden, o.texts = 2.0 + n, 3.0, ["a"] * (1 + n // 2)
+        assert_same(f(o, X), function(o, X))
+    assert traces(f) == 2
+
+
 def test_an_attribute_shadows_a_method_and_a_class_attribute() -> None:
     f, function = cpu(USES["method"]), USES["method"]
     for n in range(4):
