@@ -731,19 +731,19 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     return _member_read_by_proxy(world, self, real, owner, found, name)
 
 
-def _member_read_by_proxy(world: Environment, self: Any, real: Any, owner: type, found: Any, name: str) -> Any:
+def _member_read_by_proxy(world: Environment, self: Any, real: Any, owner: type, member: Any, name: str) -> Any:
     """What a user's class has for an object that does not hold it itself."""
     cls, label = type(self), f"{type(real).__name__}.{name}"
-    if type(found) in (FunctionType, classmethod):
+    if type(member) in (FunctionType, classmethod):
         bound = getattr(real, name)
         if type(bound) is MethodType:
             world.guard_finding(real, name, label, "method", bound)
-            return MethodType(world.proxy_of(bound.__func__), cls if type(found) is classmethod else self)
-    elif not _class_of_value_has(world, found, "__get__"):
+            return MethodType(world.proxy_of(bound.__func__), cls if type(member) is classmethod else self)
+    elif not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
         world.guard_finding(real, name, label, "not held")
-    return _users_class_member(world, owner, found, self, cls, name)
+    return _users_class_member(world, owner, member, self, cls, name)
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
