@@ -21,7 +21,7 @@ from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
-from ..core.spec import Spec, spec_of
+from ..core.spec import Host, Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .checkpoints import read_optimizer_states, write_optimizer_states
@@ -37,7 +37,7 @@ from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
-from .stored_values import Host, Key, Part, StoredValue, StoredValues
+from .stored_values import Key, Part, StoredValue, StoredValues
 from .updaters import StoreUpdater, Updater, agreement_on_updates
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
@@ -74,7 +74,9 @@ class KVStore:
         if self._ranks is not None and kind == "dist_async":
             self._servers = KeyValueStoreWorker(self._ranks)
             weakref.finalize(self, self._servers.leave).atexit = False
-        self._values = StoredValues(_replaced_value) if self._servers is None else self._servers.server.values
+        sums = self._ranks is not None and self._ranks.world.size > 1  # what is pushed is nobody else's
+        replaced = partial(_replaced_value, own=sums)
+        self._values = StoredValues(replaced) if self._servers is None else self._servers.server.values
         self._values_lock = self._lock if self._servers is None else self._servers.server.lock
 
     @property
@@ -470,12 +472,14 @@ def _checked_key(key: Any) -> Key:
     raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
 
 
-def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredValue:
-    """What is stored without an updater."""
+def _replaced_value(part: Part, pushed: Array, stored: StoredValue, own: bool) -> StoredValue:
+    """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
-    return StoredValue(copy_of_array(pushed) if pushed.dtype == before.dtype else pushed.astype(before.dtype))
+    if pushed.dtype != before.dtype:
+        return StoredValue(pushed.astype(before.dtype))
+    return StoredValue(pushed if own else copy_of_array(pushed))
 
 
 def _spec_of_sum(spec: Spec) -> Spec:

@@ -11,13 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import Event, error_of_event
 from ..array.array import Array
 
-Host = np.ndarray[Any, Any]
 Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
@@ -54,9 +51,10 @@ class StorePush:
 
 
 def _events_of_push(pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue]) -> list[Event]:
-    """Of the work that is not known to be over: also of what is pushed, which an updater may not read."""
-    arrays = [x for stored in after.values() for x in (stored.value, *stored.states)]
-    arrays += [x for x in pushed.values() if isinstance(x, Array)]
+    """Of the work that is not known to be over: also of what is pushed, which an updater may not read. It comes first,
+    as sums over ranks do, which whoever waits for them does."""
+    arrays = [x for x in pushed.values() if isinstance(x, Array)]
+    arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
     return [x._event for x in arrays if x._event is not None]
 
 

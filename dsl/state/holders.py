@@ -7,25 +7,30 @@ structure, whatever leads to it, so that a write by one way is seen by the other
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import EnumMeta
-from types import MemberDescriptorType, MethodType, SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..array.array import Array
-from ..core.object_state import is_user_class, is_whole_ordered_dict
-from ..core.pytree import LEAF, Tree, is_plain_object
+from ..core.object_model import (
+    MRO,
+    VARS,
+    dict_of_object,
+    is_namespace_class,
+    is_object_of_attributes,
+    is_user_class,
+    is_whole_dict,
+    members_of_class,
+    put_parts,
+)
+from ..core.pytree import LEAF, Tree
 
-ABSENT = object()
 Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
 _ARRAYS = frozenset({"__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__"})
-_VARS = type.__dict__["__dict__"].__get__
-_MRO = type.__dict__["__mro__"].__get__  # past what a stand-in says
-_DICTS: tuple[type, ...] = (dict, OrderedDict)
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
-_NAMESPACES |= {("collections", "UserList")}
+_CONTAINERS: tuple[type, ...] = (list, dict, OrderedDict)
 
 
 class OpenedKind:
@@ -40,79 +45,27 @@ class SameLeaf:
     """The kind of a place where the array of a number is met again."""
 
 
-def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
-    """The slots of a class, by their names."""
-    found: dict[str, MemberDescriptorType] = {}
-    for base in reversed(_MRO(kind)):
-        for name, member in _VARS(base).items():
-            if type(member) is MemberDescriptorType and not name.startswith("__"):
-                found[name] = member
-    return found
-
-
-def attributes_by_name(value: Any) -> dict[str, Any]:
-    """The attributes of an object that are in no slot."""
-    try:
-        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found
-
-
 def is_object_holder(kind: type) -> bool:
     """Whether objects of a class are no more than their attributes, in slots or not."""
     if kind is SimpleNamespace:
         return True
-    if not is_user_class(kind) and (kind.__module__, kind.__name__) not in _NAMESPACES:
+    if not (is_user_class(kind) or is_namespace_class(kind)) or not is_object_of_attributes(kind):
         return False
     if any(hasattr(kind, name) for name in _ARRAYS) or isinstance(kind, EnumMeta):
         return False
-    return is_plain_object(kind) or _is_class_with_slots(kind)
+    words = len([*members_of_class(kind)]) + bool(kind.__dictoffset__)
+    words += sum("__weakref__" in VARS(base) for base in MRO(kind))
+    return words > 0 and kind.__basicsize__ <= object.__basicsize__ + 8 * words
 
 
 def is_opened_object(value: Any) -> bool:
     """Whether an object is no more than its attributes, and does not say of itself that it is an array."""
-    return is_object_holder(type(value)) and _ARRAYS.isdisjoint(attributes_by_name(value))
+    return is_object_holder(type(value)) and _ARRAYS.isdisjoint(dict_of_object(value) or ())
 
 
-def _is_class_with_slots(kind: type) -> bool:
-    """Whether all that instances hold is in slots, and in a `__dict__`."""
-    if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
-        return False
-    if getattr(kind, "__getattribute__", None) is not object.__getattribute__:
-        return False
-    more = sum("__weakref__" in _VARS(b) for b in _MRO(kind)) + bool(kind.__dictoffset__)
-    words = sum(type(m) is MemberDescriptorType for b in _MRO(kind) for m in _VARS(b).values())
-    return kind.__basicsize__ <= object.__basicsize__ + 8 * (words + more) and (bool(words) or bool(more))
-
-
-def names_and_items_of_container(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-    """The keys and values of a dict, or the items of a list; None for what is neither."""
-    kind = type(value)
-    if kind is list:
-        return (), [*value]
-    if kind is dict or (kind is OrderedDict and is_whole_ordered_dict(value)):
-        return tuple(value), [*value.values()]
-    return None
-
-
-def names_and_attributes_of_object(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
-    """The names and values of an object's attributes; slots come first."""
-    found = {}
-    for name, member in slots_of(type(value)).items():
-        held = slot_value(member, value)
-        if held is not ABSENT:
-            found[name] = held
-    found |= attributes_by_name(value)
-    return tuple(found), [*found.values()]
-
-
-def slot_value(member: MemberDescriptorType, value: Any) -> Any:
-    """What a slot holds; ABSENT for nothing."""
-    try:
-        return member.__get__(value, type(value))
-    except AttributeError:
-        return ABSENT
+def is_opened_container(value: Any) -> bool:
+    """Whether it is one of the dicts and lists that are opened."""
+    return type(value) in _CONTAINERS and is_whole_dict(value)
 
 
 def open_holders_of_argument(
@@ -180,21 +133,4 @@ def rebuild_holders_of_argument(
     found = blank(kind)
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
-    fill_empty_state_holder(kind, found, names, rebuild_each())
-    return found
-
-
-def fill_empty_state_holder(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
-    """Puts names and values into an empty holder, past methods of its class."""
-    if kind is list:
-        holder.extend(values)
-    elif kind in _DICTS:
-        holder.update(zip(names, values, strict=True))
-    else:
-        slots = slots_of(kind)
-        held = attributes_by_name(holder)
-        for name, value in zip(names, values, strict=True):
-            if name in slots:
-                slots[str(name)].__set__(holder, value)
-            else:
-                held[str(name)] = value
+    return put_parts(found, names, rebuild_each())

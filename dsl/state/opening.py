@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ..core.object_state import is_user_class, texts_in_code
+from ..core.object_model import is_user_class, named_parts_of_object, slots_of_class
+from ..core.object_state import texts_in_code
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedOpenedArguments
-from .holders import (
-    OpenedKind,
-    is_object_holder,
-    is_opened_object,
-    names_and_attributes_of_object,
-    names_and_items_of_container,
-    slots_of,
-)
+from .holders import OpenedKind, is_object_holder, is_opened_container, is_opened_object
 
 Names = frozenset[str]
 
@@ -61,14 +55,15 @@ class Opening:
     def contents(self, value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
         """The names and values that are opened in a list, dict or object; no names of a list. None for a leaf."""
         kind = type(value)
-        if (held := names_and_items_of_container(value)) is not None:
+        if is_opened_container(value):
+            held = named_parts_of_object(value)
             self.by_identity |= {type(key) for key in held[0] if type(key) is not str and is_object_holder(type(key))}
             return held
         if not is_opened_object(value) or kind in self.by_identity:
             return None
-        names, values = names_and_attributes_of_object(value)
+        names, values = named_parts_of_object(value)
         if (attributes := opened_attributes_of_class(kind, self.attributes)) is None:
             return names, values
-        slots, found = slots_of(kind), dict(zip(names, values, strict=True))
+        slots, found = slots_of_class(kind), dict(zip(names, values, strict=True))
         opened = sorted(attributes.intersection(found), key=lambda name: (name not in slots, name))
         return tuple(opened), [found[name] for name in opened]

@@ -12,9 +12,9 @@ from operator import itemgetter
 from types import MethodType
 from typing import Any
 
-from ..core.object_state import is_whole_ordered_dict
+from ..core.object_model import is_whole_dict, slots_of_class
 from ..core.pytree import Tree
-from .holders import SameHolder, SameLeaf, slots_of
+from .holders import SameHolder, SameLeaf
 from .opening import OpenedTree, opened_attributes_of_class
 
 Fast = Callable[..., Any]
@@ -89,15 +89,16 @@ class _NestedArgumentReaderWriter:
             yield f"{names[0]} = {value}.__self__"
         elif issubclass(kind, dict):
             if issubclass(kind, OrderedDict):
-                yield _reader_line_not_taken(f"{self.constant(is_whole_ordered_dict)}({value})")
+                yield _reader_line_not_taken(f"{self.constant(is_whole_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
             attributes = opened_attributes_of_class(kind, None if self.opened is None else self.opened.attributes)
-            slots = [n for n in tree.names if n in slots_of(kind)]
-            if len(slots) != sum(attributes is None or n in attributes for n in slots_of(kind)):
+            every = slots_of_class(kind)
+            slots = [n for n in tree.names if n in every]
+            if len(slots) != sum(attributes is None or n in attributes for n in every):
                 raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
-                yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
+                yield f"{into} = {self.constant(slots_of_class(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"
