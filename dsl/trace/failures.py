@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial, reduce
-from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..core.errors import (
     line_of_traceback,
     user_line,
 )
-from ..core.object_state import is_slot_set
+from ..core.object_model import slots_of_object
 from .dispatch import METHODS
 from .trace import Trace
 from .tracer import SCALAR, Tracer
@@ -55,9 +54,8 @@ def copy_of_error(error: Exception) -> Exception:
     builtin: Any = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
     copied: Exception = builtin.__new__(kind, *error.args)
     copied.args = error.args
-    for slot in (m for base in kind.__mro__ for m in vars(base).values() if type(m) is MemberDescriptorType):
-        if is_slot_set(error, slot):
-            slot.__set__(copied, slot.__get__(error))
+    for slot, held in slots_of_object(error):
+        slot.__set__(copied, held)
     copied.__dict__.update(error.__dict__)
     if hasattr(error, "__notes__"):
         copied.__notes__ = [*error.__notes__]
