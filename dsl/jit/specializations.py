@@ -205,6 +205,8 @@ class Specializations:
         self._trees = GraphBreakSegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
+        self._refused = 0  # calls of new keys since one was compiled
+        self._refusing: Launcher | None = None  # what the latest of them had
         self._device: Device | None = None
 
     # what runs a call
@@ -227,6 +229,9 @@ class Specializations:
     def _trace_and_compile_launcher(
         self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
     ) -> Launcher:
+        if self._refusing is not None and self._refused > OFTEN and self._refused & (self._refused - 1):
+            self._refused += 1  # where each call has another key, traces that end so would take longer than NumPy
+            return self._refusing
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
@@ -243,9 +248,11 @@ class Specializations:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
             self._note_calls_in_numpy(f"at {error}")
+            self._refused, self._refusing = self._refused + 1, Launcher(InNumPy(error).raise_again, "", GuardSet(()))
             entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
+        self._refused = 0
         entry = (
             self._make_segmented_launcher(tree, arguments, captured)
             if captured.line
