@@ -178,6 +178,11 @@ def is_compiled_code(filename: str) -> bool:
     return filename.endswith((".pyx", ".pxd", ".pxi")) or filename == "<stringsource>"
 
 
+def is_own_file(filename: str) -> bool:
+    """Whether a file is this package's."""
+    return filename.startswith(_PACKAGE)
+
+
 def is_installed_file(filename: str) -> bool:
     """Whether a file is one of an installed package's, but for this package and NumPy."""
     return bool(_package_of_path(filename)) and not filename.startswith(_OURS)
@@ -359,7 +364,7 @@ def is_own_mistake(error: BaseException) -> bool:
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    if traceback is None or not is_own_file(traceback.tb_frame.f_code.co_filename):
         return False
     done = dis.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
     named = done.startswith(("LOAD_", "STORE_", "DELETE_", "IMPORT_"))  # neither raised on purpose nor by `getattr`

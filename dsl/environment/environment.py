@@ -56,6 +56,7 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
+from .outside_reads import may_reach_outside, watch_library_calls
 from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -197,11 +198,6 @@ def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any,
     return found
 
 
-def print_in_traced_code(*values: Any, **options: Any) -> None:
-    """`print` for traced code: users look at stand-ins with it, which are no texts to the function itself."""
-    print(*values, **options)
-
-
 # what functions say of themselves, by the names that ask for it
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
@@ -232,6 +228,7 @@ class Environment:
         # those of the user's objects: object, name, label, value, and what takes it out again
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
+        self._watching = False  # whether calls of libraries are
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
@@ -319,6 +316,9 @@ class Environment:
             return known[1]
         if id(value) in self._originals:  # a stand-in itself
             return value
+        if not self._watching and may_reach_outside(kind, value):
+            self._watching = True
+            self.closing.append(watch_library_calls(self.trace))
         found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
         self._remember_proxy(value, found)
         return found

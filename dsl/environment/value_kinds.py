@@ -11,7 +11,6 @@ import functools
 import gc
 import importlib
 import os
-import sys
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -47,12 +46,12 @@ from .environment import (
     Environment,
     StandIn,
     global_lookups_are_traceable,
-    print_in_traced_code,
     refuse_read_past_proxy,
     run_source_in_traced_code,
 )
 from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
-from .numpy_proxy import NumpyRandomProxy, is_numpys, numpy_proxy_of
+from .numpy_proxy import is_numpys, numpy_proxy_of
+from .outside_reads import MODULES, ClockClassProxy, OutsideProxy, is_clock_class, is_outside, is_random_source
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -65,6 +64,7 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
+from .said import is_logger, print_in_traced_code, proxy_of_logger
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]
@@ -83,14 +83,6 @@ def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
         found.flags.writeable = False
         return found
     return Tracer(world.trace, world.trace.capture_array(value), CAPTURED)
-
-
-def is_outside_random_source(kind: type, value: Any) -> bool:
-    """Whether it draws random numbers."""
-    if isinstance(value, (MethodType, BuiltinFunctionType)) and is_outside_random_source(type(value.__self__), None):
-        return True
-    modules = *(base.__module__ for base in kind.__mro__), getattr(value, "__module__", None) or ""
-    return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
 
 
 def _class_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -115,15 +107,14 @@ _BARE_CLASS_ATTRIBUTES = {
     "__firstlineno__",
     "__static_attributes__",
 }
-_RANDOM = ("numpy.random", "random")
 
 
 def _module_proxy(world: Environment, value: Any, label: str) -> Any:
-    if value.__name__ in _RANDOM:
-        return NumpyRandomProxy("np.random" if value is np.random else value.__name__, value)
+    if value.__name__ in ("numpy.random", "random"):
+        return OutsideProxy("np.random" if value is np.random else value.__name__, value)
     if is_numpys(value):
         return numpy_proxy_of(value)
-    if is_user_module(value) or value in (sys, importlib, os):
+    if is_user_module(value) or value.__name__ in MODULES:
         return ModuleProxy(world, value)
     return _watched_decimal(world, value, label)
 
@@ -238,7 +229,8 @@ def _object_proxy(world: Environment, value: Any, label: str) -> Any:
 def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
         f"{label} is {with_article(type(value).__name__)}, which would give its next items once, for all calls; "
-        "make a list of it, and pass that"
+        "make a list of it, and pass that",
+        needs_values=True,
     )
 
 
@@ -320,14 +312,22 @@ def _is_numpy_or_python_class(kind: type) -> bool:
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
 _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
 
+_GET_LOGGER = ("logging", "getLogger")
+
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
-    ("random numbers", is_outside_random_source, lambda world, value, label: NumpyRandomProxy(label, value)),
+    ("random numbers", is_random_source, lambda world, value, label: OutsideProxy(label, value)),
+    ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
+    ("logger", is_logger, proxy_of_logger),
+    ("clock", is_clock_class, lambda world, value, label: ClockClassProxy(label, value)),
+    ("world outside", is_outside, lambda world, value, label: OutsideProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
+    ("getLogger", lambda kind, value: kind is FunctionType and (value.__module__, value.__name__) == _GET_LOGGER,
+     lambda world, value, label: lambda name=None: world.proxy_of(value(name), label)),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy()),
@@ -373,5 +373,6 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
 def environment_of(trace: Trace) -> Environment | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
+    names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
     return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None

@@ -208,7 +208,9 @@ def _trace_once(
             raise found from None
         _check_order_of_traced_errors(trace, error)
         raise (
-            _error_after_argument_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found
+            _error_after_argument_writes(trace, function, found, opened)
+            if isinstance(found, _AS_NUMPY) or trace.watched
+            else found
         ) from None
     except Exception as error:
         _check_order_of_traced_errors(trace, error)
@@ -278,7 +280,7 @@ def _error_after_argument_writes(
     trace: Trace, function: Callable[..., Any], error: Exception, opened: OpenedArguments | None
 ) -> BaseException:
     """The error, or Unfinished where the function has assigned to arguments before it."""
-    changed = trace.assigned or (opened is not None and any(opened.differences()))
+    changed = trace.assigned or trace.watched or (opened is not None and any(opened.differences()))
     if not changed or trace.path or trace.depth or trace.loops:
         return error
     with trace_in_progress(trace):
