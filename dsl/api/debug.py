@@ -6,7 +6,6 @@ What is looked at becomes one more result of the kernel that computes it; the ca
 from __future__ import annotations
 
 import builtins
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
@@ -17,7 +16,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
-from ..environment.said import call_with_values
+from ..environment.said import call_with_values, print_to
 from ..functions.elementwise import apply
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -54,8 +53,7 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
         builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
         return
     _check_body_is_looked_at(trace)
-    say = functools.partial(builtins.print, sep=sep, end=end, file=file)
-    call_with_values(trace, say, values, lambda x: x)
+    call_with_values(trace, print_to(file, sep=sep, end=end), values, lambda x: x)
 
 
 def check_finite(x: Any, name: str = "") -> Any:

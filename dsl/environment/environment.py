@@ -56,7 +56,7 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
-from .outside_reads import may_reach_outside, watch_library_calls
+from .outside_reads import may_reach_outside, outside_call_error, watch_library_calls
 from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -486,6 +486,10 @@ class Environment:
             return function
         if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
             _refuse_code_reading_past_proxies(code)
+        texts = texts_in_code(code) if users else set()
+        if "datetime64" in texts and not texts.isdisjoint(("now", "today")):
+            line = user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL"), "datetime64")
+            raise outside_call_error("np.datetime64('now')", line)
         if users and self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
@@ -514,7 +518,7 @@ class Environment:
         copy.__annotations__ = dict(function.__annotations__)
         self._guard_descriptions(function, copy, self._described)
         if users:
-            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
+            self._describe_functions({DESCRIPTIONS[n] for n in texts & DESCRIPTIONS.keys()})
         self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
         self.guard_read(function, "__code__", function.__name__, "attribute")

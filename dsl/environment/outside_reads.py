@@ -19,15 +19,15 @@ from ..core.object_state import is_user_class, is_user_module
 _ALL_BUT = {
     "time": "struct_time",
     "posix": "fspath fsencode fsdecode strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
-    "nt": "fspath fsencode fsdecode strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
     "io": "StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase",
     "_io": "StringIO BytesIO _TextIOBase _IOBase _RawIOBase _BufferedIOBase",
-    "random": "",
-    "numpy.random": "",
-    "gc": "",
-    "mmap": "",
-} | dict.fromkeys(
-    ["_socket", "socket", "_ssl", "_random", "_posixsubprocess", "select", "fcntl", "termios", "readline", "syslog", "resource", "_signal", "_winapi", "winreg", "msvcrt", "_posixshmem", "_multiprocessing", "_sqlite3", "sqlite3", "_tracemalloc", "faulthandler", "_asyncio", "_uuid"],
+}
+_ALL_BUT |= {"nt": _ALL_BUT["posix"]} | dict.fromkeys(
+    (
+        "random numpy.random gc mmap socket sqlite3 resource select fcntl termios readline syslog winreg msvcrt "
+        "faulthandler _random _socket _ssl _posixsubprocess _signal _winapi _posixshmem _multiprocessing _sqlite3 "
+        "_tracemalloc _asyncio _uuid"
+    ).split(),
     "",
 )
 # others, and classes: these names alone are
@@ -37,6 +37,7 @@ _ONLY = {
     "setswitchinterval addaudithook audit displayhook excepthook",
     "inspect": "currentframe stack trace getouterframes getinnerframes",
     "_thread": "get_ident get_native_id start_new_thread _count",
+    "threading": "active_count activeCount current_thread currentThread enumerate",
     "_warnings": "warn warn_explicit",
     "warnings": "warn warn_explicit simplefilter filterwarnings resetwarnings",
     "datetime": "now today utcnow",
@@ -49,7 +50,12 @@ _CLOCKS = ("datetime", "date")  # classes that have functions which read the clo
 MODULES = (*_NAMES, "os", "logging", "threading", "importlib")  # from which such functions are had
 # what only computes: no call of it need be watched
 _COMPUTING = frozenset(
-    ["builtins", "abc", "argparse", "array", "ast", "bisect", "cmath", "collections", "colorsys", "contextlib", "contextvars", "copy", "dataclasses", "decimal", "enum", "fractions", "functools", "heapq", "importlib", "itertools", "kernelgraph", "keyword", "math", "numbers", "numpy", "operator", "re", "reprlib", "sre_compile", "string", "struct", "textwrap", "types", "typing", "weakref", "_abc", "_bisect", "_collections", "_collections_abc", "_contextvars", "_decimal", "_functools", "_heapq", "_operator", "_struct", "_sre", "_thread", "_threading_local", "_weakref", "_weakrefset", "sys"]
+    (
+        "builtins abc argparse array ast bisect cmath collections colorsys contextlib contextvars copy dataclasses decimal "
+        "enum fractions functools heapq importlib itertools kernelgraph keyword math numbers numpy operator re reprlib "
+        "string struct sys textwrap types typing weakref _abc _bisect _collections _collections_abc _contextvars _decimal "
+        "_functools _heapq _operator _struct _sre _thread _threading_local _weakref _weakrefset"
+    ).split()
 )
 
 
@@ -118,11 +124,12 @@ class ClockClassProxy(OutsideProxy):
         return hash(self._real)
 
 
-def outside_call_error(name: str) -> TraceError:
+def outside_call_error(name: str, line: str | None = None) -> TraceError:
     """What to raise for a call of something of the world outside."""
     return TraceError(
         f"{name} would be called while tracing, once for all calls; call it outside of the traced function, and pass "
         "what is needed as an argument",
+        line,
         needs_values=True,
     )
 

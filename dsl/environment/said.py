@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..core.object_state import PLAIN, is_class_of_immutable_objects
+from ..core.object_state import PLAIN
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
@@ -72,7 +72,7 @@ _text: Callable[[Any], str] = FunctionType((lambda x: str(x)).__code__, _Scope(s
 
 
 def _is_plain(x: Any) -> bool:
-    return type(x) in PLAIN or is_class_of_immutable_objects(type(x))
+    return type(x) in PLAIN or isinstance(x, (np.generic, np.dtype))
 
 
 def _constant_of_print(x: Any) -> Any:
@@ -102,8 +102,12 @@ def print_in_traced_code(*values: Any, file: Any = None, **options: Any) -> None
         return builtins.print(*values, file=file, **options)
     if file is not None and type(file) is not OutsideProxy:
         _refuse_to_say("print, to a file,")
-    say = functools.partial(builtins.print, file=None if file is None else file._real, **options)
-    call_with_values(trace, say, values, _constant_of_print)
+    call_with_values(trace, print_to(file, **options), values, _constant_of_print)
+
+
+def print_to(file: Any, **options: Any) -> Callable[..., None]:
+    """`print` with these options. file: what it prints to, or what stands for that."""
+    return functools.partial(builtins.print, file=file._real if type(file) is OutsideProxy else file, **options)
 
 
 def is_logger(kind: type, value: Any) -> bool:

@@ -252,7 +252,8 @@ class Tracer(NumpyProtocols):
             raise MissingAttributeError(
                 f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
             )
-        raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}")
+        text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
+        raise UnsupportedError(text, needs_values=name in ("dump", "tofile"))  # which write files
 
     # what has an answer while tracing only where no array of the call decides it
 
