@@ -29,6 +29,7 @@ from ..core.errors import (
     is_refusal,
     is_user_file,
     names_of_class_bodies,
+    show_user_line,
     undecided_identity_error,
     user_line_of_name,
 )
@@ -56,7 +57,7 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
-from .outside_reads import may_reach_outside, outside_call_error, watch_library_calls
+from .outside_reads import KeptSettings, may_reach_outside, outside_call_error, watch_library_calls
 from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -229,6 +230,7 @@ class Environment:
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self._watching = False  # whether calls of libraries are
+        self._settings = KeptSettings()
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
@@ -318,6 +320,7 @@ class Environment:
             return value
         if not self._watching and may_reach_outside(kind, value):
             self._watching = True
+            self._settings.keep()
             self.closing.append(watch_library_calls(self.trace))
         found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
         self._remember_proxy(value, found)
@@ -611,6 +614,8 @@ class Environment:
 
     def check(self) -> None:
         """Raises TraceError, at the line, where the traced function assigned to an outside name."""
+        if self._codes:
+            self._settings.check(show_user_line(self._codes[0].co_filename, self._codes[0].co_firstlineno))
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -652,6 +657,7 @@ class Environment:
                 raise
         except BaseException as error:
             if is_refusal(error):
+                self._settings.restore()
                 for undo in reversed(self._undo):
                     undo()
             raise

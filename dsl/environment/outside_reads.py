@@ -6,14 +6,20 @@ where code of a library calls one, a watch on the trace's calls does. So the fun
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import warnings
 from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError, is_own_file, is_user_file
 from ..core.object_state import is_user_class, is_user_module
+from ..trace.operands import is_traced
+from ..trace.trace import current_trace
 
 # modules in C, and of random numbers: all that is called there is of the world outside, but for these names
 _ALL_BUT = {
@@ -22,14 +28,11 @@ _ALL_BUT = {
     "io": "StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase",
     "_io": "StringIO BytesIO _TextIOBase _IOBase _RawIOBase _BufferedIOBase",
 }
-_ALL_BUT |= {"nt": _ALL_BUT["posix"]} | dict.fromkeys(
-    (
-        "random numpy.random gc mmap socket sqlite3 resource select fcntl termios readline syslog winreg msvcrt "
-        "faulthandler _random _socket _ssl _posixsubprocess _signal _winapi _posixshmem _multiprocessing _sqlite3 "
-        "_tracemalloc _asyncio _uuid"
-    ).split(),
-    "",
-)
+_WHOLE = """
+random numpy.random gc mmap socket sqlite3 resource select fcntl termios readline syslog winreg msvcrt faulthandler
+_random _socket _ssl _posixsubprocess _signal _winapi _posixshmem _multiprocessing _sqlite3 _tracemalloc _asyncio _uuid
+"""
+_ALL_BUT |= {"nt": _ALL_BUT["posix"]} | dict.fromkeys(_WHOLE.split(), "")
 # others, and classes: these names alone are
 _ONLY = {
     "builtins": "print open input breakpoint",
@@ -39,24 +42,30 @@ _ONLY = {
     "_thread": "get_ident get_native_id start_new_thread _count",
     "threading": "active_count activeCount current_thread currentThread enumerate",
     "_warnings": "warn warn_explicit",
-    "warnings": "warn warn_explicit simplefilter filterwarnings resetwarnings",
+    "contextlib": "redirect_stdout redirect_stderr chdir",
+    "ctypes": "CDLL PyDLL _FuncPtr",
     "datetime": "now today utcnow",
     "numpy": "load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap info show_config "
-    "show_runtime set_printoptions seterr seterrcall",
+    "show_runtime",
 }
 _NAMES = {module: frozenset(names.split()) for module, names in (_ALL_BUT | _ONLY).items()}
 _OF_INTERPRETER = ("sys", "gc", "inspect")  # what libraries may ask, and nothing comes of it
 _CLOCKS = ("datetime", "date")  # classes that have functions which read the clock
 MODULES = (*_NAMES, "os", "logging", "threading", "importlib")  # from which such functions are had
 # what only computes: no call of it need be watched
-_COMPUTING = frozenset(
-    (
-        "builtins abc argparse array ast bisect cmath collections colorsys contextlib contextvars copy dataclasses decimal "
-        "enum fractions functools heapq importlib itertools kernelgraph keyword math numbers numpy operator re reprlib "
-        "string struct sys textwrap types typing weakref _abc _bisect _collections _collections_abc _contextvars _decimal "
-        "_functools _heapq _operator _struct _sre _thread _threading_local _weakref _weakrefset"
-    ).split()
+_COMPUTING_MODULES = """
+builtins abc argparse array ast bisect cmath collections colorsys contextlib contextvars copy dataclasses decimal enum
+fractions functools heapq importlib itertools kernelgraph keyword math numbers numpy operator re reprlib string struct
+sys textwrap types typing weakref _abc _bisect _collections _collections_abc _contextvars _decimal _functools _heapq
+_operator _struct _sre _thread _threading_local _weakref _weakrefset
+"""
+_COMPUTING = frozenset(_COMPUTING_MODULES.split())
+_COMPUTING_LIBRARIES = frozenset(
+    ("kernelgraph", "llvmlite", "ml_dtypes", "numba", "numpy", "scipy", "sklearn", "torch", "jax", "jaxlib", "cupy")
 )
+
+
+Setting = tuple[str, Callable[[], Any], Callable[[Any], object]]
 
 
 class OutsideProxy:
@@ -97,6 +106,19 @@ class OutsideProxy:
 
     def __exit__(self, *error: Any) -> None:
         pass
+
+
+class UnknownFunctionProxy(OutsideProxy):
+    """A function that was compiled from another language: what it does besides computing cannot be seen.
+
+    Where it is given traced values it says itself whether it knows them."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if current_trace() is None or any(map(is_traced, (*args, *options.values()))):
+            return self._real(*args, **options)
+        raise outside_call_error(f"{self._name}, a compiled function,")
 
 
 class ClockClassProxy(OutsideProxy):
@@ -148,7 +170,16 @@ def is_outside(kind: type, value: Any) -> bool:
         return _is_outside_function(value)
     if kind is FunctionType or isinstance(value, type):
         return _is_told(value.__module__, value.__name__) and not (kind is type and issubclass(value, BaseException))
-    return kind.__module__ in _ALL_BUT and not issubclass(kind, (tuple, int))
+    told = kind.__module__ in _ALL_BUT or _is_told(kind.__module__, kind.__name__)
+    return told and not issubclass(kind, (tuple, int))
+
+
+def is_unknown_function(kind: type, value: Any) -> bool:
+    """Whether it is a compiled function of neither Python's, NumPy's nor a library that is known to compute."""
+    if kind is not BuiltinFunctionType and kind.__name__ != "cython_function_or_method":
+        return False
+    package = (getattr(value, "__module__", None) or "builtins").partition(".")[0]
+    return package not in sys.stdlib_module_names and package not in _COMPUTING_LIBRARIES
 
 
 def is_clock_class(kind: type, value: Any) -> bool:
@@ -173,6 +204,20 @@ def _is_told(module: Any, name: str) -> bool:
 
 # calls of libraries
 
+# of this package, what calls what the user gives, such as the iterator of a loop
+_DSL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_FOLLOWING = tuple(
+    _DSL + name.replace("/", os.sep)
+    for name in (
+        "control_flow/hooks",
+        "control_flow/loops",
+        "control_flow/comprehensions",
+        "control_flow/repeated_loops",
+        "environment/proxies",
+        "recorded_loops",
+    )
+)
+
 
 def may_reach_outside(kind: type, value: Any) -> bool:
     """Whether what it does, or its methods, may be of a library's that does more than compute."""
@@ -188,6 +233,55 @@ def _is_of_such_library(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] not in _COMPUTING
 
 
+def _random_state() -> Any:
+    random = sys.modules.get("numpy.random")
+    state = None if random is None else random.get_state()
+    return (state[0], state[1].tobytes(), *state[2:]) if isinstance(state, tuple) else None
+
+
+def _set_random_state(state: Any) -> None:
+    sys.modules["numpy.random"].set_state((state[0], np.frombuffer(state[1], np.uint32), *state[2:]))
+
+
+def _set_warning_filters(filters: list[Any]) -> None:
+    warnings.filters[:] = filters
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+# what libraries keep: what tells of it and what sets it
+_NUMPY_SETTINGS: tuple[Setting, ...] = (
+    ("np.geterr()", np.geterr, lambda found: np.seterr(**found)),
+    ("np.get_printoptions()", np.get_printoptions, lambda found: np.set_printoptions(**found)),
+)
+_LIBRARY_SETTINGS: tuple[Setting, ...] = (
+    ("np.random", _random_state, _set_random_state),
+    ("warnings.filters", lambda: [*warnings.filters], _set_warning_filters),
+)
+
+
+class KeptSettings:
+    """What libraries keep, as it was when a trace began: that may not change it, once for all calls."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Setting, Any]] = []
+        self.keep(_NUMPY_SETTINGS)
+
+    def keep(self, settings: tuple[Setting, ...] = _LIBRARY_SETTINGS) -> None:
+        self._found += [(setting, setting[1]()) for setting in settings]
+
+    def _changed(self) -> list[tuple[Setting, Any]]:
+        return [(setting, value) for setting, value in self._found if setting[1]() != value]
+
+    def check(self, line: str) -> None:
+        """Raises TraceError, at the line, where something has changed."""
+        for (name, *_), _ in self._changed():
+            raise outside_call_error(f"what changes {name}", line)
+
+    def restore(self) -> None:
+        for (_, _, put_back), value in self._changed():
+            put_back(value)
+
+
 def watch_library_calls(trace: Any) -> Callable[[], None]:
     """From now on a call of the world outside by a library ends the trace. Gives what ends the watch."""
     before = sys.getprofile()
@@ -198,17 +292,19 @@ def watch_library_calls(trace: Any) -> Callable[[], None]:
 
 
 def _refuse_outside_call(trace: Any, frame: FrameType, event: str, function: Any) -> None:
-    if event != "c_call" or context.trace is not trace or not _is_outside_function(function):
+    if event != "c_call" or not _is_outside_function(function) or context.trace is not trace:
         return
     if function.__module__ in _OF_INTERPRETER:
         return
-    caller: FrameType | None = frame
     name = f"{function.__module__}.{function.__name__}" if function.__module__ else function.__qualname__
-    while caller is not None and type(caller.f_globals) is dict:  # else it is traced code
+    shown, caller = name, frame
+    while type(caller.f_globals) is dict:  # else it is traced code
         file = caller.f_code.co_filename
-        if file.startswith("<frozen importlib") or is_own_file(file):
+        if is_own_file(file) and not file.startswith(_FOLLOWING):
             return
-        inner, caller = caller, caller.f_back
-        shown = f"{inner.f_code.co_qualname}, which calls {name},"
-    if caller is not None:
-        raise outside_call_error(name if caller is frame else shown)
+        if caller.f_back is None or file.startswith("<frozen importlib"):
+            return
+        if not is_own_file(file):
+            shown = f"{caller.f_code.co_qualname}, which calls {name},"
+        caller = caller.f_back
+    raise outside_call_error(shown)

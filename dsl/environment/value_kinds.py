@@ -51,7 +51,16 @@ from .environment import (
 )
 from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
 from .numpy_proxy import is_numpys, numpy_proxy_of
-from .outside_reads import MODULES, ClockClassProxy, OutsideProxy, is_clock_class, is_outside, is_random_source
+from .outside_reads import (
+    MODULES,
+    ClockClassProxy,
+    OutsideProxy,
+    UnknownFunctionProxy,
+    is_clock_class,
+    is_outside,
+    is_random_source,
+    is_unknown_function,
+)
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -322,6 +331,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
     ("logger", is_logger, proxy_of_logger),
     ("clock", is_clock_class, lambda world, value, label: ClockClassProxy(label, value)),
+    ("compiled function", is_unknown_function, lambda world, value, label: UnknownFunctionProxy(label, value)),
     ("world outside", is_outside, lambda world, value, label: OutsideProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
