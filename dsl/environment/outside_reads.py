@@ -198,7 +198,7 @@ def _is_outside_function(function: Any) -> bool:
 
 
 def _is_told(module: Any, name: str) -> bool:
-    names = _NAMES.get(module)
+    names = _NAMES.get(module) if isinstance(module, str) else None
     return names is not None and (name in names) is (module in _ONLY)
 
 
@@ -292,7 +292,7 @@ def watch_library_calls(trace: Any) -> Callable[[], None]:
 
 
 def _refuse_outside_call(trace: Any, frame: FrameType, event: str, function: Any) -> None:
-    if event != "c_call" or not _is_outside_function(function) or context.trace is not trace:
+    if event != "c_call" or context.trace is not trace or not _is_outside_function(function):
         return
     if function.__module__ in _OF_INTERPRETER:
         return

@@ -310,7 +310,7 @@ def test_what_is_in_a_tuple_of_a_class_is_refused_as_elsewhere() -> None:
     for inside, words in ((weakref.ref(target), "weakly"), (iter([1.0]), "next items once")):
         holder = Kept((inside,))
         with pytest.raises(kg.TraceError, match=words):
-            cpu(lambda x: x * len([*holder]))(X)  # noqa: B023
+            cpu(lambda x: x * len([*holder]), untraceable="refuse")(X)  # noqa: B023
 
 
 def test_attributes_of_cached_and_dispatching_functions_are_not_written() -> None:

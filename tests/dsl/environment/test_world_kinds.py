@@ -249,7 +249,7 @@ def test_a_write_is_refused(number: int) -> None:
         write(o, x)
         return x + 1
 
-    f = cpu(function)
+    f = cpu(function, untraceable="refuse")
     before = copy.deepcopy(dict(vars(o))) if hasattr(o, "__dict__") and not isinstance(o, type) else repr(o)
     for _ in range(2):
         with pytest.raises(kg.TraceError, match=r"test_world_kinds.py:\d+: "):
