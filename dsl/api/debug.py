@@ -53,7 +53,7 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
         builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
         return
     _check_body_is_looked_at(trace)
-    call_with_values(trace, print_to(file, sep=sep, end=end), values, lambda x: x)
+    call_with_values(trace, print_to(file, sep=sep, end=end), values)
 
 
 def check_finite(x: Any, name: str = "") -> Any:

@@ -57,7 +57,13 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
-from .outside_reads import KeptSettings, may_reach_outside, outside_call_error, watch_library_calls
+from .outside_reads import (
+    may_reach_outside,
+    outside_call_error,
+    put_back_random_numbers,
+    state_of_random_numbers,
+    watch_library_calls,
+)
 from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -230,7 +236,7 @@ class Environment:
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self._watching = False  # whether calls of libraries are
-        self._settings = KeptSettings()
+        self._random_numbers = b""  # their state then
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
@@ -319,8 +325,7 @@ class Environment:
         if id(value) in self._originals:  # a stand-in itself
             return value
         if not self._watching and may_reach_outside(kind, value):
-            self._watching = True
-            self._settings.keep()
+            self._watching, self._random_numbers = True, state_of_random_numbers()
             self.closing.append(watch_library_calls(self.trace))
         found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
         self._remember_proxy(value, found)
@@ -614,8 +619,10 @@ class Environment:
 
     def check(self) -> None:
         """Raises TraceError, at the line, where the traced function assigned to an outside name."""
-        if self._codes:
-            self._settings.check(show_user_line(self._codes[0].co_filename, self._codes[0].co_firstlineno))
+        if self._random_numbers and self._random_numbers != state_of_random_numbers():
+            code = self._codes[0]
+            line = show_user_line(code.co_filename, code.co_firstlineno)
+            raise outside_call_error("what draws random numbers in a library", line)
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -657,7 +664,7 @@ class Environment:
                 raise
         except BaseException as error:
             if is_refusal(error):
-                self._settings.restore()
+                put_back_random_numbers(self._random_numbers)
                 for undo in reversed(self._undo):
                     undo()
             raise

@@ -132,7 +132,7 @@ def numpy_proxy_of(value: Any) -> Any:
         return value
     if getattr(value, "__name__", "") == "numpy.random":
         return OutsideProxy("np.random", value)
-    if found is None and not isinstance(value, type) and is_outside(type(value), value):
+    if found is None and is_outside(type(value), value):
         return OutsideProxy(f"np.{value.__name__}", value)
     if found is None and is_numpys(value):
         is_module = isinstance(value, ModuleType)

@@ -7,7 +7,7 @@ from typing import Any
 from ..core.object_state import is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace
-from .outside_reads import OutsideProxy, is_clock_class
+from .outside_reads import OutsideProxy, is_partly_outside
 from .proxies import ProxyMetaclass, original_class
 
 _OURS = __name__.partition(".")[0] + "."
@@ -63,5 +63,5 @@ def kind_of(x: Any) -> Any:
     if trace is None or trace.world is None:
         return kind
     original = original_class(kind)
-    seen_so = is_user_class(original) or is_clock_class(type(original), original)
+    seen_so = is_user_class(original) or is_partly_outside(type(original), original)
     return trace.world.proxy_of(original) if seen_so else original  # as the class's name gives it

@@ -51,16 +51,7 @@ from .environment import (
 )
 from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
 from .numpy_proxy import is_numpys, numpy_proxy_of
-from .outside_reads import (
-    MODULES,
-    ClockClassProxy,
-    OutsideProxy,
-    UnknownFunctionProxy,
-    is_clock_class,
-    is_outside,
-    is_random_source,
-    is_unknown_function,
-)
+from .outside_reads import MODULES, ComputingProxy, OutsideProxy, is_outside, is_partly_outside
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -73,7 +64,7 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .said import is_logger, print_in_traced_code, proxy_of_logger
+from .said import LoggerProxy, is_logger, print_in_traced_code
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]
@@ -321,23 +312,17 @@ def _is_numpy_or_python_class(kind: type) -> bool:
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
 _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
 
-_GET_LOGGER = ("logging", "getLogger")
-
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
-    ("random numbers", is_random_source, lambda world, value, label: OutsideProxy(label, value)),
     ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
-    ("logger", is_logger, proxy_of_logger),
-    ("clock", is_clock_class, lambda world, value, label: ClockClassProxy(label, value)),
-    ("compiled function", is_unknown_function, lambda world, value, label: UnknownFunctionProxy(label, value)),
+    ("logger", is_logger, lambda world, value, label: LoggerProxy(label, value)),
+    ("partly of the world outside", is_partly_outside, lambda world, value, label: ComputingProxy(label, value)),
     ("world outside", is_outside, lambda world, value, label: OutsideProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
-    ("getLogger", lambda kind, value: kind is FunctionType and (value.__module__, value.__name__) == _GET_LOGGER,
-     lambda world, value, label: lambda name=None: world.proxy_of(value(name), label)),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy()),
