@@ -17,14 +17,15 @@ from ..core.errors import TraceError, UnsupportedError, is_own_file
 from ..core.object_state import is_user_module
 from ..trace.operands import is_traced
 
-# modules -> their functions and classes, and methods of these, that are of the world outside; behind "-" all but these
+# modules -> their functions and classes, methods of these and objects() that are of the world outside; behind "-" all
+# but these
 _TABLE = {
     "builtins": "print open input breakpoint",
     "sys": """getrefcount _getframe _current_frames getallocatedblocks getsizeof setrecursionlimit settrace setprofile
         setswitchinterval addaudithook audit displayhook excepthook""",
     "inspect": "currentframe stack trace getouterframes getinnerframes",
     "contextlib": "redirect_stdout redirect_stderr chdir",
-    "ctypes": "CDLL PyDLL _FuncPtr",
+    "ctypes": "CDLL CDLL() PyDLL PyDLL() _FuncPtr()",
     "datetime": "now today utcnow",
     "threading": "active_count activeCount current_thread currentThread enumerate",
     "warnings": "warn warn_explicit",
@@ -32,12 +33,14 @@ _TABLE = {
     "_thread": "get_ident get_native_id start_new_thread _count",
     "numpy": """load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap info show_config
         show_runtime set_printoptions seterr seterrcall""",
+    "io": "- StringIO BytesIO",
+    "_io": "- StringIO BytesIO",
     "time": "- struct_time",
     "posix": "- fspath strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
     "nt": "- fspath strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
 }
 _WHOLE = """
-io _io random gc mmap socket resource select fcntl termios readline syslog winreg msvcrt faulthandler _random _socket
+random gc mmap socket resource select fcntl termios readline syslog winreg msvcrt faulthandler _random _socket
 _ssl _posixsubprocess _signal _winapi _posixshmem _multiprocessing _sqlite3 _tracemalloc _asyncio _uuid numpy.random
 numpy.random._generator numpy.random.mtrand numpy.random.bit_generator numpy.random._mt19937 numpy.random._pcg64
 numpy.random._philox numpy.random._sfc64 numpy.random._pickle
@@ -93,8 +96,8 @@ class OutsideProxy:
         return repr(self._real)
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        owner = type(getattr(self._real, "__self__", None))
-        if "random" in f"{self._real.__module__} {owner.__module__} {self._name}":
+        of = type(self._real), self._real, type(getattr(self._real, "__self__", None))
+        if "random" in " ".join([self._name, *(str(getattr(x, "__module__", "")) for x in of)]):
             raise UnsupportedError(
                 f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, "
                 "or draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)",
@@ -136,12 +139,12 @@ def outside_call_error(name: str, line: str | None = None) -> TraceError:
 
 def is_outside(kind: type, value: Any) -> bool:
     """Whether it is a function, class or object of the world outside, as the table says."""
-    of_object = kind is MethodType or (kind is BuiltinFunctionType and value.__module__ is None)
-    named = value.__self__ if of_object else value
-    if not isinstance(named, (type, BuiltinFunctionType)) and not hasattr(type(named), "__get__"):  # no function
-        named = type(named)
-    names = getattr(named, "__name__", ""), getattr(value, "__name__", "") if of_object else ""
-    return _is_told(getattr(named, "__module__", None), *names) and not isinstance(value, (tuple, int))
+    if kind is MethodType or (kind is BuiltinFunctionType and value.__module__ is None):
+        owner = value.__self__ if isinstance(value.__self__, type) else type(value.__self__)
+        return _is_told(owner.__module__, owner.__name__, getattr(value, "__name__", ""))
+    if kind is BuiltinFunctionType or isinstance(value, type) or hasattr(kind, "__get__"):
+        return _is_told(getattr(value, "__module__", None), getattr(value, "__name__", ""))
+    return not issubclass(kind, (tuple, int)) and any(_is_told(b.__module__, f"{b.__name__}()") for b in kind.__mro__)
 
 
 def _is_told(module: Any, *names: str) -> bool:
@@ -153,9 +156,10 @@ def is_partly_outside(kind: type, value: Any) -> bool:
     """Whether it is a class of dates, or a compiled function of no library that is known to compute."""
     if kind is type:
         return value.__module__ == "datetime" and hasattr(value, "today")
-    package = (getattr(value, "__module__", None) or "builtins").partition(".")[0]
-    compiled = kind is BuiltinFunctionType or kind.__name__ == "cython_function_or_method"
-    return compiled and package not in sys.stdlib_module_names and package not in _COMPUTING_LIBRARIES
+    if kind is not BuiltinFunctionType and kind.__name__ != "cython_function_or_method":
+        return False
+    package = str(value.__module__ or "builtins").partition(".")[0]
+    return package not in sys.stdlib_module_names and package not in _COMPUTING_LIBRARIES
 
 
 # calls of libraries
