@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
+from ..core.errors import user_line
 from ..core.object_state import PLAIN
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import to_traced_array
@@ -74,6 +75,7 @@ def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], sayable
     elif trace.depth or trace.loops or trace.path or loop_recorder_of_trace() is not None:
         raise outside_call_error(f"{name}, in a loop or branch that values decide,")
     else:
+        trace.said = user_line()
         call_with_values(trace, function, args)
 
 
