@@ -16,7 +16,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
-from ..environment.said import call_with_values, print_to
+from ..environment.said import call_with_values, file_behind_proxy
 from ..functions.elementwise import apply
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -53,7 +53,8 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
         builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
         return
     _check_body_is_looked_at(trace)
-    call_with_values(trace, print_to(file, sep=sep, end=end), values)
+    options = {"sep": sep, "end": end, "file": file_behind_proxy(file)}
+    call_with_values(trace, builtins.print, values, options)
 
 
 def check_finite(x: Any, name: str = "") -> Any:

@@ -58,6 +58,7 @@ from .guards import (
 )
 from .numpy_proxy import original_behind_numpy_proxy
 from .outside_reads import (
+    OutsideProxy,
     may_reach_outside,
     outside_call_error,
     put_back_random_numbers,
@@ -324,10 +325,10 @@ class Environment:
             return known[1]
         if id(value) in self._originals:  # a stand-in itself
             return value
-        if not self._watching and may_reach_outside(kind, value):
+        found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
+        if not self._watching and not isinstance(found, OutsideProxy) and may_reach_outside(kind, value):
             self._watching, self._random_numbers = True, state_of_random_numbers()
             self.closing.append(watch_library_calls(self.trace))
-        found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
         self._remember_proxy(value, found)
         return found
 

@@ -4,7 +4,6 @@ A call of `print`, or of a logger, is kept with stand-ins for its values; what l
 
 from __future__ import annotations
 
-import builtins
 import functools
 import operator
 import sys
@@ -39,55 +38,59 @@ class CallWithValues:
     function: Callable[..., Any]
     tree: Tree
     leaves: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         values = iter(arrays)
         leaves = [x.make(next(values).numpy()) if type(x) is TracedValue else x for x in self.leaves]
-        self.function(*unflatten(self.tree, leaves))
+        self.function(*unflatten(self.tree, leaves), **dict(self.options))
 
 
-def call_with_values(trace: Trace, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """From now on each call makes this one, with the values of what is traced in its arguments."""
+def call_with_values(
+    trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> bool:
+    """From now on each call makes this one, with the values of what is traced in `args`.
+
+    Gives whether all else in these is plain data."""
     leaves: list[Any] = []
     tree = flatten(args, leaves)
     arrays = []
+    plain = True
     for i, x in enumerate(leaves):
         if type(x) is TracedNumber or isinstance(x, Tracer):
             arrays.append(to_traced_array(x)._value)
             is_array = x.__class__ is np.ndarray
-            make = np.asarray if is_array else np.ndarray.item if type(x) is TracedNumber else operator.itemgetter(())
-            leaves[i] = TracedValue(make)
-    trace.watched.append((tuple(arrays), CallWithValues(function, tree, tuple(leaves))))
+            leaves[i] = TracedValue(np.asarray if is_array else _NUMBER if type(x) is TracedNumber else _SCALAR)
+        else:
+            plain &= type(x) in PLAIN or isinstance(x, (np.generic, np.dtype))
+    trace.watched.append((tuple(arrays), CallWithValues(function, tree, tuple(leaves), tuple(options.items()))))
+    return plain
 
 
-def print_to(file: Any, **options: Any) -> Callable[..., None]:
-    """`print` with these options. file: what it prints to, or what stands for that."""
-    return functools.partial(builtins.print, file=file._real if type(file) is OutsideProxy else file, **options)
+_NUMBER, _SCALAR = np.ndarray.item, operator.itemgetter(())
 
 
-def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], sayable: bool = True) -> None:
+def file_behind_proxy(file: Any) -> Any:
+    return file._real if type(file) is OutsideProxy else file
+
+
+def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """Says it at each call. Raises TraceError where Python is needed to know when, or what."""
     trace = current_trace()
     if trace is None:
-        function(*args)
-    elif not (sayable and all(map(_is_sayable, args))):
-        raise outside_call_error(f"{name}, with such arguments,")
-    elif trace.depth or trace.loops or trace.path or loop_recorder_of_trace() is not None:
+        return function(*args, **options)
+    if trace.depth or trace.loops or trace.path or loop_recorder_of_trace() is not None:
         raise outside_call_error(f"{name}, in a loop or branch that values decide,")
-    else:
-        trace.said = user_line()
-        call_with_values(trace, function, args)
-
-
-def _is_sayable(x: Any) -> bool:
-    if type(x) in (tuple, list, dict):
-        return all(map(_is_sayable, x.values() if type(x) is dict else x))
-    return type(x) in PLAIN or isinstance(x, (TracedNumber, Tracer, np.generic, np.dtype))
+    trace.said = user_line()
+    if not call_with_values(trace, function, args, options):
+        raise outside_call_error(f"{name}, with such arguments,")
 
 
 def print_in_traced_code(*values: Any, file: Any = None, **options: Any) -> None:
     """`print` for traced code: each call prints, in the order of the program."""
-    _say("print", print_to(file, **options), values, file is None or type(file) is OutsideProxy)
+    if current_trace() is not None and file is not None and type(file) is not OutsideProxy:
+        raise outside_call_error("print, to such a file,")
+    _say("print", print, values, {**options, "file": file_behind_proxy(file)})
 
 
 def is_logger(kind: type, value: Any) -> bool:
@@ -106,11 +109,13 @@ class LoggerProxy(OutsideProxy):
         return super().__getattr__(name)
 
     def _log(self, level: int, *args: Any, **options: Any) -> None:
+        if options:
+            raise outside_call_error(f"{self._name}, with such arguments,")
         frame = sys._getframe(1)
         place = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        _say(self._name, functools.partial(_log_from, self._real, level, place), args, not options)
+        _say(self._name, _log_from, (level, place, *args), {"logger": self._real})
 
 
-def _log_from(logger: Any, level: int, place: tuple[str, int, str], message: Any, *args: Any) -> None:
+def _log_from(level: int, place: tuple[str, int, str], message: Any, *args: Any, logger: Any) -> None:
     if logger.isEnabledFor(level):
         logger.handle(logger.makeRecord(logger.name, level, *place[:2], message, args, None, place[2]))

@@ -68,6 +68,8 @@ def test_print_shows_values_at_each_call(capsys: pytest.CaptureFixture[str]) -> 
         expected = capsys.readouterr().out
         f(x.copy(), n)
         assert capsys.readouterr().out == expected
+    with kg.override(verify=True):  # the same again
+        f(X, 2)
 
 
 def test_what_arrays_do_not_have_is_refused_as_an_attribute() -> None:
