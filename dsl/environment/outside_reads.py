@@ -34,7 +34,7 @@ _TABLE = {
     "numpy": """load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap info show_config
         show_runtime set_printoptions seterr seterrcall""",
     "io": "- StringIO BytesIO",
-    "_io": "- StringIO BytesIO",
+    "_io": "- StringIO BytesIO _TextIOBase _BufferedIOBase _RawIOBase _IOBase",
     "time": "- struct_time",
     "posix": "- fspath strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
     "nt": "- fspath strerror _path_normpath _path_splitroot _path_splitroot_ex stat_result",
@@ -47,7 +47,7 @@ numpy.random._philox numpy.random._sfc64 numpy.random._pickle
 """
 _NAMES = {module: frozenset(names.split()) for module, names in _TABLE.items()}
 _NAMES |= dict.fromkeys(_WHOLE.split(), frozenset("-"))
-MODULES = (*_NAMES, "os")  # from which such functions are had
+MODULES = (*_NAMES, "os", "logging", "importlib")  # from which such functions are had
 # what only computes: its calls need no watch
 _COMPUTING = """
 builtins abc argparse array ast bisect cmath collections colorsys contextlib contextvars copy dataclasses decimal enum
@@ -71,12 +71,15 @@ _COMPUTING_LIBRARIES = (
 
 
 class OutsideProxy:
-    """Something of the world outside, or what is read from it: while tracing it may be passed on, not called."""
+    """Something of the world outside, or partly so: while tracing it may be passed on, and what is not so be called.
+
+    A function that was compiled from another language says itself whether it knows traced values."""
 
     __slots__ = ("_name", "_real")
 
     def __init__(self, name: str, real: Any) -> None:
-        self._name, self._real = name, real
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_real", real)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -85,17 +88,23 @@ class OutsideProxy:
     def __instancecheck__(self, instance: Any) -> bool:
         return isinstance(instance, self._real)
 
+    def __subclasscheck__(self, subclass: Any) -> bool:
+        return issubclass(getattr(subclass, "_real", subclass), self._real)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
         proxy = OutsideProxy(f"{self._name}.{name}", found)
-        if name.startswith("__"):
+        if name.startswith("__") or (isinstance(self._real, type) and not is_outside(type(found), found)):
             return found
         return proxy if callable(found) or type(found) is ModuleType else proxy()
 
     def __repr__(self) -> str:
         return repr(self._real)
 
-    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        computes = isinstance(self._real, type) or any(map(is_traced, (*args, *options.values())))
+        if computes and not is_outside(type(self._real), self._real):
+            return self._real(*args, **options)
         of = type(self._real), self._real, type(getattr(self._real, "__self__", None))
         if "random" in " ".join([self._name, *(str(getattr(x, "__module__", "")) for x in of)]):
             raise UnsupportedError(
@@ -103,28 +112,13 @@ class OutsideProxy:
                 "or draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)",
                 needs_values=True,
             )
+        self._refuse()
+
+    def _refuse(self, *args: Any) -> NoReturn:
         raise outside_call_error(self._name)
 
-    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __enter__ = __next__ = __call__
-
-    def __exit__(self, *error: Any) -> None:
-        pass
-
-
-class ComputingProxy(OutsideProxy):
-    """`datetime` or `date`, some of whose functions read the clock; or a function that was compiled from another
-    language, which may do more than compute: where it is given traced values it says itself whether it knows them."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        return OutsideProxy(f"{self._name}.{name}", found) if is_outside(type(found), found) else found
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        if isinstance(self._real, type) or any(map(is_traced, (*args, *options.values()))):
-            return self._real(*args, **options)
-        raise outside_call_error(self._name)
+    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
+    __enter__ = __exit__ = __next__ = __setattr__ = __delattr__ = _refuse
 
 
 def outside_call_error(name: str, line: str | None = None) -> TraceError:
@@ -141,7 +135,7 @@ def is_outside(kind: type, value: Any) -> bool:
     """Whether it is a function, class or object of the world outside, as the table says."""
     if kind is MethodType or (kind is BuiltinFunctionType and value.__module__ is None):
         owner = value.__self__ if isinstance(value.__self__, type) else type(value.__self__)
-        return _is_told(owner.__module__, owner.__name__, getattr(value, "__name__", ""))
+        return any(_is_told(b.__module__, b.__name__, getattr(value, "__name__", "")) for b in owner.__mro__)
     if kind is BuiltinFunctionType or isinstance(value, type) or hasattr(kind, "__get__"):
         return _is_told(getattr(value, "__module__", None), getattr(value, "__name__", ""))
     return not issubclass(kind, (tuple, int)) and any(_is_told(b.__module__, f"{b.__name__}()") for b in kind.__mro__)

@@ -55,7 +55,7 @@ def kind_of(x: Any) -> Any:
     if issubclass(kind, ProxyMetaclass):
         return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
     if kind is OutsideProxy:
-        x()
+        return TypeProxy if isinstance(x, type) else x()
     if kind.__module__.startswith(_OURS):
         seen = getattr(kind, "class_for_traced_code", None)
         return vars(kind).get(ORIGINAL) or (x.__class__ if seen is None else seen(x))

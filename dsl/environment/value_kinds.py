@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 import os
 from collections.abc import Callable
 from types import (
@@ -51,7 +50,7 @@ from .environment import (
 )
 from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
 from .numpy_proxy import is_numpys, numpy_proxy_of
-from .outside_reads import MODULES, ComputingProxy, OutsideProxy, is_outside, is_partly_outside
+from .outside_reads import MODULES, OutsideProxy, is_outside, is_partly_outside
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -175,8 +174,16 @@ def _dict_view_proxy(world: Environment, value: Any, label: str) -> Any:
     return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
-def _import_module_proxy(world: Environment, value: Any, label: str) -> Any:
-    return lambda name, package=None: world.proxy_of(value(name, package))
+def _is_giver(kind: type, value: Any) -> bool:
+    """Whether it gives what others give by name: a module, or a logger."""
+    return kind is FunctionType and (value.__module__, value.__name__) in _GIVERS
+
+
+_GIVERS = ("importlib", "import_module"), ("logging", "getLogger")
+
+
+def _proxy_of_giver(world: Environment, value: Any, label: str) -> Any:
+    return lambda *args, **options: world.proxy_of(value(*args, **options), label)
 
 
 def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -318,11 +325,11 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
     ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
     ("logger", is_logger, lambda world, value, label: LoggerProxy(label, value)),
-    ("partly of the world outside", is_partly_outside, lambda world, value, label: ComputingProxy(label, value)),
-    ("world outside", is_outside, lambda world, value, label: OutsideProxy(label, value)),
+    ("world outside", lambda kind, value: is_outside(kind, value) or is_partly_outside(kind, value),
+     lambda world, value, label: OutsideProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
-    ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
+    ("giver", _is_giver, _proxy_of_giver),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy()),
