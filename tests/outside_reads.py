@@ -731,7 +731,9 @@ def wrong(case: Case) -> str:
     HOW["refused" if refused else "in NumPy" if ours.in_numpy else "compiled"] += 1
     if refused:
         may_be = case.mode in ("split", "refuse") or case.name.endswith(("grad", "vmap"))
-        told = len(refused) == 3 and all(re.search(r"program\d+\.py:\d+: ", text) for text in refused)
+        told = (len(refused) == 3 or case.mode == "split") and all(
+            re.search(r"program\d+\.py:\d+: ", text) for text in refused
+        )
         return "" if may_be and told else f"is refused: {refused[0][:300]}"
     if case.mode == "warn" and (len({*ours.warned}) < len(ours.warned) or bool(ours.warned) != ours.in_numpy):
         return f"is told {len(ours.warned)} times: {ours.warned}"

@@ -208,9 +208,7 @@ def _trace_once(
             raise found from None
         _check_order_of_traced_errors(trace, error)
         raise (
-            _error_after_argument_writes(trace, function, found, opened)
-            if isinstance(found, _AS_NUMPY) or trace.watched
-            else found
+            _error_after_argument_writes(trace, function, found, opened) if _ends_as_numpy(trace, found) else found
         ) from None
     except Exception as error:
         _check_order_of_traced_errors(trace, error)
@@ -255,7 +253,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
     check_error_is_of_python(trace, error)
 
 
-_AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
+def _ends_as_numpy(trace: Trace, error: Exception) -> bool:
+    """Whether what was done before an error is done: nothing raises these that NumPy takes, or something was said."""
+    return isinstance(error, (IndexingError, AxisError)) or bool(trace.watched)
 
 
 def _are_all_arguments_leaves(tree: Tree) -> bool:
