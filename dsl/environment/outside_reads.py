@@ -103,7 +103,7 @@ class OutsideProxy:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         computes = isinstance(self._real, type) or any(map(is_traced, (*args, *options.values())))
-        if computes and not is_outside(type(self._real), self._real):
+        if computes and is_partly_outside(type(self._real), self._real):
             return self._real(*args, **options)
         of = type(self._real), self._real, type(getattr(self._real, "__self__", None))
         if "random" in " ".join([self._name, *(str(getattr(x, "__module__", "")) for x in of)]):
