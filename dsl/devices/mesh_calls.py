@@ -19,10 +19,10 @@ from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.multi_device import MultiDevicePlan
 from ..array.array import Array
 from ..core.context import context
-from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, locate_graph_error, user_frames
+from ..core.errors import ArgumentsError, OptionError, ShapeError, error_at_user_line, locate_graph_error
 from ..core.pytree import Tree, unflatten
 from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
-from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
+from ..environment.argument_properties import NeedOpenedArguments
 from ..jit.options import Options, checked_kernel_graph_options
 from ..jit.pickling import PicklableDecoratedFunction
 from ..jit.signature import (
@@ -94,8 +94,8 @@ class MeshFunction(PicklableDecoratedFunction):
                 return self._run_mesh_executable(known, given, ())
             args, options = self._parameters.bind(args, options)
             return self._call_with_properties(args, options)
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -106,17 +106,14 @@ class MeshFunction(PicklableDecoratedFunction):
             return self._call_on_mesh(args, options)
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedCachedProperty as need:
-            with need.computed((args, options), flatten_arguments_of_call(self._parameters, args, options, False)[0]):
-                return self._call_with_properties(args, options)
 
     def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plan of a call: the plans of its parts on each device, and the copies between them."""
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
             return self._mesh_executable_for_arguments(tree, local, ()).executable.plan
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How the devices of a call exchange arrays, and why; then its plan."""
@@ -181,7 +178,7 @@ class MeshFunction(PicklableDecoratedFunction):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
         """The structure of the arguments, their leaves, one device's share of each, and their axes."""
-        tree, leaves = flatten_arguments_of_call(self._parameters, args, options, False)
+        tree, leaves = flatten_arguments_of_call(self._parameters, args, options)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
         axes: list[int | None] = []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.object_state import is_user_class
-from ..core.pytree import ORIGINAL
+from ..core.object_model import ORIGINAL, is_user_class
 from ..trace.trace import current_trace
 from .outside_reads import OutsideProxy, is_partly_outside
 from .proxies import ProxyMetaclass, original_class

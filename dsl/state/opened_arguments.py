@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import is_user_class, is_whole_ordered_dict
-from ..core.pytree import Tree
+from ..core.object_model import (
+    is_user_class,
+    is_whole_dict,
+    mutators_of_class,
+    named_parts_of_object,
+    slots_of_class,
+)
 from ..environment.environment import Environment
-from ..environment.frozen_containers import mutating_methods_to_freeze
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
-from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
+from .holders import rebuild_holders_of_argument
+from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -36,24 +40,32 @@ class OpenedArguments:
     """holders: what stands for each list, dict and object among the arguments, in the order of
     `open_holders_of_argument`."""
 
-    def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
+    def __init__(self, world: Environment, tree: OpenedTree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
         rest = iter(leaves)
         given: list[Any] = []
+        keep = world.keep_container_of_arguments
         positional, named = (
             [
-                rebuild_holders_of_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
+                rebuild_holders_of_argument(
+                    child, rest, self._make_empty_holder, world.proxy_of, keep, given, self.holders
+                )
                 for child in part.children
             ]
             for part in tree.children
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before = [contents_of_holder(x) for x in self.holders]
+        self._before = [named_parts_of_object(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
+        world.opened, world.opened_names = self.numbers, tree.attributes
+        world.tells_apart = tree.tells_apart
+        world.opened_changes = self._has_changed_beside
+        for holder in self.holders:
+            keep(holder)
 
     def _make_empty_holder(self, kind: type) -> Any:
         """An empty holder of a kind; objects are of the class that stands for the user's."""
@@ -78,34 +90,42 @@ class OpenedArguments:
                     "a new one",
                     self._world.line_of_assignment("__class__") or None,
                 )
-            now_names, now = contents_of_holder(found)
+            now_names, now = named_parts_of_object(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if not same or now_names != names:
                 own = self._world.original_value
                 before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
-                yield _holder_difference(number, type(found) is list, before, after)
+                kind = self.kinds[number]
+                slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
+                yield _holder_difference(number, type(found) is list, slots, before, after)
+
+    def _has_changed_beside(self, kept: set[tuple[int | None, str]]) -> bool:
+        """Whether more was changed than that these attributes of these holders were put."""
+        return any(
+            d.whole or d.removed or any((d.holder, name) not in kept for name, _ in d.put) for d in self.differences()
+        )
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
         self._require_whole_dicts()
-        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
+        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in named_parts_of_object(x)[1])]
         return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def _require_whole_dicts(self) -> None:
         """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""
         for found in self.holders:
-            if isinstance(found, OrderedDict) and not is_whole_ordered_dict(found):
+            if not is_whole_dict(found):
                 raise TraceError(
                     "an OrderedDict was changed past its class, so that it does not list what it holds; write "
                     "o[key] = value, or del o[key]",
-                    self._world.line_of_call("dict", mutating_methods_to_freeze(dict)) or None,
+                    self._world.line_of_call("dict", mutators_of_class(dict)) or None,
                 )
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one at any depth. Those that hold an array that was
         assigned to count too."""
         found = {*changed}
-        inside = [[*_holder_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
+        inside = [[*_holder_values_and_tuple_items(named_parts_of_object(x)[1])] for x in self.holders]
         while True:
             more = {
                 i
@@ -118,25 +138,18 @@ class OpenedArguments:
             found |= more
 
 
-def contents_of_holder(holder: Any) -> Held:
-    """What a stand-in holds."""
-    kind = type(holder)
-    if kind is list:
-        return (), [*holder]
-    return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else names_and_attributes_of_object(holder)
-
-
-def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
+def _holder_difference(number: int, is_list: bool, slots: frozenset[str], before: Held, now: Held) -> HolderDifference:
+    """slots: the names that are in no order."""
     if is_list:
         pairs = [*enumerate(now[1])]
         if len(now[1]) != len(before[1]):
             return HolderDifference(number, True, (), tuple(pairs))
         return HolderDifference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
     then, held = dict(zip(*before, strict=True)), dict(zip(*now, strict=True))
-    stay = [name for name in before[0] if name in held]
-    if list(now[0][: len(stay)]) != stay:  # one was removed, and is there again
-        return HolderDifference(number, True, (), tuple(held.items()))
     removed = tuple(name for name in before[0] if name not in held)
+    stay = [name for name in before[0] if name in held and name not in slots]
+    if [name for name in now[0] if name not in slots][: len(stay)] != stay:  # one was removed, and is there again
+        return HolderDifference(number, True, tuple(slots.intersection(removed)), tuple(held.items()))
     put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
     return HolderDifference(number, False, removed, put)
 
