@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError, is_own_file
-from ..core.object_state import is_user_module
+from ..core.object_model import is_user_module
 from ..trace.operands import is_traced
 
 # modules -> their functions and classes, methods of these and objects() that are of the world outside; behind "-" all

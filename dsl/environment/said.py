@@ -14,7 +14,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import user_line
-from ..core.object_state import PLAIN
+from ..core.object_model import PLAIN
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
@@ -78,7 +78,8 @@ def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], options
     """Says it at each call. Raises TraceError where Python is needed to know when, or what."""
     trace = current_trace()
     if trace is None:
-        return function(*args, **options)
+        function(*args, **options)
+        return
     if trace.depth or trace.loops or trace.path or loop_recorder_of_trace() is not None:
         raise outside_call_error(f"{name}, in a loop or branch that values decide,")
     trace.said = user_line()
