@@ -397,8 +397,8 @@ def _finish_trace(
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
-    changes = bool(assigned or trace.said or (state is not None and state.changes))
-    failures = outputs_of_failures(trace, outputs, changes)
+    effects = assigned or trace.watched or (state is not None and state.changes)
+    failures = outputs_of_failures(trace, outputs, bool(effects))
     if failures and trace.said and not trace.reruns:
         raise TraceError("what is said before an error that values decide is not said by a compiled call", trace.said)
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
