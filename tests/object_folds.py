@@ -33,7 +33,7 @@ import kernelgraph as kg
 from tests.object_kinds import ALL_LAYERS
 from tests.random_cases import Outcome, under_alarm
 from tests.world_parts import PRELUDE, Layer
-from tests.worlds import loaded
+from tests.worlds import attributes_of, loaded
 
 VALUES = {"number": ("2.0", "5.0", "x.sum()"), "array": ("np.array([1.0, 2.0])", "np.array([5.0, 3.0])", "x * 2")}
 LOW, HIGH = "x = np.array([1.0, 2.0])", "x = np.array([3.0, 4.0])"
@@ -407,6 +407,8 @@ class Picture:
             return value.__name__, [
                 (n, self.walk(v)) for n, v in vars(value).items() if not n.startswith("_") and n != "f"
             ]
+        if isinstance(value, types.FunctionType) and hasattr(value, "registry"):  # what it calls is in a cache, too
+            return value.__name__, [(k.__name__, self.walk(v)) for k, v in value.registry.items()]
         if isinstance(value, types.FunctionType):
             inside = [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), vars(value)]
             return value.__name__, [self.walk(v) for v in inside]
@@ -420,7 +422,7 @@ class Picture:
         """Attributes, slots and items of an object."""
         if isinstance(value, pathlib.PurePath):  # which keeps what is asked of it
             return (str(value),)
-        attributes = {} if not hasattr(value, "__dict__") else dict(object.__getattribute__(value, "__dict__"))
+        attributes = dict(attributes_of(value)) if hasattr(value, "__dict__") else {}
         for kind in type(value).__mro__:
             for name in vars(kind).get("__slots__", ()) if isinstance(vars(kind).get("__slots__"), tuple) else ():
                 name = f"_{kind.__name__}{name}" if name.startswith("__") and not name.endswith("__") else name
@@ -430,9 +432,9 @@ class Picture:
                     except AttributeError:
                         continue
         held = [(str(n), self.walk(v)) for n, v in attributes.items() if not str(n).startswith("__")]
-        return (*self.items(value), held) if held else self.items(value)
+        return (*self.items(value, bool(held)), held)
 
-    def items(self, value: Any) -> tuple[Any, ...]:
+    def items(self, value: Any, shown: bool = False) -> tuple[Any, ...]:
         if isinstance(value, np.ma.MaskedArray):
             return repr(value.tolist()), repr(np.ma.getmaskarray(value).tolist())
         if isinstance(value, (np.ndarray, np.generic)):
@@ -457,9 +459,7 @@ class Picture:
         if type(value).__module__ in ("__main__",) or hasattr(sys.modules.get(type(value).__module__), "deco"):
             base_value = next((b.__repr__(value) for b in (int, float, str) if isinstance(value, b)), "")
             return (base_value,)
-        if isinstance(value, types.SimpleNamespace):
-            return ()
-        return (self._shown(value),)
+        return () if shown or isinstance(value, types.SimpleNamespace) else (self._shown(value),)
 
     def _shown(self, value: Any) -> Any:
         if isinstance(value, types.GeneratorType):

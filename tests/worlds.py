@@ -265,7 +265,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
         return own, walk(value.__func__)
     if isinstance(value, property):
         return own, walk(value.fget), walk(value.fset)
-    held = [] if isinstance(value, type) or not hasattr(value, "__dict__") else [*_attributes(value).items()]
+    held = [] if isinstance(value, type) or not hasattr(value, "__dict__") else [*attributes_of(value).items()]
     if isinstance(value, BaseException):
         return own, walk(value.args), [(n, walk(v)) for n, v in held]
     if isinstance(value, type) and not hasattr(sys.modules.get(value.__module__), "deco"):
@@ -311,7 +311,7 @@ def _listed(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
         yield from collections.OrderedDict.keys(value)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def attributes_of(value: Any) -> dict[str, Any]:
     """An object's own, whatever its `__getattribute__` says of them."""
     try:
         found: dict[str, Any] = object.__getattribute__(value, "__dict__")

@@ -71,8 +71,13 @@ def _is_harmless_subclass(kind: Any) -> bool:
 
 def array_subclass_spec_error(kind: type) -> DTypeError:
     """The error for arrays of a subclass with a meaning of its own."""
+    return DTypeError(array_subclass_text(kind))
+
+
+def array_subclass_text(kind: type) -> str:
+    """What such an error says."""
     instead = "x.filled(0)" if hasattr(kind, "filled") else "np.asarray(x)"
-    return DTypeError(f"{with_article(kind.__name__)} has a meaning of its own; write {instead}")
+    return f"{with_article(kind.__name__)} has a meaning of its own; write {instead}"
 
 
 def describe_value(x: Any) -> str:

@@ -27,6 +27,7 @@ from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
 from ..core.errors import (
+    ArgumentKindError,
     ArgumentsError,
     OptionError,
     Refusal,
@@ -177,6 +178,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call(args, options, fast)
         except (OnAnotherDevice, InNumPy) as other:
             elsewhere = other
+        except ArgumentKindError as error:
+            if not self._versions.may_run_in_numpy:
+                raise
+            self._versions.note_argument_in_numpy(error)
+            elsewhere = InNumPy(error)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         result = call_in_numpy(self._function, args, options, self._versions.device, elsewhere.error)

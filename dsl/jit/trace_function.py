@@ -243,6 +243,8 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         ) from None
     if isinstance(error, AttributeError) and world is not None:
         refuse_miss_past_proxy(world, error, line)
+    if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
+        raise TraceError(f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
     held: list[Any] = []
