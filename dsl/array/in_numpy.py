@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,8 @@ def call_in_numpy(
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     found: list[Any] = []
-    kept = {id(x) for x in _containers_among((args, options))}  # which a result may be, or hold
+    kept: dict[int, Any] = {}  # which a result may be, or hold
+    _note_containers((args, options), kept)
     shape = flatten(result, found, results=True, stop=lambda x: id(x) in kept)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     for i in range(len(found)):
@@ -80,14 +81,14 @@ def call_in_numpy(
     return unflatten(shape, found)
 
 
-def _containers_among(value: Any) -> Iterator[Any]:
-    """The lists, dicts and objects among arguments, at any depth: a result may be one of them."""
+def _note_containers(value: Any, kept: dict[int, Any]) -> None:
+    """Notes the lists, dicts and objects among arguments, at any depth, by their identities."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for x in inside:
-        if type(x) is not np.ndarray and type(x) is not Array:
-            yield x
-            yield from _containers_among(x)
+        if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
+            kept[id(x)] = x
+            _note_containers(x, kept)
 
 
 def _has_host_values(x: Any) -> bool:
-    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(x, "__dlpack__")
+    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(type(x), "__dlpack__")

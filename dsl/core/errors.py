@@ -58,10 +58,12 @@ class Refusal(UserError):
     known: frozenset[int] = frozenset()
 
     def __init__(
-        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool = False
+        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool | None = None
     ) -> None:
         super().__init__(message, line)
-        self.needs_values = needs_values or (type(self).needs_values and not numpys) or _is_in_installed_package()
+        if needs_values is None:
+            needs_values = type(self).needs_values and not numpys
+        self.needs_values = needs_values or _is_in_installed_package()
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 

@@ -34,9 +34,9 @@ def returned_user_object(
             "or a list of them",
             line,
         )
+    if kind is slice and any(isinstance(x, (Tracer, TracedNumber)) for x in (leaf.start, leaf.stop, leaf.step)):
+        raise TraceError(f"{subject} a slice that traced values decide; return its numbers", line)
     real = _users_returned_object(trace, leaf)
-    if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
-        return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
         return "static", real
     if ORIGINAL in _VARS(kind):
@@ -90,6 +90,7 @@ def _users_returned_object(trace: Trace, leaf: Any) -> Any:
     if trace.world is None:
         return leaf
     if type(leaf) is not MethodType:
+        trace.world.users_object_told_apart(leaf)
         return trace.world.original_value(leaf)
     function, owner = trace.world.original_value(leaf.__func__), trace.world.original_value(leaf.__self__)
     return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)

@@ -149,6 +149,7 @@ def _trace_once(
                 args, options = unflatten(tree, leaves, rebuild_container if flat else frozen_container_maker(world))
                 if world is not None:
                     world.may_open = not flat or any(a.static for a in arguments)
+                    world.note_arguments((args, options) if not flat else ())
             trace.builder.where = user_line_reader()
             try:
                 result = (function if world is None else world.traced_root_function(function))(*args, **options)
@@ -351,12 +352,17 @@ def _finish_trace(
 ) -> TracedFunction:
     found = ResultAndStateLocations(trace)
     state = None if opened is None else found.state(opened)
-    stops = {} if opened is None or state is None else found.stops(opened, state)
+    stops = {} if opened is None else found.stops(opened)
     leaves: list[Any] = []
-    if id(result) in stops:
+
+
+    def is_returned_itself(value: Any) -> bool:
+        return id(value) in stops or (trace.world is not None and trace.world.is_from_outside(value))
+
+    if is_returned_itself(result):
         tree, leaves = LEAF, [result]
     else:
-        tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
+        tree = flatten(result, leaves, results=True, stop=is_returned_itself)
     if tree != LEAF:
         check_classes_of_returned_containers(tree)
         tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
