@@ -42,7 +42,7 @@ from ..core.object_state import (
     names_in_code,
     texts_in_code,
 )
-from ..core.pytree import ORIGINAL, Make, flatten, rebuild_container
+from ..core.pytree import ORIGINAL, Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
@@ -233,7 +233,6 @@ class Environment:
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
-        self._rebuilt: dict[int, Any] = {}  # by identity, the containers that stand for those among the arguments
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
         self._placed: dict[int, Any] = {}  # containers of the arguments
@@ -357,17 +356,6 @@ class Environment:
         known = self._originals.get(id(proxy))
         return original_behind_numpy_proxy(proxy) if known is None else known[1]
 
-    def note_arguments(self, arguments: Any) -> None:
-        """The lists, dicts and dataclasses that stand for those among the arguments: a result may be one of them."""
-
-        def note(value: Any) -> bool:
-            if type(value) in PLAIN or isinstance(value, (tuple, Tracer)) or self.users_object(value) is not None:
-                return not isinstance(value, tuple)
-            self._rebuilt[id(value)] = value
-            return False
-
-        flatten(arguments, [], results=True, stop=note)
-
     def is_from_outside(self, value: Any) -> bool:
         """Whether a result is a list, dict or object that was there before the call, which gives that one itself.
 
@@ -375,10 +363,10 @@ class Environment:
         if type(value) in PLAIN or isinstance(value, (tuple, Tracer)):
             return False
         real = self.users_object(value)
-        rebuilt = id(value) in self._rebuilt or id(real) in self._rebuilt
-        if rebuilt and self.may_open:
+        of_arguments = id(value) in self._placed or id(real) in self._placed
+        if of_arguments and self.may_open:
             raise self.open_arguments()
-        return real is not None and not rebuilt
+        return real is not None and not of_arguments
 
     def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""

@@ -149,7 +149,6 @@ def _trace_once(
                 args, options = unflatten(tree, leaves, rebuild_container if flat else frozen_container_maker(world))
                 if world is not None:
                     world.may_open = not flat or any(a.static for a in arguments)
-                    world.note_arguments((args, options) if not flat else ())
             trace.builder.where = user_line_reader()
             try:
                 result = (function if world is None else world.traced_root_function(function))(*args, **options)
@@ -356,8 +355,12 @@ def _finish_trace(
     leaves: list[Any] = []
 
 
+    def stop_at(value: Any) -> Place | None:
+        found = stops.get(id(value))
+        return found or (None if trace.world is None else stops.get(id(trace.world.users_object(value))))
+
     def is_returned_itself(value: Any) -> bool:
-        return id(value) in stops or (trace.world is not None and trace.world.is_from_outside(value))
+        return bool(stop_at(value)) or (trace.world is not None and trace.world.is_from_outside(value))
 
     if is_returned_itself(result):
         tree, leaves = LEAF, [result]
@@ -366,7 +369,7 @@ def _finish_trace(
     if tree != LEAF:
         check_classes_of_returned_containers(tree)
         tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
-    results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
+    results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
