@@ -13,6 +13,9 @@ from __future__ import annotations
 import argparse
 import collections
 import contextvars
+import datetime
+import decimal
+import fractions
 import io
 import pathlib
 import random
@@ -21,7 +24,9 @@ import sys
 import tempfile
 import textwrap
 import types
+import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +38,7 @@ import kernelgraph as kg
 from tests.object_kinds import ALL_LAYERS
 from tests.random_cases import Outcome, under_alarm
 from tests.world_parts import PRELUDE, Layer
-from tests.worlds import attributes_of, loaded
+from tests.worlds import attributes_of, listed_keys, loaded
 
 VALUES = {"number": ("2.0", "5.0", "x.sum()"), "array": ("np.array([1.0, 2.0])", "np.array([5.0, 3.0])", "x * 2")}
 LOW, HIGH = "x = np.array([1.0, 2.0])", "x = np.array([3.0, 4.0])"
@@ -363,6 +368,12 @@ def cells() -> list[Cell]:
 # the picture of a world
 
 
+_IMMUTABLE = (
+    tuple, int, float, str, slice, range, np.dtype, datetime.date, datetime.timedelta, fractions.Fraction,
+    decimal.Decimal, pathlib.PurePath, uuid.UUID, types.MethodType, types.BuiltinMethodType,
+)  # fmt: skip
+
+
 class Picture:
     """Values as nested tuples of types, values and identities: two worlds are the same where these are equal."""
 
@@ -372,19 +383,22 @@ class Picture:
         self.kept: list[Any] = []  # no address is used twice
 
     def walk(self, value: Any) -> Any:
-        if isinstance(value, kg.Array) and (value._spec.scalar or value.shape == ()):
+        if issubclass(type(value), kg.Array) and (value._spec.scalar or value.shape == ()):
             value = value.numpy()[()]
-        if value is None or isinstance(value, (str, bytes, np.str_)):
-            return type(value).__name__, str(value)
-        if type(value) in (bool, int, float, complex) or isinstance(value, (np.bool_, np.number)):
+        if value is None or type(value) in (str, bytes, np.str_):  # errors name a class with its module, or without
+            return type(value).__name__, re.sub(r"'[\w.]*\.(\w+)' object", r"'\1' object", str(value))
+        if type(value) in (bool, int, float, complex) or issubclass(type(value), (np.bool_, np.number)):
             return "number", np.asarray(value).dtype.kind, str(complex(value))
-        if isinstance(value, tuple) and type(value) is tuple:
+        if issubclass(type(value), tuple) and type(value) is tuple:
             return "tuple", [self.walk(v) for v in value]
-        if type(value) is np.ndarray or isinstance(value, kg.Array):
+        if type(value) is np.ndarray or issubclass(type(value), kg.Array):
             array = np.asarray(value)
             known = self.seen.setdefault(id(value), len(self.seen)) if self.arrays else 0
             self.kept.append(value)
             return "array", known, array.dtype.str, array.shape, repr(array.tolist())
+        if isinstance(type(value), type) and issubclass(type(value), _IMMUTABLE):  # which no one tells apart
+            self.kept.append(value)
+            return type(value).__name__, *self.parts(value)
         if id(value) in self.seen:
             return "again", self.seen[id(value)]
         self.seen[id(value)] = len(self.seen)
@@ -392,35 +406,37 @@ class Picture:
         return type(value).__name__, *self.parts(value)
 
     def parts(self, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, types.ModuleType) and hasattr(value, "__file__"):
+        if issubclass(type(value), types.ModuleType) and hasattr(value, "__file__"):
             return (value.__name__,)
-        if isinstance(value, types.ModuleType):
+        if issubclass(type(value), types.ModuleType):
             return value.__name__, [(n, self.walk(v)) for n, v in vars(value).items() if not n.startswith("__")]
-        if isinstance(value, types.CellType):
+        if issubclass(type(value), types.CellType):
             try:
                 return (self.walk(value.cell_contents),)
             except ValueError:
                 return ("empty",)
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             if value.__module__ not in sys.modules or not hasattr(sys.modules[value.__module__], "deco"):
                 return (value.__name__,)
             return value.__name__, [
-                (n, self.walk(v)) for n, v in vars(value).items() if not n.startswith("_") and n != "f"
+                (n, self.walk(v)) for n, v in [*vars(value).items()] if not n.startswith("_") and n != "f"
             ]
-        if isinstance(value, types.FunctionType) and hasattr(value, "registry"):  # what it calls is in a cache, too
+        if issubclass(type(value), types.FunctionType) and hasattr(value, "registry"):  # what it calls is in a cache, too
             return value.__name__, [(k.__name__, self.walk(v)) for k, v in value.registry.items()]
-        if isinstance(value, types.FunctionType):
+        if issubclass(type(value), types.FunctionType):
             inside = [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), vars(value)]
             return value.__name__, [self.walk(v) for v in inside]
-        if isinstance(value, (types.MethodType, types.BuiltinMethodType)):
+        if issubclass(type(value), (types.MethodType, types.BuiltinMethodType)):
             return value.__name__, self.walk(value.__self__)
-        if isinstance(value, BaseException):
+        if issubclass(type(value), BaseException):
             return self.walk(value.args), self.walk({k: v for k, v in vars(value).items() if k != "__notes__"})
         return self.state(value)
 
     def state(self, value: Any) -> tuple[Any, ...]:
         """Attributes, slots and items of an object."""
-        if isinstance(value, pathlib.PurePath):  # which keeps what is asked of it
+        if issubclass(type(value), (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)):
+            return ()  # traces keep alive what it refers to
+        if issubclass(type(value), pathlib.PurePath):  # which keeps what is asked of it
             return (str(value),)
         attributes = dict(attributes_of(value)) if hasattr(value, "__dict__") else {}
         for kind in type(value).__mro__:
@@ -431,46 +447,48 @@ class Picture:
                         attributes[name] = vars(kind)[name].__get__(value)
                     except AttributeError:
                         continue
-        held = [(str(n), self.walk(v)) for n, v in attributes.items() if not str(n).startswith("__")]
+        skipped = ("_fill_value", "_dirty_len")  # which are kept when somebody asks
+        held = [(str(n), self.walk(v)) for n, v in attributes.items() if not str(n).startswith("__") and n not in skipped]
         return (*self.items(value, bool(held)), held)
 
     def items(self, value: Any, shown: bool = False) -> tuple[Any, ...]:
-        if isinstance(value, np.ma.MaskedArray):
+        if issubclass(type(value), np.ma.MaskedArray):
             return repr(value.tolist()), repr(np.ma.getmaskarray(value).tolist())
-        if isinstance(value, (np.ndarray, np.generic)):
+        if issubclass(type(value), (np.ndarray, np.generic)):
             return value.dtype.str, value.shape, repr(value.tolist())
         for base in (list, tuple, collections.deque):
-            if isinstance(value, base):
+            if issubclass(type(value), base):
                 return getattr(value, "maxlen", None), [self.walk(v) for v in base.__iter__(value)]  # type: ignore[attr-defined]
-        if isinstance(value, (set, frozenset)):
+        if issubclass(type(value), (set, frozenset)):
             return (sorted(repr(Picture().walk(v)) for v in value),)
-        if isinstance(value, collections.OrderedDict):
-            return ([(self.walk(k), self.walk(dict.get(value, k))) for k in collections.OrderedDict.keys(value)],)
-        if isinstance(value, (dict, types.MappingProxyType)):
-            items = dict.items(value) if isinstance(value, dict) else value.items()
+        if issubclass(type(value), collections.OrderedDict):
+            listed = [k for k in listed_keys(value) if dict.__contains__(value, k)]
+            return ([(self.walk(k), self.walk(dict.get(value, k))) for k in listed], dict.__len__(value))
+        if issubclass(type(value), (dict, types.MappingProxyType)):
+            items = dict.items(value) if issubclass(type(value), dict) else value.items()
             return getattr(value, "default_factory", None), [(self.walk(k), self.walk(v)) for k, v in items]
-        if isinstance(value, collections.abc.ValuesView | collections.abc.ItemsView):
+        if issubclass(type(value), collections.abc.ValuesView | collections.abc.ItemsView):
             return ([self.walk(v) for v in value],)
-        if isinstance(value, memoryview):
+        if issubclass(type(value), memoryview):
             return value.format, value.tolist()
-        if isinstance(value, (np.random.Generator, np.random.RandomState)):
-            state = value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
+        if issubclass(type(value), (np.random.Generator, np.random.RandomState)):
+            state = value.bit_generator.state if issubclass(type(value), np.random.Generator) else value.get_state(legacy=False)
             return (repr(state),)
         if type(value).__module__ in ("__main__",) or hasattr(sys.modules.get(type(value).__module__), "deco"):
-            base_value = next((b.__repr__(value) for b in (int, float, str) if isinstance(value, b)), "")
+            base_value = next((b.__repr__(value) for b in (int, float, str) if issubclass(type(value), b)), "")
             return (base_value,)
-        return () if shown or isinstance(value, types.SimpleNamespace) else (self._shown(value),)
+        return () if shown or issubclass(type(value), types.SimpleNamespace) else (self._shown(value),)
 
     def _shown(self, value: Any) -> Any:
-        if isinstance(value, types.GeneratorType):
+        if issubclass(type(value), types.GeneratorType):
             return None if value.gi_frame is None else value.gi_frame.f_lasti
         if hasattr(value, "__next__") and hasattr(value, "__reduce__") and type(value).__module__ in ("builtins", "itertools"):
             return self.walk(list(value.__reduce__()[1:]))
-        if isinstance(value, random.Random):
+        if issubclass(type(value), random.Random):
             return repr(value.getstate())[-60:]
-        if isinstance(value, io.StringIO):
+        if issubclass(type(value), io.StringIO):
             return value.getvalue(), value.tell()
-        if isinstance(value, contextvars.ContextVar):
+        if issubclass(type(value), contextvars.ContextVar):
             return self.walk(value.get(None))
         if type(value).__name__ in ("partial",):
             return self.walk([value.func, value.args, value.keywords])
@@ -496,6 +514,8 @@ def pictured(module: types.ModuleType, result: Any, error: BaseException | None)
     picture.arrays = False
     if isinstance(error, kg.KernelGraphError):  # whose text is our own
         return roots, "raised"
+    if isinstance(error, RecursionError):  # whose text is chance
+        error.args = ()
     return roots, ("raised", type(error).__name__, *picture.parts(error)) if error else ("gives", picture.walk(result))
 
 

@@ -156,7 +156,7 @@ KINDS: dict[str, Layer] = {
     "array of ours": Layer(
         "kg.array([1.0, $v])",
         ("$o[1]", "$o.sum()", "($o * 2)[1]", "np.asarray($o)[1]", "$o.tolist()[1]", "len($o)", "float($o[1])", "max($o)"),
-        ("$o[1] = $v", "$o[:] = $v", "$o += $v"), ("$o[0] = 9.0",), only=_NUMBER,
+        ("$o[1] = $v", "$o[:] = $v"), ("$o[0] = 9.0",), only=_NUMBER,
     ),
     "list of arrays": Layer(
         "[np.ones(2), np.array([3.0, 4.0])]",

@@ -289,7 +289,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, (dict, types.MappingProxyType)):
         items = dict.items(value) if isinstance(value, dict) else value.items()
         if isinstance(value, collections.OrderedDict):  # whose order `dict` does not know, nor it what `dict` has put
-            listed = [k for k in _listed(value) if dict.__contains__(value, k)]
+            listed = [k for k in listed_keys(value) if dict.__contains__(value, k)]
             items = [(k, dict.get(value, k)) for k in listed] + [pair for pair in items if pair[0] not in listed]
         inside = [(walk(k), walk(v)) for k, v in items]
     elif isinstance(value, (list, tuple, collections.deque)):
@@ -305,7 +305,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     return own, inside, sorted(((str(n), walk(v)) for n, v in held), key=lambda pair: pair[0])
 
 
-def _listed(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
+def listed_keys(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
     """An OrderedDict's keys up to the first that was taken out past its class."""
     with contextlib.suppress(KeyError):
         yield from collections.OrderedDict.keys(value)

@@ -67,10 +67,14 @@ def call_in_numpy(
     found: list[Any] = []
     kept: dict[int, Any] = {}  # which a result may be, or hold
     _note_containers((args, options), kept)
+    if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
+        return result
     shape = flatten(result, found, results=True, stop=lambda x: id(x) in kept)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     for i in range(len(found)):
         x = found[i]
+        if id(x) in kept:
+            continue
         if id(x) in owners:
             found[i] = owners[id(x)]
         elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":

@@ -12,7 +12,6 @@ from contextlib import suppress
 from contextvars import Context
 from enum import Flag
 from functools import _lru_cache_wrapper
-from io import BytesIO, StringIO
 from types import (
     BuiltinMethodType,
     CellType,
@@ -357,7 +356,7 @@ _UNSET = "<unset>"
 def is_class_of_immutable_objects(kind: type) -> bool:
     """Whether nothing that a traced function relies on can change in a library's object."""
     if (
-        kind in (SimpleNamespace, memoryview, StringIO, BytesIO)
+        kind in (SimpleNamespace, memoryview)
         or builtin_container_base_of_class(kind) is not None
         or is_user_class(kind)
     ):

@@ -24,7 +24,6 @@ from ..core.errors import (
     UnsupportedError,
     UserError,
     code_names_compared_by_identity,
-    is_installed_file,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -133,7 +132,6 @@ class TracedGlobals(dict[str, Any]):
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
                     "return the value instead",
                     user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
-                    needs_values=is_installed_file(dict.get(self, "__file__") or ""),
                 )
 
 

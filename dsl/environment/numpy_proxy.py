@@ -153,7 +153,7 @@ class NumpyRandomProxy:
             needs_values=True,
         )
 
-    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
+    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __copy__ = __deepcopy__ = __call__
 
 
 def numpy_proxy_of(value: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
+from enum import EnumMeta
 from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -10,12 +12,14 @@ import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object
+from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object, is_user_class
 from ..core.pytree import ORIGINAL, Tree, is_proxy_class
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
 from .environment import TracedGlobals
 
+# where partial objects, properties and methods of Python's own classes keep what they need
+_PARTS = ("func", "args", "keywords", "fget", "fset", "fdel", "__self__")
 _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
 
@@ -59,6 +63,8 @@ def returned_user_object(
                 "for one trace and all its calls; define it outside of the traced function",
                 line,
             )
+    if isinstance(leaf, EnumMeta) and is_user_class(leaf):
+        raise TraceError(f"{subject} the class {leaf.__name__}, which is made in it; define it outside", line)
     if callable(leaf):
         return "static", leaf
     import copy
@@ -134,4 +140,5 @@ def _objects_reachable_from_returned(leaf: Any) -> Iterator[Any]:
         todo += getattr(value, "__dict__", {}).values()
         slots = [n for b in kind.__mro__ for n in np.atleast_1d(b.__dict__.get("__slots__", ())).tolist()]
         todo += [getattr(value, n) for n in slots if hasattr(value, n)]
-        todo += [getattr(value, n) for n in ("func", "args", "keywords") if hasattr(value, n)]  # of a partial object
+        todo += [getattr(value, n) for n in _PARTS if hasattr(value, n)]
+        todo += [value.get(None)] if kind is ContextVar else []

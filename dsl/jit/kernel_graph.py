@@ -432,6 +432,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             write_differing_elements(given[i], leaves[i], old)
         for i in shared.keys() & entry.assigned:
             write_back_to_memory_owner(given[i], leaves[i], shared[i])
+        if not copied:
+            return result
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])

@@ -17,7 +17,7 @@ from ..core.pytree import Tree, flatten
 from ..core.spec import (
     Spec,
     address,
-    array_subclass_text,
+    array_subclass_spec_error,
     is_plain_array,
     kernel_readable_copy,
     native_byte_order,
@@ -286,8 +286,8 @@ def to_call_leaf(value: Any) -> Any:
 def _array_leaf_of_call(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
     if kind is not np.ndarray:
         if not is_plain_array(kind):
-            raise ArgumentKindError(array_subclass_text(kind))
-        if getattr(value, "__dict__", None):
+            raise array_subclass_spec_error(kind)
+        if kind.__module__ != "numpy" and getattr(value, "__dict__", None):
             raise ArgumentKindError(f"{with_article(kind.__name__)} has attributes of its own; write np.asarray(x)")
         value = value.view(np.ndarray)
     try:

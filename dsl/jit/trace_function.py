@@ -245,6 +245,8 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         refuse_miss_past_proxy(world, error, line)
     if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
         raise TraceError(f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line) from None
+    if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
+        raise TraceError("a traced value is written into an array from outside", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
     held: list[Any] = []

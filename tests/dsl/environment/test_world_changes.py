@@ -234,6 +234,7 @@ def test_a_known_ordered_dict_of_an_argument_that_gets_a_hidden_item_is_read_aga
         f(X, holder)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_cached_property_is_taken_out_where_the_call_is_refused_after_its_trace() -> None:
     class Held:
         @functools.cached_property

@@ -196,6 +196,7 @@ RNG = np.random.default_rng(0)
 DRAW = RNG.normal
 
 
+@pytest.mark.usefixtures("refusing")
 def test_changed_arguments_that_are_read_by_another_name_are_refused() -> None:
     def other(table: Any, grid: Any) -> Any:
         grid.spacing = 2.0
