@@ -34,8 +34,10 @@ from ..core.errors import (
 from ..core.exact import exact_key_of_value
 from ..core.object_state import (
     PLAIN,
+    WEAK_REFERENCE_CLASSES,
     builtin_container_base_of_class,
     contents_of_container_object,
+    is_iterator_class,
     is_user_class,
     is_user_module,
     names_in_code,
@@ -291,6 +293,9 @@ class Environment:
                 "read it outside of the traced function, and pass what is needed as an argument",
                 needs_values=True,
             ) from None
+        for x in inside:
+            if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
+                raise TraceError(f"{label} holds {with_article(type(x).__name__)}; make a list of it, and pass that")
         self._undo.append(restorer_of_objects([*inside, *referred]))
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]

@@ -604,8 +604,9 @@ def test_what_a_class_leads_to_is_not_written(name: str, holder: str) -> None:
         found.a = y
         return y
 
-    line = function.__code__.co_firstlineno + 3
-    refused(lambda: cpu(function)(X), kg.TraceError, "cannot change", line=line)
+    iterates = hasattr(make(kept), "__next__") and not name.startswith("weak")
+    line = None if iterates else function.__code__.co_firstlineno + 3
+    refused(lambda: cpu(function)(X), kg.TraceError, "holds" if iterates else "cannot change", line=line)
     assert kept.a == 2.0
 
 
@@ -661,7 +662,7 @@ def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
 )
 def test_an_iterator_in_a_class_gives_its_items_to_no_trace(iterator: Any) -> None:
     owner = classes_that_hold(iterator)["metaclass"]
-    with pytest.raises(kg.TraceError, match="cannot change Meta"):
+    with pytest.raises(kg.TraceError, match="cannot change Meta|holds an? "):
         cpu(lambda x: x * next(owner().held))(X)
 
 
