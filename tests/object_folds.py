@@ -443,7 +443,9 @@ class Picture:
             return value.__name__, [
                 (n, self.walk(v)) for n, v in [*vars(value).items()] if not n.startswith("_") and n != "f"
             ]
-        if issubclass(type(value), types.FunctionType) and hasattr(value, "registry"):  # what it calls is in a cache, too
+        if issubclass(type(value), types.FunctionType) and hasattr(
+            value, "registry"
+        ):  # what it calls is in a cache, too
             return value.__name__, [(k.__name__, self.walk(v)) for k, v in value.registry.items()]
         if issubclass(type(value), types.FunctionType):
             inside = [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), vars(value)]
@@ -470,7 +472,9 @@ class Picture:
                     except AttributeError:
                         continue
         skipped = ("_fill_value", "_dirty_len")  # which are kept when somebody asks
-        held = [(str(n), self.walk(v)) for n, v in attributes.items() if not str(n).startswith("__") and n not in skipped]
+        held = [
+            (str(n), self.walk(v)) for n, v in attributes.items() if not str(n).startswith("__") and n not in skipped
+        ]
         return (*self.items(value, bool(held)), held)
 
     def items(self, value: Any, shown: bool = False) -> tuple[Any, ...]:
@@ -494,7 +498,11 @@ class Picture:
         if issubclass(type(value), memoryview):
             return value.format, value.tolist()
         if issubclass(type(value), (np.random.Generator, np.random.RandomState)):
-            state = value.bit_generator.state if issubclass(type(value), np.random.Generator) else value.get_state(legacy=False)
+            state = (
+                value.bit_generator.state
+                if issubclass(type(value), np.random.Generator)
+                else value.get_state(legacy=False)
+            )
             return (repr(state),)
         if type(value).__module__ in ("__main__",) or hasattr(sys.modules.get(type(value).__module__), "deco"):
             base_value = next((b.__repr__(value) for b in (int, float, str) if issubclass(type(value), b)), "")
@@ -504,7 +512,11 @@ class Picture:
     def _shown(self, value: Any) -> Any:
         if issubclass(type(value), types.GeneratorType):
             return None if value.gi_frame is None else value.gi_frame.f_lasti
-        if hasattr(value, "__next__") and hasattr(value, "__reduce__") and type(value).__module__ in ("builtins", "itertools"):
+        if (
+            hasattr(value, "__next__")
+            and hasattr(value, "__reduce__")
+            and type(value).__module__ in ("builtins", "itertools")
+        ):
             return self.walk(list(value.__reduce__()[1:]))
         if issubclass(type(value), random.Random):
             return repr(value.getstate())[-60:]
@@ -597,7 +609,9 @@ def checked(cell: Cell, folder: Path, device: str) -> tuple[Outcome, bool]:
             if isinstance(refusal, kg.KernelGraphError):
                 wanted = wanted[0], "raised"
             if got != wanted:
-                return Outcome(calls, (), f"call {calls}, after {turn!r}: {_difference(got, wanted)[:500]}  {refusal!r}"), False
+                return Outcome(
+                    calls, (), f"call {calls}, after {turn!r}: {_difference(got, wanted)[:500]}  {refusal!r}"
+                ), False
         return Outcome(calls), any("runs in NumPy" in str(f.why()) for f in made)
     finally:
         for module in (mine, theirs):

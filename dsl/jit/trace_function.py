@@ -244,7 +244,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
     if isinstance(error, AttributeError) and world is not None:
         refuse_miss_past_proxy(world, error, line)
     if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
-        raise TraceError(f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line) from None
+        raise TraceError(
+            f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line
+        ) from None
     if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
         raise TraceError("a traced value is written into an array from outside", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
@@ -355,7 +357,6 @@ def _finish_trace(
     state = None if opened is None else found.state(opened)
     stops = {} if opened is None else found.stops(opened)
     leaves: list[Any] = []
-
 
     def stop_at(value: Any) -> Place | None:
         found = stops.get(id(value))
