@@ -1,7 +1,7 @@
 """What every rank of an MPI program runs: `python -m kernelgraph.run -n 4 -m tests.rank_suite`.
 
 Each function is a part; `--fault NAME` ends one rank, or makes it differ, in the middle of a training loop;
-`--survive`, in an elastic world, kills one, and the others go on; `--blame` says whom their errors name.
+`--survive`, in an elastic world, has one fail, and the others go on; `--blame` says whom their errors name.
 """
 
 from __future__ import annotations
@@ -216,6 +216,8 @@ def fault(kind: str, turn: int, victim: int) -> None:
         for body in (lambda x: kg.all_reduce(x * 2), lambda x: kg.all_reduce(x * 2, "max"))
     )
     add(np.ones(3)).wait(), most(np.ones(3)).wait(), kg.distributed.barrier()
+    if kind == "stop":
+        kg.settings.collective_timeout = 3.0  # from here on: what came before is as slow as the machine
     for i in range(turn + 3):
         if i == turn and rank == victim:
             print(f"FAULT {time.time()}", flush=True)
@@ -239,8 +241,8 @@ def fault(kind: str, turn: int, victim: int) -> None:
 FAULTS = ("kill", "raise", "status", "end", "stop", "order", "size")
 
 
-def survive(turn: int, victim: int) -> None:
-    """Sums in an elastic world, of which one rank is killed at a turn. Those that are left say so."""
+def survive(kind: str, turn: int, victim: int) -> None:
+    """Sums in an elastic world, of which one rank is killed, raises or ends at a turn. Those that are left say so."""
 
     def program() -> Any:
         mesh = kg.Mesh(kg.distributed.size())
@@ -251,7 +253,9 @@ def survive(turn: int, victim: int) -> None:
         try:
             if i == turn and kg.distributed.rank() == victim:
                 print(f"FAULT {time.time()}", flush=True)
-                os.kill(os.getpid(), signal.SIGKILL)
+                if kind == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise ValueError("the disk is full") if kind == "raise" else SystemExit(3)
             np.asarray(add(np.ones(3)))
         except kg.RankError:
             told = time.time()
@@ -271,6 +275,8 @@ def blame(kind: str, waits: str, victim: int) -> None:
     store.init([*range(6)], [np.zeros(4)] * 6)
     add = kg.kernel_graph(kg.all_reduce, mesh=kg.Mesh(size), in_axes=None, out_axes=None, device=None)
     add(np.ones(3)).wait(), kg.distributed.barrier()
+    if kind == "stop":
+        kg.settings.collective_timeout = 3.0
     ways: dict[str, Callable[[], object]] = {
         "collective": lambda: kg.distributed.all_reduce(1.0),
         "program": lambda: add(np.ones(3)).wait(),
@@ -303,7 +309,7 @@ def main() -> None:
         fault(kind, int(turn), int(victim))
         return
     if "--survive" in sys.argv:
-        survive(*map(int, sys.argv[-2:]))
+        survive(sys.argv[-3], *map(int, sys.argv[-2:]))
         return
     for part in PARTS:
         start = time.time()

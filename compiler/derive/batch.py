@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import (
     ITERATION,
     Branch,
@@ -28,12 +28,9 @@ from ..ops.table import OPS
 def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
     """batched: for each input whether it has a first axis, of `size` rows. All outputs have one."""
     batcher = GraphBatcher(GraphBuilder(graph.name), size)
-    line = ""
-    batcher.builder.where = lambda: line
     inputs = iter(batched)
     new: list[Value] = []
-    for number, node in enumerate(graph.nodes):
-        line = graph.lines[number] if graph.lines else ""
+    for _, node in nodes_to_copy(graph, batcher.builder):
         if node.op == "input":
             is_batched = next(inputs)
             shape = (size, *node.type.shape) if is_batched else node.type.shape
@@ -62,7 +59,7 @@ class GraphBatcher:
     def batched_node(self, node: Node, args: Sequence[Value]) -> Value:
         """A node on values of which some are batched."""
         if not any(a.number in self.rows for a in args):
-            return self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            return self.builder.copy(node, args)
         rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _batch_by_loop_over_rows)
         value = rule(self, node, args)
         self.rows.add(value.number)

@@ -12,10 +12,10 @@ from typing import Any
 from ...runtime.core.frozen import dataclass, replace
 from ..core.types import BOOL, ArrayType
 from ..graph.builder import GraphBuilder, exact_node_attrs
-from ..graph.graph import GraphError, Node, Value
+from ..graph.graph import GraphError, Node, Value, needed_nodes
 from .core.call import ReverseOptions, RuleCall, rule_can_differentiate_value
 from .core.cotangents import CotangentPart, total_cotangent, whole_cotangent
-from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
+from .core.kinds import Cotangents, Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
 from .table import derivative_rule_from_table
 
 
@@ -198,7 +198,7 @@ def _merge_cotangents_in_walk(
     return [whole_cotangent(total_cotangent(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
 
 
-def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe | CotangentPart]:
+def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: Cotangents) -> Sequence[Maybe | CotangentPart]:
     if isinstance(rule, Linear):
         return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
     places = [i for i, active in enumerate(call.active) if active]
@@ -222,15 +222,7 @@ def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Val
 
 def _depends_on_walked_nodes(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
     """Whether any of the values is computed of these nodes."""
-    todo, seen = [v.number for v in values if v is not None], set[int]()
-    while todo:
-        number = todo.pop()
-        if number in nodes:
-            return True
-        if number not in seen:
-            seen.add(number)
-            todo += builder.nodes[number].args
-    return False
+    return not nodes.isdisjoint(needed_nodes(builder.nodes, [v.number for v in values if v is not None]))
 
 
 def _walked_cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe], call: RuleCall) -> list[Maybe]:

@@ -295,7 +295,7 @@ class GraphFuser(FusionCover):
         widened where it must be."""
         kept = self._shape_without_reduced_axes(shape, axes)
         maps = group.maps[number]
-        if group.domain == shape and (not group.reduced or group.reduced == axes):
+        if group.domain == shape and group.reduced in (frozenset(), axes):
             if maps != {kept}:
                 return Reason("partial")
             feeds_rows = not group.reduced or self._feeds_loop(number, group)

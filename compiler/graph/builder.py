@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_op_row_dtypes
 from ..sequential.form import Routine
-from .graph import Attrs, Graph, GraphError, Node, Value
+from .graph import Attrs, Graph, GraphError, Node, Value, needed_nodes
 
 Scalar = bool | int | float | complex
 Operand = Value | Scalar | np.generic
@@ -288,6 +288,10 @@ class GraphBuilder:
             self.lines.append(self.where())
         return Value(number, type)
 
+    def copy(self, node: Node, args: Iterable[Value]) -> Value:
+        """A node of another graph, on arguments of this one."""
+        return self.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
+
     def placed(self, a: Value, device: tuple[str, int]) -> Value:
         """The same array on a device, a kind and a number. What is made of no array is everywhere."""
         node = self.nodes[a.number]
@@ -312,16 +316,15 @@ class GraphBuilder:
                 raise self.error(f"{op}: arrays of shapes {text} have more elements than there can be") from None
             raise self.error(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
 
+    def finish_copy(self, graph: Graph, new: Mapping[int, Value] | Sequence[Value]) -> Graph:
+        """The graph whose inputs, numbers and outputs are the copies of a graph's. new: of each of its nodes."""
+        self.inputs, self.numbers = ([new[n].number for n in numbers] for numbers in (graph.inputs, graph.numbers))
+        return self.finish([new[n] for n in graph.outputs])
+
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The graph of all that `outputs` need; inputs and numbers stay even when unused."""
-        keep = set(self.inputs) | set(self.numbers)
-        todo = [o.number for o in outputs]
-        while todo:
-            number = todo.pop()
-            if number not in keep:
-                keep.add(number)
-                todo.extend(self.nodes[number].args)
-        order = sorted(keep)
+        keep = {*self.inputs, *self.numbers}
+        order = sorted(keep.union(needed_nodes(self.nodes, [o.number for o in outputs], keep)))
         nodes, lines = tuple(self.nodes), tuple(self.lines)
         new: Mapping[int, int] | range = range(len(nodes))
         if len(order) < len(nodes):
@@ -336,6 +339,15 @@ class GraphBuilder:
             lines,
             self.name,
         )
+
+
+def nodes_to_copy(graph: Graph, builder: GraphBuilder) -> Iterator[tuple[int, Node]]:
+    """The nodes of a graph by their numbers. What is built for one has its line."""
+    line = ""
+    builder.where = lambda: line
+    for number, node in enumerate(graph.nodes):
+        line = graph.lines[number] if graph.lines else ""
+        yield number, node
 
 
 def _with_renumbered_args(node: Node, places: Mapping[int, int]) -> Node:

@@ -267,7 +267,7 @@ def _build_body_graph(
     for number in order:
         if number not in new:
             node, line = builder.nodes[number], builder.lines[number]
-            new[number] = made.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+            new[number] = made.copy(node, [new[a] for a in node.args])
     return made.finish([new[o.number] for o in outputs])
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -99,6 +99,17 @@ def graph_and_bodies(graph: Graph) -> Iterator[Graph]:
         bodies = {id(body): body for node in part.nodes for body in bodies_of_node(node) if id(body) not in seen}
         seen.update(bodies)
         todo += bodies.values()
+
+
+def needed_nodes(nodes: Sequence[Node], numbers: Iterable[int], ends: Container[int] = ()) -> Iterator[int]:
+    """The nodes that these are computed from, and themselves. ends: of which the arguments do not count."""
+    seen, todo = set[int](), [*numbers]
+    while todo:
+        number = todo.pop()
+        if number not in seen:
+            seen.add(number)
+            todo += () if number in ends else nodes[number].args
+            yield number
 
 
 def bodies_of_node(node: Node) -> tuple[Graph, ...]:

@@ -226,7 +226,14 @@ def evaluate_phases_of_loop_nest(
         "index": lambda i: np.arange(shape[i.attr]).reshape([-1 if a == i.attr else 1 for a in range(len(shape))]),
         "size": lambda i: np.full(1, shape[i.attr], INT64),
         "result": lambda i: results[i.attr],
+        "gather": lambda i: gather(*i.attr[:2], np.broadcast_to(values[i.args[0]], points)),  # type: ignore[misc, call-arg]
     }
+
+    def run_primitive(i: Instr) -> Array:
+        run = partial(_evaluate_user_function_primitive, i) if i.op == "call" else PRIMITIVES[i.op].numpy
+        with np.errstate(all="ignore"):
+            return np.asarray(run(*[values[a] for a in i.args], i.dtype))
+
     for number, phase in enumerate(phases):
         points = tuple(n if phase.kind == LOOP or a < parallel else 1 for a, n in enumerate(shape))
         for at, instr in enumerate(phase.instrs, phase.first):
@@ -237,20 +244,8 @@ def evaluate_phases_of_loop_nest(
                 value, bad = (np.broadcast_to(values[a], points) for a in instr.args)
                 if bad.any():
                     store(instr.attr[0], 0, value[bad][:1].reshape((1,) * len(points)))
-            elif instr.op == "gather":
-                assert gather is not None
-                values[at] = gather(instr.attr[0], instr.attr[1], np.broadcast_to(values[instr.args[0]], points))
-            elif instr.op in sources:
-                values[at] = np.atleast_1d(sources[instr.op](instr))
             else:
-                with np.errstate(all="ignore"):
-                    args = [values[a] for a in instr.args]
-                    run = (
-                        PRIMITIVES[instr.op].numpy
-                        if instr.op != "call"
-                        else partial(_evaluate_user_function_primitive, instr)
-                    )
-                    values[at] = np.asarray(run(*args, instr.dtype))
+                values[at] = np.atleast_1d(sources.get(instr.op, run_primitive)(instr))
             if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
                 raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
         for r, reduction in enumerate(phase.reductions):

@@ -36,14 +36,12 @@ def lower_custom_kernel_node(
     out = []
     for part, w in enumerate(writes):
         type = ArrayType(w.shape, np.dtype(w.dtype))
-        if part not in wanted:
+        if part in wanted:
+            buffer, offset = wanted[part].buffer, wanted[part].offset
+        else:
+            buffer, offset = len(buffers), 0
             buffers.append(Buffer(type.nbytes, "temp"))
-        place = wanted.get(part)
-        out.append(
-            _contiguous_region_of_lowered_array(
-                type, *((place.buffer, place.offset) if place else (len(buffers) - 1, 0))
-            )
-        )
+        out.append(_contiguous_region_of_lowered_array(type, buffer, offset))
     reads = given[: len(given) - sum(w.starts is not None for w in writes)]
     moved = sum(graph.nodes[a].type.nbytes for a in node.args) + sum(buffers[r.buffer].nbytes for r in out)
     size = max((graph.nodes[n].type.size for n in parts), default=1)

@@ -58,40 +58,20 @@ class _LoweredGroup:
 
 def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, BufferLocation]) -> LocalGroup:
     """Of groups whose kernels are equal the keys are."""
-    nodes, inside = graph.nodes, frozenset(group.computes)
-    known, inputs, todo = set[int](), set[int](), [*group.stores, *group.computes]
-    lowest: dict[int, tuple[int, ...]] = {}  # the lowest index along each axis at which a slice of a node begins
-    others = set[int]()  # nodes that are seen otherwise
-    while todo:
-        number = todo.pop()
-        if number in known:
-            continue
-        known.add(number)
-        node = nodes[number]
-        if number in inside or (is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)):
-            todo += node.args
-            if node.op == "slice":
-                (arg,), starts = node.args, node.attr("starts")
-                lowest[arg] = tuple(map(min, starts, lowest[arg])) if arg in lowest else starts
-            else:
-                others.update(node.args)
-        elif node.op not in SOURCES:
-            inputs.add(number)
-    numbers = sorted(known)
+    nodes = graph.nodes
+    numbers, inputs, corners = _nodes_of_group_to_lower(graph, group)
     local = {number: i for i, number in enumerate(numbers)}
-    corners = {number: corner for number, corner in lowest.items() if number in inputs and number not in others}
     step = _alignment_step_of_group(group, places)
     buffers: dict[int, int] = {}
     starts_of_buffers: list[int] = []
 
     def describe_buffer_location(number: int) -> tuple[Any, ...]:
-        place, corner = places[number], corners.get(number)
-        offset = place.offset if corner is None else place.offset + sum(map(operator.mul, corner, place.strides))
+        place = _equal_group_corner_location(places[number], corners.get(number))
         own = buffers.get(place.buffer)
         if own is None:
             own = buffers[place.buffer] = len(buffers)
-            starts_of_buffers.append(offset - offset % step)
-        return own, offset - starts_of_buffers[own], place.strides, place.aligned
+            starts_of_buffers.append(place.offset - place.offset % step)
+        return own, place.offset - starts_of_buffers[own], place.strides, place.aligned
 
     constants: dict[tuple[bytes, DType], int] = {}
     described: list[Any] = []
@@ -122,6 +102,31 @@ def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, Buffer
         starts_of_buffers,
         [Constant(value, dtype_name(dtype)) for value, dtype in constants],
     )
+
+
+def _nodes_of_group_to_lower(graph: Graph, group: Group) -> tuple[list[int], set[int], dict[int, tuple[int, ...]]]:
+    """A group's nodes in order, those that it loads, and the corners of those of which it sees slices alone."""
+    nodes, inside = graph.nodes, frozenset(group.computes)
+    known, inputs, todo = set[int](), set[int](), [*group.stores, *group.computes]
+    lowest: dict[int, tuple[int, ...]] = {}  # the lowest index along each axis at which a slice of a node begins
+    others = set[int]()  # nodes that are seen otherwise
+    while todo:
+        number = todo.pop()
+        if number in known:
+            continue
+        known.add(number)
+        node = nodes[number]
+        if number in inside or (is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)):
+            todo += node.args
+            if node.op == "slice":
+                (arg,), starts = node.args, node.attr("starts")
+                lowest[arg] = tuple(map(min, starts, lowest[arg])) if arg in lowest else starts
+            else:
+                others.update(node.args)
+        elif node.op not in SOURCES:
+            inputs.add(number)
+    corners = {number: corner for number, corner in lowest.items() if number in inputs and number not in others}
+    return sorted(known), inputs, corners
 
 
 def _equal_group_corner_location(place: BufferLocation, corner: tuple[int, ...] | None) -> BufferLocation:

@@ -20,7 +20,7 @@ from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
 from ..kernel.body_builder import KernelBody, KernelValue, lift_constants_of_loop_nest
-from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
+from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction, Window
 from ..layout.operands import (
     ALIGNMENT,
     BufferLocation,
@@ -44,6 +44,8 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .gathers import GatherErrorReports, lower_gather
 
+LoweredNest = tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]  # and its arguments behind the sizes
+
 
 class LoopNestLowering:
     """Emits one kernel over one domain."""
@@ -66,7 +68,7 @@ class LoopNestLowering:
 
     # the three shapes of kernel
 
-    def lower_whole_group(self) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_whole_group(self) -> LoweredNest:
         """All of the group in one kernel."""
         b = self.b
         row_stores = b.stores_of_each_iteration()
@@ -79,9 +81,7 @@ class LoopNestLowering:
                 self._emit_reduction_loop(level, reductions, stores)
         return self._finish_nest("")
 
-    def lower_partial_reduction(
-        self, partials: Sequence[BufferLocation]
-    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_partial_reduction(self, partials: Sequence[BufferLocation]) -> LoweredNest:
         """Only the loop; its results go to `partials`."""
         assert self.split is not None
         _, part, first, _ = self.split
@@ -96,9 +96,7 @@ class LoopNestLowering:
         self.body.end_phase()
         return self._finish_nest(f"_part{'' if first == 0 else '_rest'}")
 
-    def lower_combination_of_partials(
-        self, partials: Sequence[BufferLocation]
-    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_combination_of_partials(self, partials: Sequence[BufferLocation]) -> LoweredNest:
         """The reduction of `partials` over the part axis, then all that follows."""
         b = self.b
         (part,) = self.domain.reduced
@@ -361,44 +359,26 @@ class LoopNestLowering:
 
     # the finished form
 
-    def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
-        phases, literals = lift_constants_of_loop_nest(self.body.finish(), self.body.fixed_literals, len(self.scalars))
-        self.b.depends_on_constants |= bool(self.body.fixed_literals)
-        self.scalars += [literal.dtype for literal in literals]
-        self.extra += [Constant(literal.attr, dtype_name(literal.dtype)) for literal in literals]
-        parallel = self._collapse_axes(self.domain.parallel)
-        reduced = self._collapse_axes(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
-        parallel = parallel or [[]]
-        if any(p.kind == LOOP for p in phases):
-            reduced = reduced or [[]]
+    def _finish_nest(self, suffix: str) -> LoweredNest:
+        phases = self._lifted_phases()
+        loops = sum(p.kind == LOOP for p in phases)
+        parallel = self._collapse_axes(self.domain.parallel) or [[]]
+        reduced = (self._collapse_axes(self.domain.reduced) or [[]]) if loops else []
         axes = [*parallel, *reduced]
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
         phases = tuple(_renumber_axes_of_lowered_phase(p, number) for p in phases)
-        operands, ints, target = [], [Int(n) for n in sizes], self.b.target
-        wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
+        ints, target, row = [Int(n) for n in sizes], self.b.target, sizes[len(parallel) :]
+        operands, reaches = [], [math.prod(sizes[: len(parallel)]), math.prod(row)]
         for access in self.accesses:
-            layout, reach, strides = "", 0, []
-            for i, group in enumerate(axes):
-                strides.append(access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0)
-                elements = strides[i] // access.dtype.itemsize
-                alone = not group and access.role == "out" and i == len(parallel) - 1
-                reach += abs(elements) * sizes[i] * (1 + (access.dtype.kind == "c"))
-                layout += "0" if elements == 0 and not alone else "1" if elements == 1 or alone else "s"
-                if layout[-1] == "s":
-                    ints.append(Int(elements))
-            aligned = access.place.aligned and access.offset % ALIGNMENT == 0
-            aligned = aligned and are_operand_elements_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
-            wide = wide or reach > LIMIT_32
-            operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
+            operand, elements = self._operand_of_access(access, axes, sizes, len(parallel) - 1)
+            operands.append(operand)
+            ints += [Int(n) for n, layout in zip(elements, operand.layout, strict=True) if layout == "s"]
+            reach = sum(abs(n) * size for n, size in zip(elements, sizes, strict=True))
+            reaches.append(reach * (1 + (access.dtype.kind == "c")))
         points = math.prod(sizes) or 1
-        sweeps = not reduced or (
-            math.prod(sizes[len(parallel) :]) >= SWEPT_ELEMENTS and sum(p.kind == LOOP for p in phases) == 1
-        )
-        windows, vector = (
-            shifted_operand_windows(self.accesses, axes, self.domain.sizes) if target.windows and sweeps else ((), 1)
-        )
-        width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
+        windows, vector = self._shifted_windows(axes, row, loops)
+        width = target.width(row, max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
             "",
             len(parallel),
@@ -406,7 +386,7 @@ class LoopNestLowering:
             tuple(operands),
             tuple(self.scalars),
             phases,
-            64 if wide else 32,
+            64 if max(reaches) > LIMIT_32 else 32,
             width,
             self.b.fastmath,
             windows,
@@ -417,6 +397,36 @@ class LoopNestLowering:
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
         return PlacedLoopNest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
+
+    def _lifted_phases(self) -> tuple[Phase, ...]:
+        """The phases with their constants as scalars."""
+        phases, literals = lift_constants_of_loop_nest(self.body.finish(), self.body.fixed_literals, len(self.scalars))
+        self.b.depends_on_constants |= bool(self.body.fixed_literals)
+        self.scalars += [literal.dtype for literal in literals]
+        self.extra += [Constant(literal.attr, dtype_name(literal.dtype)) for literal in literals]
+        return phases
+
+    def _shifted_windows(
+        self, axes: Sequence[Sequence[int]], row: Sequence[int], loops: int
+    ) -> tuple[tuple[Window, ...], int]:
+        """The windows of a kernel that sweeps, and its vector. row: the lengths of reduced axes."""
+        sweeps = not loops or (math.prod(row) >= SWEPT_ELEMENTS and loops == 1)
+        found = self.b.target.windows and sweeps
+        return shifted_operand_windows(self.accesses, axes, self.domain.sizes) if found else ((), 1)
+
+    def _operand_of_access(
+        self, access: OperandAccess, axes: Sequence[Sequence[int]], sizes: Sequence[int], last: int
+    ) -> tuple[Operand, list[int]]:
+        """How a kernel walks an operand, and by how many elements along each axis. last: of the parallel ones."""
+        itemsize = access.dtype.itemsize
+        strides = [_stride_of_lowered_operand(access, group[-1]) if group else 0 for group in axes]
+        elements = [stride // itemsize for stride in strides]
+        layout = ["1" if n == 1 else "s" if n else "0" for n in elements]
+        if access.role == "out" and not axes[last]:
+            layout[last] = "1"
+        aligned = access.place.aligned and access.offset % ALIGNMENT == 0
+        aligned = aligned and are_operand_elements_aligned(itemsize, zip(sizes, strides, strict=True))
+        return Operand(access.dtype, access.role, "".join(layout), aligned or not self.b.target.aligns), elements
 
     def _collapse_axes(self, axes: Sequence[int]) -> list[list[int]]:
         """Neighbouring axes that every operand walks as one become one; axes of length 1 vanish."""
@@ -468,9 +478,7 @@ class KernelGroupLowering:
     depends_on_constants: bool = False  # whether its kernels depend on the values of constants
     reports: GatherErrorReports | None = None  # of what lookups there are
 
-    def lowered_nests(
-        self, buffers: list[Buffer]
-    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
+    def lowered_nests(self, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
         self.buffers = buffers
         self._collect_evaluations()
@@ -569,9 +577,7 @@ class KernelGroupLowering:
             _equal_parts_of_group_reduction(outer, parts) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
 
-    def _build_two_stage_reduction(
-        self, parts: int, buffers: list[Buffer]
-    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
+    def _build_two_stage_reduction(self, parts: int, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Partial results of `parts` equal pieces (and a last shorter one), then their reduction and the epilogue."""
         domain = self._iteration_domain()
         axis = domain.reduced[0]

@@ -33,6 +33,7 @@ Replaced: TypeAlias = Sequence[tuple[int, int]]  # outputs that take an input's 
 
 MAY_FAIL = frozenset({"host", "kernel", "gather", "loop", "branch"})  # with any, a call is done whole or not at all
 HOST_CALL = 5.0  # microseconds to hand a step to Python
+_OWN_NODES = {"kernel": lower_custom_kernel_node, "sequential": lower_sequential_node}  # by op
 
 
 def lower_to_program(
@@ -160,16 +161,10 @@ class _ProgramLowering:
             if parts[0] in self.called:
                 return []
             self.called.add(parts[0])
-        if node.op == "kernel":
-            return lower_custom_kernel_node(
-                self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
-            )
-        if node.op == "sequential":
-            return lower_sequential_node(
-                self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
-            )
+        line = self._user_lines_of_nodes(parts)
+        if node.op in _OWN_NODES:
+            return _OWN_NODES[node.op](self.graph, parts, places, buffers, self.target, line)
         if node.op in ("loop", "branch"):
-            line = self._user_lines_of_nodes(parts)
             return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]
         reads = tuple(places[a].region(self.graph.nodes[a].type) for a in node.args)
         write = places[number].region(node.type)
@@ -193,10 +188,9 @@ class _ProgramLowering:
                     reads,
                     writes,
                     cost=cost,
-                    line=self._user_lines_of_nodes(parts),
+                    line=line,
                 )
             ]
-        line = self._user_lines_of_nodes([number])
         if node.op == "matmul" and self.target.vector_products is not None:
             arrays = [self._array_location(a, places) for a in node.args]
             tasks = self.target.vector_products(arrays, [self._array_location(number, places)], line)

@@ -9,8 +9,7 @@ from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, 
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..layout.operands import BufferLocation, contiguous_strides
-from ..sequential.dead_code import statements_in_routine_block
-from ..sequential.form import Let, Routine, Store
+from ..sequential.form import Let, Routine, Store, statements_in_routine_block
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target
@@ -48,7 +47,6 @@ def lower_sequential_node(
             part += array.role != "temp"
             if place is None:
                 unwanted.append(n)
-            if place is None:
                 place = BufferLocation(len(buffers), 0, contiguous_strides(type.shape, type.dtype.itemsize), True)
                 buffers.append(Buffer(type.nbytes, "temp"))
             region = _buffer_region_of_routine_array(type, place)

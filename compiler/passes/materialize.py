@@ -80,7 +80,7 @@ class _CopyMaterializer:
             line = next(lines)
             args, kind = [new[a] for a in node.args], OPS[node.op].kind
             if kind in ("map", "reduce"):
-                new.append(self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs))
+                new.append(self.builder.copy(node, args))
                 continue  # which is no plain memory
             if node.op == "input":
                 value = self.builder.input(node.type)
@@ -106,7 +106,7 @@ class _CopyMaterializer:
                 value = self._materialize_library_call(node, args)
             elif node.op == "gather":
                 args[0] = self._copy_for_gather(args[0])
-                value = self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
+                value = self.builder.copy(node, args)
             elif node.op == "reshape":
                 value = self._materialize_reshape(args[0], node.type.shape)
             elif node.op == "windows":
@@ -114,7 +114,7 @@ class _CopyMaterializer:
                     args = [self._copy_unless_contiguous(args[0])]
                 value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
-                value = self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
+                value = self.builder.copy(node, args)
             self._note_strides(value)
             new.append(value)
         results = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
 from ..layout.operands import contiguous_strides, reshape_strides
 from ..ops.table import OPS
@@ -26,13 +26,8 @@ def simplify_graph(graph: Graph) -> Graph:
 
 def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     """The graph with what the rule gives for a node in that node's place. None leaves it."""
-    builder = GraphBuilder(graph.name)
-    lines = iter(graph.lines or ("",) * len(graph.nodes))
-    line = ""
-    builder.where = lambda: line
-    new: list[Value] = []
-    for node in graph.nodes:
-        line = next(lines)
+    builder, new = GraphBuilder(graph.name), list[Value]()
+    for _, node in nodes_to_copy(graph, builder):
         args = [new[a] for a in node.args]
         new.append(_rebuild_simplified_node(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
@@ -46,7 +41,7 @@ def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[V
         builder.numbers.append(value.number)
         return value
     found = rule(builder, node, args)
-    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
+    return builder.copy(node, args) if found is None else found
 
 
 def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -325,23 +320,18 @@ def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[V
 
 def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
-    nodes, shape, whole = builder.nodes, node.type.shape, node.type.size
-    updates, covered, below = [(node, args[1].number)], args[1].type.size, nodes[args[0].number]
-    while covered < whole and len(updates) < CONCATENATED and below.op == "update":
-        updates.append((below, below.args[1]))
-        covered += nodes[below.args[1]].type.size
-        below = nodes[below.args[0]]
-    if covered != whole or len(updates) == 1:
-        return None
-    parts = [(update, builder.at(value)) for update, value in updates]
+    shape, parts = node.type.shape, _updates_that_cover(builder, node, args)
     cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
-    axis = cut[0] if len(cut) == 1 else -1
-    others = [i for i, n in enumerate(shape) if i != axis and n != 1]
-    if axis < 0 or any(n.attr("steps")[i] != 1 or v.shape[i] != shape[i] for n, v in parts for i in others):
+    if len(parts) == 1 or len(cut) != 1:
         return None
+    (axis,) = cut
+    for i, size in enumerate(shape):
+        if i != axis and size != 1 and {(n.attr("steps")[i], v.shape[i]) for n, v in parts} != {(1, size)}:
+            return None
     parts.sort(key=lambda part: part[0].attr("starts")[axis])
-    starts, lengths = [n.attr("starts")[axis] for n, _ in parts], [v.shape[axis] for _, v in parts]
-    steps, values = {n.attr("steps")[axis] for n, v in parts if v.shape[axis] != 1}, [v for _, v in parts]
+    starts, values = [n.attr("starts")[axis] for n, _ in parts], [v for _, v in parts]
+    steps = {n.attr("steps")[axis] for n, v in parts if v.shape[axis] != 1}
+    lengths = [v.shape[axis] for v in values]
     if steps <= {1} and starts == [sum(lengths[:i]) for i in range(len(parts))]:
         return builder.concat(values, axis)
     if steps == {len(parts)} and starts == list(range(len(parts))) and len(set(lengths)) == 1:
@@ -349,6 +339,16 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
             builder.concat([_simplified_with_unit_axis(builder, v, axis) for v in values], axis + 1), shape
         )
     return None
+
+
+def _updates_that_cover(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[tuple[Node, Value]]:
+    """The updates one on another, with their values, that are as large as the array; the last one where none are."""
+    found, covered, below = [(node, args[1])], args[1].type.size, builder.nodes[args[0].number]
+    while covered < node.type.size and len(found) < CONCATENATED and below.op == "update":
+        found.append((below, builder.at(below.args[1])))
+        covered += found[-1][1].type.size
+        below = builder.nodes[below.args[0]]
+    return found if covered == node.type.size else found[:1]
 
 
 def _simplified_with_unit_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...runtime.core.frozen import replace
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import Loop
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, needed_nodes
 
 
 def drop_unused_loop_results(graph: Graph) -> Graph:
@@ -23,11 +23,8 @@ def drop_unused_loop_results(graph: Graph) -> Graph:
     if not kept:
         return graph
     builder = GraphBuilder(graph.name)
-    line = ""
-    builder.where = lambda: line
     new: dict[int, Value] = {}
-    for number, node in enumerate(graph.nodes):
-        line = graph.lines[number] if graph.lines else ""
+    for number, node in nodes_to_copy(graph, builder):
         found = kept.get((id(node.attr("control")), *node.args)) if node.op == "loop" else None
         args, attrs = node.args, node.attrs
         if found is not None:
@@ -37,9 +34,7 @@ def drop_unused_loop_results(graph: Graph) -> Graph:
             args = tuple(node.args[n] for n in numbers)
             attrs = (("control", loop), ("part", places[node.attr("part")]))
         new[number] = builder.add(node.op, tuple(new[a].number for a in args), node.type, attrs)
-    builder.inputs = [new[n].number for n in graph.inputs]
-    builder.numbers = [new[n].number for n in graph.numbers]
-    return builder.finish([new[n] for n in graph.outputs])
+    return builder.finish_copy(graph, new)
 
 
 def _loop_without_unused_results(node: Node, used: set[int]) -> tuple[Loop, list[int], dict[int, int]] | None:
@@ -49,12 +44,7 @@ def _loop_without_unused_results(node: Node, used: set[int]) -> tuple[Loop, list
     body = loop.body
     needed = used | ({0} if loop.flag else set())
     while True:
-        reached, todo = set[int](), [body.outputs[part] for part in needed]
-        while todo:
-            number = todo.pop()
-            if number not in reached:
-                reached.add(number)
-                todo += body.nodes[number].args
+        reached = {*needed_nodes(body.nodes, [body.outputs[part] for part in needed])}
         more = needed | {place for place in range(loop.carried) if body.inputs[place] in reached}
         if more == needed:
             break
@@ -63,16 +53,13 @@ def _loop_without_unused_results(node: Node, used: set[int]) -> tuple[Loop, list
         return None
     inputs = [place for place in range(len(body.inputs)) if place in needed or place >= loop.carried]
     builder = GraphBuilder(body.name)
-    line = ""
-    builder.where = lambda: line
     new: dict[int, Value] = {body.inputs[place]: builder.input(body.nodes[body.inputs[place]].type) for place in inputs}
-    for number, inner in enumerate(body.nodes):
-        line = body.lines[number] if body.lines else ""
+    for number, inner in nodes_to_copy(body, builder):
         if inner.op == "number":
-            new[number] = builder.add(inner.op, (), inner.type, inner.attrs)
+            new[number] = builder.copy(inner, ())
             builder.numbers.append(new[number].number)
         elif number in reached and number not in new:
-            new[number] = builder.add(inner.op, tuple(new[a].number for a in inner.args), inner.type, inner.attrs)
+            new[number] = builder.copy(inner, [new[a] for a in inner.args])
     order = sorted(needed)
     made = builder.finish([new[body.outputs[part]] for part in order])
     smaller = replace(loop, body=made, carried=sum(part < loop.carried for part in order))

@@ -47,27 +47,7 @@ class Cluster:
 
 def clusters_of_placed_nodes(graph: Graph, places: Places, costs: WorkCostModel) -> tuple[Cluster, ...]:
     """In an order in which each comes after those that it reads from."""
-    home: dict[int, int] = {}  # node -> its cluster
-    members: list[list[int]] = []
-    calls: dict[Any, int] = {}
-    for number, node in enumerate(graph.nodes):
-        if places.slots[number] is None:
-            continue
-        call = node.op, node.args, tuple(a for a in node.attrs if a[0] != "part")
-        if OPS[node.op].kind == "library" and call in calls:  # another result of the same call
-            home[number] = home[calls[call]]
-            members[home[number]].append(number)
-            continue
-        calls[call] = number
-        before = list(dict.fromkeys(a for a in node.args if a in home))
-        alone = len(before) == 1 and len(graph.users[before[0]]) == 1 and before[0] not in graph.outputs
-        together = number in places.open and all(b in places.open for b in before)
-        if alone and together:
-            home[number] = home[before[0]]
-            members[home[number]].append(number)
-        else:
-            home[number] = len(members)
-            members.append([number])
+    home, members = _homes_of_placed_nodes(graph, places)
     found = []
     for nodes in members:
         reads: dict[int, int] = {}
@@ -80,6 +60,29 @@ def clusters_of_placed_nodes(graph: Graph, places: Places, costs: WorkCostModel)
         size = sum(graph.nodes[a].type.nbytes for a in given)
         found.append(Cluster(tuple(nodes), cost, tuple(reads.items()), fixed, size))
     return tuple(found)
+
+
+def _homes_of_placed_nodes(graph: Graph, places: Places) -> tuple[dict[int, int], list[list[int]]]:
+    """The cluster of each node, and the nodes of each cluster."""
+    home: dict[int, int] = {}
+    members: list[list[int]] = []
+    calls: dict[Any, int] = {}
+    for number, node in enumerate(graph.nodes):
+        if places.slots[number] is None:
+            continue
+        call = node.op, node.args, tuple(a for a in node.attrs if a[0] != "part")
+        first = calls.setdefault(call, number)
+        before = list(dict.fromkeys(a for a in node.args if a in home))
+        alone = len(before) == 1 and len(graph.users[before[0]]) == 1 and before[0] not in graph.outputs
+        if OPS[node.op].kind == "library" and first != number:  # another result of the same call
+            home[number] = home[first]
+        elif alone and number in places.open and before[0] in places.open:
+            home[number] = home[before[0]]
+        else:
+            home[number] = len(members)
+            members.append([])
+        members[home[number]].append(number)
+    return home, members
 
 
 def node_cost_on_device(graph: Graph, number: int, costs: WorkCostModel) -> float:

@@ -14,7 +14,7 @@ from functools import partial
 from ...runtime.core.frozen import dataclass
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies
+from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
@@ -127,13 +127,8 @@ class _GraphReplicator:
         """Of the nodes of the graph that these are the outputs of: of what they need, of inputs and of numbers."""
         builder = self.builder
         kept = {*builder.inputs, *builder.numbers}
-        todo = [o.number for o in outputs]
-        while todo:
-            number = todo.pop()
-            if number not in kept:
-                kept.add(number)
-                todo.extend(builder.nodes[number].args)
-        return tuple(self.slots.get(number) for number in sorted(kept))
+        needed = needed_nodes(builder.nodes, [o.number for o in outputs], kept)
+        return tuple(self.slots.get(number) for number in sorted(kept.union(needed)))
 
 
 def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:

@@ -103,23 +103,24 @@ class RepeatedRegion:
         offset = int(first[-1] - places[-1])
         back = slot - offset
         late, source = -(back // self.period), back % self.period
-        if places[-1] >= self.start and late >= 0 and late < self.iterations:
+        if places[-1] >= self.start and 0 <= late < self.iterations:
             if not np.array_equal(places[late:], first[late:] - offset):
                 raise NotALoop
-            if late == 0:
-                return source
-            initial = tuple(int(n) for n in numbers[:late])
-            seen = self._view_of_carried_value(source, initial)
-            if seen is not None:
-                return ("view", (source, seen))
-            type = self.graph.nodes[self.node(0, source)].type
-            if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
-                raise NotALoop
-            return self._number_carried_value(Carried(source, initial))
+            return self._value_of_earlier_iteration(source, tuple(numbers[:late].tolist())) if late else source
         if not (numbers == numbers[0]).all() or places[0] >= self.start:
             raise NotALoop
         self.invariants.setdefault(int(numbers[0]))
         return ("outer", int(numbers[0]))
+
+    def _value_of_earlier_iteration(self, slot: int, initial: tuple[int, ...]) -> Any:
+        """What a slot's value of an earlier iteration is: a Carried, or ("view", (slot, Carried))."""
+        seen = self._view_of_carried_value(slot, initial)
+        if seen is not None:
+            return ("view", (slot, seen))
+        type = self.graph.nodes[self.node(0, slot)].type
+        if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
+            raise NotALoop
+        return self._number_carried_value(Carried(slot, initial))
 
     def _view_of_carried_value(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
         """The view that a slot of an earlier iteration is, as a view of a carried value: a view is not carried
@@ -238,22 +239,30 @@ class RepeatedRegion:
             return False
         if any(at not in self.moving or not isinstance(args[at][1], int) for at in every):
             return False
-        starts, moves = self.moving[every[0]]
-        axes = [a for a, m in enumerate(moves) if m]
-        for iteration, at in enumerate(every):
-            here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
-            if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
-                return False
+        if not self._do_updates_go_on(every):
+            return False
         if [args[at][1] for at in every] != self._slots_alike_in_joined_iterations(args[slot][1]):
             return False
+        axes = [a for a, m in enumerate(self.moving[slot][1]) if m]
         shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
-        readers = [
-            (j, a)
-            for j, row in enumerate(args)
-            for a in row
-            if (isinstance(a, int) and a in every)
-            or (isinstance(a, Carried) and a.slot in every)
-            or (isinstance(a, tuple) and a[0] == "view" and a[1][1].slot in every)
-        ]
+        readers = [(j, a) for j, row in enumerate(args) for a in row if _slot_of_argument(a) in every]
         wanted = [(every[0], own), *((after, before) for before, after in pairwise(every))]
         return readers == wanted and len(axes) == 1 and shape[axes[0]] == 1
+
+    def _do_updates_go_on(self, slots: Sequence[int]) -> bool:
+        """Whether each update moves as the first one does, and starts where the one before it ends."""
+        starts, moves = self.moving[slots[0]]
+        for iteration, slot in enumerate(slots):
+            here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
+            if self.moving[slot] != (here, moves) or any(m % self.joined for m in moves):
+                return False
+        return True
+
+
+def _slot_of_argument(arg: Any) -> int | None:
+    """The slot that a classified argument comes from, of whichever iteration; None of what is outside of the loop."""
+    if isinstance(arg, int):
+        return arg
+    if isinstance(arg, Carried):
+        return arg.slot
+    return _slot_of_argument(arg[1][1]) if arg[0] == "view" else None

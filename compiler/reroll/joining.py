@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...runtime.core.frozen import replace
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
@@ -17,22 +17,18 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
     joined: dict[int, int] = {}
     remarks = []
     for number, node in enumerate(graph.nodes):
-        if node.op == "loop" and (count := node.attr("control").count) and id(node.attr("control")) not in joined:
-            loop: Loop = node.attr("control")
-            many, why = _joined_iteration_count(loop, target_name)
-            joined[id(loop)] = many
-            what = f"{count} turns of {sum(bool(n.args) for n in loop.body.nodes)} operations"
+        loop: Loop | None = node.attr("control") if node.op == "loop" else None
+        if loop is not None and loop.count and id(loop) not in joined:
+            joined[id(loop)], why = _joined_iteration_count(loop, target_name)
+            what = f"{loop.count} turns of {_operation_count(loop.body)} operations"
             remarks.append(f"{what}{f' at {graph.lines[number]}' if graph.lines else ''} are a loop{why}")
-    if all(many == 1 for many in joined.values()):
+    if {*joined.values()} <= {1}:
         return graph, tuple(remarks)
     builder = GraphBuilder(graph.name)
-    line = ""
-    builder.where = lambda: line
     new: dict[int, Value] = {}
     made: dict[tuple[int, ...], tuple[list[Value], dict[int, list[Value]]]] = {}
     pieces: dict[int, list[Value]] = {}  # of a stacked result, or of a view of one
-    for number, node in enumerate(graph.nodes):
-        line = graph.lines[number] if graph.lines else ""
+    for number, node in nodes_to_copy(graph, builder):
         many = joined.get(id(node.attr("control")), 1) if node.op == "loop" else 1
         args = [new[a] for a in node.args]
         if many > 1:
@@ -47,21 +43,23 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
         if node.op == "update" and node.args[1] in pieces:
             new[number] = _assign_pieces_of_joined_loop(builder, args[0], pieces[node.args[1]], node)
             continue
-        new[number] = _copy_node_into_joined_loop(builder, node, new)
+        new[number] = builder.copy(node, args)
         if (
             node.args
             and node.args[0] in pieces
             and (views := _views_of_joined_pieces(builder, node, pieces[node.args[0]]))
         ):
             pieces[number] = views
-    builder.inputs = [new[n].number for n in graph.inputs]
-    builder.numbers = [new[n].number for n in graph.numbers]
-    return builder.finish([new[n] for n in graph.outputs]), tuple(remarks)
+    return builder.finish_copy(graph, new), tuple(remarks)
+
+
+def _operation_count(body: Graph) -> int:
+    return sum(bool(n.args) for n in body.nodes)
 
 
 def _joined_iteration_count(loop: Loop, target_name: Callable[[], str]) -> tuple[int, str]:
     """How many iterations are one, and what is said of that."""
-    size, best, number = sum(bool(n.args) for n in loop.body.nodes), 1, 2
+    size, best, number = _operation_count(loop.body), 1, 2
     cost = first = 0.0
     while number * size <= MOST_NODES and loop.count is not None and loop.count // number >= MIN_ITERATIONS:
         if not cost:
@@ -115,12 +113,8 @@ def _copy_body_into_joined_loop(
     new = dict(zip((*body.inputs, *body.numbers), (*inputs, *numbers), strict=True))
     for place, node in enumerate(body.nodes):
         if place not in new:
-            new[place] = _copy_node_into_joined_loop(builder, node, new)
+            new[place] = builder.copy(node, [new[a] for a in node.args])
     return [new[n] for n in body.outputs]
-
-
-def _copy_node_into_joined_loop(builder: GraphBuilder, node: Node, new: dict[int, Value]) -> Value:
-    return builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
 
 
 def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:

@@ -12,7 +12,7 @@ from functools import partial
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ..fusion.groups import Group
-from ..graph.builder import GraphBuilder
+from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
@@ -165,19 +165,11 @@ def _forward_values_of_unrolled_updates(graph: Graph) -> Graph:
                 replaced[number] = source
     if not replaced:
         return graph
-    builder = GraphBuilder(graph.name)
-    line = ""
-    builder.where = lambda: line
-    new: list[Value] = []
-    for number, node in enumerate(graph.nodes):
-        line = graph.lines[number] if graph.lines else ""
-        if number in replaced:
-            new.append(new[replaced[number]])
-            continue
-        new.append(builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs))
-    builder.inputs = [new[i].number for i in graph.inputs]
-    builder.numbers = [new[i].number for i in graph.numbers]
-    return builder.finish([new[o] for o in graph.outputs])
+    builder, new = GraphBuilder(graph.name), list[Value]()
+    for number, node in nodes_to_copy(graph, builder):
+        same = replaced.get(number)
+        new.append(builder.copy(node, [new[a] for a in node.args]) if same is None else new[same])
+    return builder.finish_copy(graph, new)
 
 
 def _value_assigned_to_unrolled_slice(graph: Graph, node: Node) -> int | None:

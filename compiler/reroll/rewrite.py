@@ -57,17 +57,13 @@ class _Reroller(RepeatedRegion):
         for slot, seen in outside.items():
             self._deliver_used_outside(slot, seen, args, finals)
         self._group_stacked_values()
+        self._settle_loop_arguments(args, outside)
         return self._build_rerolled_graph(args, outside, finals, roll)
 
     # the loop
 
-    def _build_rerolled_graph(
-        self,
-        args: list[list[Any]],
-        outside: dict[int, dict[int, None]],
-        finals: dict[tuple[int, int], Carried],
-        roll: Roll,
-    ) -> Rerolled:
+    def _settle_loop_arguments(self, args: list[list[Any]], outside: dict[int, dict[int, None]]) -> None:
+        """Numbers what is carried, makes windows of constants, and finds what is invariant."""
         for slot in self.moving:
             if self._slots_alike_in_joined_iterations(slot)[-1] not in outside:
                 raise NotALoop
@@ -82,6 +78,14 @@ class _Reroller(RepeatedRegion):
             if isinstance(a, tuple) and a[0] == "outer"
             for n in self._leaves_of_invariant(a[1])
         )
+
+    def _build_rerolled_graph(
+        self,
+        args: list[list[Any]],
+        outside: dict[int, dict[int, None]],
+        finals: dict[tuple[int, int], Carried],
+        roll: Roll,
+    ) -> Rerolled:
         inner = roll(self._build_loop_body(args))
         body = inner.graph
         windows = tuple(w for _, w in self.windows.values())
@@ -96,26 +100,23 @@ class _Reroller(RepeatedRegion):
         def copy_node(number: int) -> None:
             nonlocal line
             node, line = self.graph.nodes[number], lines[number]
-            new[number] = builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+            new[number] = builder.copy(node, [new[a] for a in node.args])
             if node.op == "input":
                 builder.inputs.append(new[number].number)
             elif node.op == "number":
                 builder.numbers.append(new[number].number)
 
-        needed = self._nodes_needed_after_loop(last, outside)
-        for number in range(last + 1):
-            if number < first or self.graph.nodes[number].op in ("input", "number", "const"):
+        needed = self._nodes_needed_after_loop(last)
+        for number, node in enumerate(self.graph.nodes):
+            if number < first or node.op in ("input", "number") or (number <= last and node.op == "const"):
                 copy_node(number)
-        rest = [n for n in range(last + 1, len(self.graph.nodes)) if self.graph.nodes[n].op in ("input", "number")]
-        for number in rest:
-            copy_node(number)
         arrays = [*self.constants.values(), *inner.arrays]
-        inputs = {key: builder.input(ArrayType(a.shape, a.dtype)) for key, a in self.constants.items()}
-        more = [builder.input(ArrayType(a.shape, a.dtype)) for a in inner.arrays]
+        added = [builder.input(ArrayType(a.shape, a.dtype)) for a in arrays]
+        inputs = dict(zip(self.constants, added, strict=False))
         line = lines[first]
         values = [self._initial_carried_value(builder, new, c) for c in self.carried]
         values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
-        values += [*(new[n] for n in self.invariants if self._is_memory_node(n)), *more]
+        values += [*(new[n] for n in self.invariants if self._is_memory_node(n)), *added[len(inputs) :]]
         values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
         results = add_control_flow_node(builder, loop, values)
         self._values_used_after_loop(builder, new, results, args, outside, finals)
@@ -140,7 +141,7 @@ class _Reroller(RepeatedRegion):
     def _is_memory_node(self, number: int) -> bool:
         return self.graph.nodes[number].op not in ("number", "const")
 
-    def _nodes_needed_after_loop(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
+    def _nodes_needed_after_loop(self, last: int) -> set[int]:
         """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
         needed: set[int] = set()
         todo = [o for o in self.graph.outputs if o > last and self._position_in_region(o) is None]
@@ -280,56 +281,52 @@ class _Reroller(RepeatedRegion):
                     row[i] = ("window", key)
 
     def _build_loop_body(self, args: list[list[Any]]) -> Graph:
-        made = GraphBuilder("body")
-        lines = self.graph.lines or ("",) * len(self.graph.nodes)
+        made, nodes = GraphBuilder("body"), self.graph.nodes
+        lines = self.graph.lines or ("",) * len(nodes)
         line = ""
         made.where = lambda: line
-        carried = {c: made.input(self.graph.nodes[self.node(0, c.slot)].type) for c in self.carried}
-        windows: dict[Any, Value] = {}
-        for key, (type, _) in self.windows.items():
-            windows[key] = made.input(type)
-        outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory_node(n)}
+        carried = {c: made.input(nodes[self.node(0, c.slot)].type) for c in self.carried}
+        windows = {key: made.input(type) for key, (type, _) in self.windows.items()}
+        outer = {n: made.input(nodes[n].type) for n in self.invariants if self._is_memory_node(n)}
         add_body_scalar(made, ITERATION)
-        for n in self.invariants:
-            if self.graph.nodes[n].op == "number":
-                outer[n] = add_body_scalar(made, self.graph.nodes[n].type)
+        outer |= {n: add_body_scalar(made, nodes[n].type) for n in self.invariants if nodes[n].op == "number"}
         values: list[Value] = []
 
-        def copy_cheap_node(number: int) -> Value:
-            node = self.graph.nodes[number]
-            args = [outer[a] if a in outer else copy_cheap_node(a) for a in node.args]
-            return made.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+        def outer_value(number: int) -> Value:
+            if number in outer:
+                return outer[number]
+            return made.copy(nodes[number], map(outer_value, nodes[number].args))
+
+        def view_of_carried(what: Any) -> Value:
+            slot, source = what
+            return made.copy(nodes[self.node(0, slot)], (carried[source],))
+
+        def window_in_body(key: Any) -> Value:
+            return made.reshape(windows[key], ()) if key[0] == "const" else windows[key]
+
+        kinds: dict[str, Callable[[Any], Value]] = {
+            "outer": outer_value,
+            "view": view_of_carried,
+            "window": window_in_body,
+            "const": lambda numbers: made.copy(nodes[numbers[0]], ()),
+        }
 
         def value_in_body(arg: Any) -> Value:
             if isinstance(arg, int):
                 return values[arg]
-            if isinstance(arg, Carried):
-                return carried[arg]
-            kind, what = arg
-            if kind == "outer":
-                return outer[what] if what in outer else copy_cheap_node(what)
-            if kind == "view":
-                slot, source = what
-                node = self.graph.nodes[self.node(0, slot)]
-                return made.add(node.op, (carried[source].number,), node.type, node.attrs)
-            if kind == "window":
-                return made.reshape(windows[what], ()) if what[0] == "const" else windows[what]
-            node = self.graph.nodes[what[0]]
-            return made.add("const", (), node.type, node.attrs)
+            return carried[arg] if isinstance(arg, Carried) else kinds[arg[0]](arg[1])
 
         for slot, row in enumerate(args):
             number = self.node(0, slot)
-            node, line = self.graph.nodes[number], lines[number]
+            node, line = nodes[number], lines[number]
             if slot in self.moving:
                 values.append(Value(-1, node.type))  # nobody takes it
                 continue
             if node.op == "slice" and isinstance(row[0], tuple) and row[0][0] == "window":
                 values.append(windows[row[0][1]])
                 continue
-            values.append(made.add(node.op, tuple(value_in_body(a).number for a in row), node.type, node.attrs))
-        outputs = []
-        for c in self.carried:
-            outputs.append(values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])])
+            values.append(made.copy(node, map(value_in_body, row)))
+        outputs = [values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])] for c in self.carried]
         for group in self.groups:
             rows = [made.reshape(values[slot], (1, *values[slot].shape)) for slot in group]
             outputs.append(made.concat(rows, 0) if len(rows) > 1 else values[group[0]])

@@ -8,7 +8,7 @@ again, and they need no tape. (Griewank and Walther, Evaluating Derivatives, 200
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +31,7 @@ from .form import (
     Stop,
     Store,
     While,
-    blocks_in_routine_statement,
+    statements_in_routine_block,
 )
 from .partials import NoDerivative, is_routine_derivative_bounded, row_result_of_routine_value, tangent_part_in_routine
 from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
@@ -59,7 +59,12 @@ class Backwards:
 def reverse_routines(routine: Routine, ieee: bool = False) -> Backwards:
     """The routines for cotangents. ieee: as of `ReverseOptions`. Raises NoDerivative."""
     check_routine_derivable(routine)
-    reads = {a for s in _folds_in_routine_block(routine.body) for a in _arrays_loaded_in_routine_block(s.body)}
+    reads = {
+        a
+        for s in statements_in_routine_block(routine.body)
+        if isinstance(s, Fold)
+        for a in _arrays_loaded_in_routine_block(s.body)
+    }
     undone = reads - {i for i, a in enumerate(routine.arrays) if a.role == "in"}
     wanted: set[Any] | None = None
     while True:
@@ -405,20 +410,8 @@ class _ReverseRoutineWriter(RoutineWriter):
         self.body.add(For(index.numbers[0], *ends, tuple(scope.statements)))
 
 
-def _folds_in_routine_block(block: Block) -> list[Fold]:
-    found = []
-    for s in block:
-        if isinstance(s, Fold):
-            found.append(s)
-        for inner in blocks_in_routine_statement(s):
-            found += _folds_in_routine_block(inner)
-    return found
-
-
-def _lets_in_routine_block(block: Block) -> list[Let]:
-    return [s for s in block if isinstance(s, Let)] + [
-        x for s in block for b in blocks_in_routine_statement(s) for x in _lets_in_routine_block(b)
-    ]
+def _lets_in_routine_block(block: Block) -> Iterator[Let]:
+    return (s for s in statements_in_routine_block(block) if isinstance(s, Let))
 
 
 def _arrays_loaded_in_routine_block(block: Block) -> set[int]:

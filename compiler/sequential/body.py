@@ -11,7 +11,19 @@ from ...runtime.program.user_function import UserFunction
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, real_dtype
 from ..kernel.body_builder import KernelBody, KernelValue
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, RowResult, Set, Statement, Stop, Store, blocks_in_routine_statement
+from .form import (
+    Block,
+    Fold,
+    Let,
+    RowResult,
+    Set,
+    Statement,
+    Stop,
+    Store,
+    blocks_in_routine_statement,
+    values_used_behind_routine_blocks,
+    values_used_by_routine_statement,
+)
 
 _IMPURE = frozenset({"load", "get"})
 
@@ -156,7 +168,7 @@ def undefined_routine_value(block: Block) -> int | None:
 def _undefined_value_in_routine_block(block: Block, known: set[int]) -> int | None:
     known = set(known)
     for s in block:
-        for number in _values_used_by_routine_statement(s):
+        for number in values_used_by_routine_statement(s):
             if number not in known:
                 return number
         inner = known | ({s.index} if hasattr(s, "index") else set())
@@ -164,31 +176,13 @@ def _undefined_value_in_routine_block(block: Block, known: set[int]) -> int | No
             if (found := _undefined_value_in_routine_block(part, inner)) is not None:
                 return found
             inner = inner | _values_made_in_routine_block(part)  # what follows in the same statement
-        ends = [x for x in (getattr(s, "until", None), _result_of_routine_statement(s)) if x is not None]
-        if any(x not in inner for x in ends):
-            return next(x for x in ends if x not in inner)
+        for number in values_used_behind_routine_blocks(s):
+            if number not in inner:
+                return number
         if isinstance(s, (Let, Fold)):
             known.add(s.number)
     return None
 
 
-def _result_of_routine_statement(s: Statement) -> int | None:
-    return s.value if isinstance(s, Fold) else None
-
-
 def _values_made_in_routine_block(block: Block) -> set[int]:
     return {s.number for s in block if isinstance(s, (Let, Fold))}
-
-
-def _values_used_by_routine_statement(s: Statement) -> tuple[int, ...]:
-    if isinstance(s, Let):
-        return s.instr.args
-    if isinstance(s, Store):
-        return (s.place, s.value)
-    if isinstance(s, Set):
-        return (s.value,)
-    if isinstance(s, Stop):
-        return (s.condition, s.value)
-    if isinstance(s, (For, Fold)):
-        return (s.start, s.stop)
-    return (s.condition,) if isinstance(s, If) else ()

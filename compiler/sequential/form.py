@@ -8,8 +8,8 @@ array of complex numbers is one of their parts, twice as long. Values and variab
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Container, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -118,6 +118,7 @@ class Stop:
 
 Statement: TypeAlias = Let | Store | Set | For | Fold | If | While | Stop
 Block: TypeAlias = tuple[Statement, ...]
+S = TypeVar("S", bound=Statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +181,14 @@ def renumbered_routine(routine: Routine, ends: Container[int]) -> tuple[Routine,
     variables: set[int] = set()
     if routine.checks:
         arrays.add(len(routine.arrays) - 1)
-    todo = [*routine.body]
-    count = 0
-    while todo:
-        s = todo.pop()
-        count += 1
+    every = [*statements_in_routine_block(routine.body)]
+    for s in every:
         if isinstance(s, Store):
             arrays.add(s.array)
         elif isinstance(s, Set):
             variables.add(s.variable)
         elif isinstance(s, Let) and s.instr.op in ("load", "get"):
             (arrays if s.instr.op == "load" else variables).add(s.instr.attr)
-        todo += [x for block in blocks_in_routine_statement(s) for x in block]
     kept = sorted(arrays)
     new = {old: i for i, old in enumerate(kept)}
     own = {old: i for i, old in enumerate(sorted(variables))}
@@ -207,11 +204,7 @@ def renumbered_routine(routine: Routine, ends: Container[int]) -> tuple[Routine,
         if isinstance(s, Let) and s.instr.op in ("load", "get"):
             number = (new if s.instr.op == "load" else own)[s.instr.attr]
             return replace(s, instr=replace(s.instr, attr=number))
-        if isinstance(s, (For, Fold)):
-            return replace(s, body=renumbered_block(s.body))
-        if isinstance(s, If):
-            return replace(s, then=renumbered_block(s.then), otherwise=renumbered_block(s.otherwise))
-        return replace(s, test=renumbered_block(s.test), body=renumbered_block(s.body)) if isinstance(s, While) else s
+        return with_changed_routine_blocks(s, renumbered_block)
 
     dtypes = tuple(routine.variables[i] for i in sorted(variables))
     found = Routine(
@@ -222,7 +215,7 @@ def renumbered_routine(routine: Routine, ends: Container[int]) -> tuple[Routine,
         routine.turns,
         routine.width,
         routine.wide,
-        count,
+        len(every),
     )
     return found, kept
 
@@ -270,10 +263,57 @@ def _text_of_routine_instruction(instr: Instr) -> str:
     return f"{instr.op} {instr.dtype} {args}"
 
 
+_BLOCKS: dict[type, tuple[str, ...]] = {
+    For: ("body",),
+    Fold: ("body",),
+    If: ("then", "otherwise"),
+    While: ("test", "body"),
+}
+_USED: dict[type, tuple[str, ...]] = {
+    Store: ("place", "value"),
+    Set: ("value",),
+    Stop: ("condition", "value"),
+    For: ("start", "stop"),
+    Fold: ("start", "stop"),
+    If: ("condition",),
+}
+_USED_BEHIND: dict[type, tuple[str, ...]] = {For: ("until",), Fold: ("value",), While: ("condition",)}
+
+
 def blocks_in_routine_statement(statement: Statement) -> tuple[Block, ...]:
     """The blocks within a statement."""
-    if isinstance(statement, (For, Fold)):
-        return (statement.body,)
-    if isinstance(statement, If):
-        return (statement.then, statement.otherwise)
-    return (statement.test, statement.body) if isinstance(statement, While) else ()
+    return tuple([getattr(statement, name) for name in _BLOCKS.get(type(statement), ())])
+
+
+def with_changed_routine_blocks(s: S, change: Callable[[Block], Block]) -> S:
+    """The statement with what `change` makes of each block within it."""
+    blocks: dict[str, Any] = {name: change(getattr(s, name)) for name in _BLOCKS.get(type(s), ())}
+    return replace(s, **blocks) if blocks else s
+
+
+def values_used_by_routine_statement(s: Statement) -> tuple[int, ...]:
+    """The values that it takes, before the blocks within it run."""
+    return s.instr.args if isinstance(s, Let) else tuple([getattr(s, name) for name in _USED.get(type(s), ())])
+
+
+def values_used_behind_routine_blocks(s: Statement) -> tuple[int, ...]:
+    """The values that it takes of the blocks within it."""
+    values = [getattr(s, name) for name in _USED_BEHIND.get(type(s), ())]
+    return tuple([value for value in values if value is not None])
+
+
+def statements_in_routine_block(block: Block) -> Iterator[Statement]:
+    """All statements of a block, and of the blocks within them."""
+    for s in block:
+        yield s
+        for inner in blocks_in_routine_statement(s):
+            yield from statements_in_routine_block(inner)
+
+
+def values_made_in_routine_block(block: Block) -> Iterator[int]:
+    """All values of a block, and of the blocks within it."""
+    for s in statements_in_routine_block(block):
+        if isinstance(s, (Let, Fold)):
+            yield s.number
+        if isinstance(s, (For, Fold)):
+            yield s.index

@@ -6,13 +6,25 @@ the last turn stores. So no turn waits for memory, and the threads of a GPU do n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 
 from ...runtime.core.frozen import dataclass, field, replace
 from ..core.types import BOOL, INT64
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_in_routine_statement
+from .form import (
+    Block,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Stop,
+    Store,
+    statements_in_routine_block,
+    values_made_in_routine_block,
+    with_changed_routine_blocks,
+)
 from .places import ElementPlace, PlacesOfValues
 
 FARTHEST = 3  # turns that a value is handed on for
@@ -38,19 +50,14 @@ class _ForwardedLoop:
 class _Forwarding:
     def __init__(self, routine: Routine) -> None:
         self.variables = [*routine.variables]
-        self.numbers = count(max(_values_made_in_block(routine.body), default=0) + 1)
+        self.numbers = count(max(values_made_in_routine_block(routine.body), default=0) + 1)
 
     def block(self, block: Block, known: PlacesOfValues) -> Block:
         """The block. known: the places that the values before it are."""
         found: list[Statement] = []
         known = known.within(block)
         for s in block:
-            if isinstance(s, (For, Fold)):
-                s = replace(s, body=self.block(s.body, known))
-            elif isinstance(s, If):
-                s = replace(s, then=self.block(s.then, known), otherwise=self.block(s.otherwise, known))
-            elif isinstance(s, While):
-                s = replace(s, test=self.block(s.test, known), body=self.block(s.body, known))
+            s = with_changed_routine_blocks(s, lambda inner: self.block(inner, known))
             found += self.loop(s, known) if isinstance(s, For) and not s.parallel else (s,)
         return tuple(found)
 
@@ -70,28 +77,34 @@ class _Forwarding:
     def forward(self, forwarded: _ForwardedLoop, store: Store, known: PlacesOfValues) -> None:
         """Hands on what is stored, to loads of the same element in turns soon after it, or of the one in all turns."""
         s = forwarded.loop
-        every, place = [*_statements_in_block(s.body)], known.place(store.place)
+        every, place = [*statements_in_routine_block(s.body)], known.place(store.place)
         step = place.terms.get(s.index, 0)
-        changing = {s.index, *_values_made_in_block(s.body)}
+        changing = {s.index, *values_made_in_routine_block(s.body)}
         if not changing.isdisjoint(place.terms.keys() - {s.index}):
             return
         if sum(isinstance(x, Store) and x.array == store.array for x in every) > 1:
             return
-        loads: dict[int, list[Let]] = {}  # by the number of turns since it was stored
-        for x in s.body:
-            if any(isinstance(y, Stop) for y in _statements_in_block((x,))) or (x is store and not step):
-                break  # what is loaded behind a check may not be there
-            if isinstance(x, Let) and x.instr.op == "load" and x.instr.attr == store.array:
-                apart = place - known.place(x.instr.args[0])
-                turns = apart.constant // step if step and apart.constant % step == 0 else 0
-                if not apart.terms and (turns > 0 if step else not apart.constant):
-                    loads.setdefault(turns if step else 1, []).append(x)
+        loads = self.loads_of_stored(s, store, place, known)
         turns = next(n for n in count() if n + 1 not in loads or n == FARTHEST)
         if not step:  # nothing may look at the memory before the last turn
-            others = sum(isinstance(x, Let) and (x.instr.op, x.instr.attr) == ("load", store.array) for x in every)
+            others = sum(_is_load_from(x, store.array) for x in every)
             turns *= others == len(loads.get(1, ())) and not any(isinstance(x, Stop) for x in every)
         if turns:
             self.hand_on(forwarded, store, place, [loads[n + 1] for n in range(turns)])
+
+    def loads_of_stored(self, s: For, store: Store, place: ElementPlace, known: PlacesOfValues) -> dict[int, list[Let]]:
+        """The loads of what is stored, by the number of turns since then; 1 where all turns store at one place."""
+        step = place.terms.get(s.index, 0)
+        loads: dict[int, list[Let]] = {}
+        for x in s.body:
+            if any(isinstance(y, Stop) for y in statements_in_routine_block((x,))) or (x is store and not step):
+                break  # what is loaded behind a check may not be there
+            if isinstance(x, Let) and _is_load_from(x, store.array):
+                apart = place - known.place(x.instr.args[0])
+                turns, rest = divmod(apart.constant, step) if step else (1, apart.constant)
+                if not apart.terms and not rest and turns > 0:
+                    loads.setdefault(turns, []).append(x)
+        return loads
 
     def hand_on(self, forwarded: _ForwardedLoop, store: Store, place: ElementPlace, loads: list[list[Let]]) -> None:
         """loads: those of what was stored one turn ago, of what was stored two turns ago, and so on."""
@@ -128,16 +141,5 @@ class _Forwarding:
         return total
 
 
-def _statements_in_block(block: Block) -> Iterator[Statement]:
-    for s in block:
-        yield s
-        for inner in blocks_in_routine_statement(s):
-            yield from _statements_in_block(inner)
-
-
-def _values_made_in_block(block: Block) -> Iterator[int]:
-    for s in _statements_in_block(block):
-        if isinstance(s, (Let, Fold)):
-            yield s.number
-        if isinstance(s, (For, Fold)):
-            yield s.index
+def _is_load_from(s: Statement, array: int) -> bool:
+    return isinstance(s, Let) and (s.instr.op, s.instr.attr) == ("load", array)

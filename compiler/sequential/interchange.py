@@ -13,13 +13,13 @@ from itertools import chain, count
 from ...runtime.core.frozen import replace
 from ..core.types import BOOL, DType
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Set, Statement, Store, blocks_in_routine_statement
+from .form import Block, For, If, Let, Routine, Set, Statement, Store, values_made_in_routine_block
 
 
 def routine_with_loops_interchanged(routine: Routine) -> Routine:
     """The routine with its loops interchanged; itself where there is none to interchange."""
     variables = [*routine.variables]
-    numbers = count(max(_values_of_routine_block(routine.body), default=0) + 1)
+    numbers = count(max(values_made_in_routine_block(routine.body), default=0) + 1)
     body = _interchange_loops_in_block(routine.body, variables, numbers)
     return routine if len(variables) == len(routine.variables) else replace(routine, body=body, variables=(*variables,))
 
@@ -45,10 +45,7 @@ def _interchange_accumulation(loop: For, variables: list[DType], numbers: Iterat
     loads = [s for s in values if s.instr.op == "load" and s.instr.attr == store.array]
     if loop.until is not None or len(loads) != 1 or loads[0].instr.args != (store.place,):
         return ()
-    changing = {loop.index, loads[0].number}  # from one turn of the loop to the next
-    for s in values:
-        if changing.intersection(s.instr.args):
-            changing.add(s.number)
+    changing = _values_that_follow(values, loop.index, loads[0].number)  # from one turn of the loop to the next
     ends = [n for level in levels[1:] for n in (level.start, level.stop)]
     if loads[0] not in body or changing.intersection([store.place, *ends]):
         return ()
@@ -80,15 +77,14 @@ def _perfect_nest_of_routine_loop(loop: For) -> Sequence[For]:
     return found
 
 
+def _values_that_follow(values: Sequence[Let], *first: int) -> set[int]:
+    """Those of the values that are made of the first ones, and these."""
+    found = {*first}
+    for s in values:
+        if not found.isdisjoint(s.instr.args):
+            found.add(s.number)
+    return found
+
+
 def _steady_values_of_routine_loop(level: For, changing: set[int]) -> Block:
     return tuple(s for s in level.body if isinstance(s, Let) and s.number not in changing)
-
-
-def _values_of_routine_block(block: Block) -> Iterator[int]:
-    for s in block:
-        if isinstance(s, (Let, Fold)):
-            yield s.number
-        if isinstance(s, (For, Fold)):
-            yield s.index
-        for inner in blocks_in_routine_statement(s):
-            yield from _values_of_routine_block(inner)

@@ -6,14 +6,12 @@ same structure. Small integers, and those that something is divided by, stay in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ...runtime.core.frozen import replace
 from ..core.types import INT64
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Statement, While, blocks_in_routine_statement
+from .form import Block, Let, Routine, Statement, statements_in_routine_block, with_changed_routine_blocks
 
 SMALL = 8  # integers up to it, and their negatives, are rarely sizes
 _DIVISIONS = frozenset({"quot", "rem"})
@@ -21,7 +19,8 @@ _DIVISIONS = frozenset({"quot", "rem"})
 
 def lift_routine_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
     """The routine with `number 0`, `number 1`, ... in place of its larger int64 constants, and these in that order."""
-    divisors = {*_divisors_in_routine_block(routine.body)}
+    lets = [s for s in statements_in_routine_block(routine.body) if isinstance(s, Let)]
+    divisors = {s.instr.args[1] for s in lets if s.instr.op in _DIVISIONS}
     numbers: dict[int, int] = {}
 
     def lifted_block(block: Block) -> Block:
@@ -35,19 +34,7 @@ def lift_routine_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
             if abs(value) <= SMALL:
                 return s
             return Let(s.number, Instr("number", INT64, (), numbers.setdefault(value, len(numbers))))
-        if isinstance(s, (For, Fold)):
-            return replace(s, body=lifted_block(s.body))
-        if isinstance(s, If):
-            return replace(s, then=lifted_block(s.then), otherwise=lifted_block(s.otherwise))
-        return replace(s, test=lifted_block(s.test), body=lifted_block(s.body)) if isinstance(s, While) else s
+        return with_changed_routine_blocks(s, lifted_block)
 
     body = lifted_block(routine.body)
     return replace(routine, body=body, numbers=len(numbers)), tuple(numbers)
-
-
-def _divisors_in_routine_block(block: Block) -> Iterator[int]:
-    for s in block:
-        if isinstance(s, Let) and s.instr.op in _DIVISIONS:
-            yield s.instr.args[1]
-        for inner in blocks_in_routine_statement(s):
-            yield from _divisors_in_routine_block(inner)

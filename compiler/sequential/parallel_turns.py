@@ -7,7 +7,21 @@ from collections.abc import Collection, Iterator
 
 from ...runtime.core.frozen import replace
 from .dead_code import routine_block_without_dead_code
-from .form import Block, For, If, Let, Routine, Set, Statement, Stop, While, blocks_in_routine_statement
+from .form import (
+    Block,
+    Fold,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Stop,
+    While,
+    blocks_in_routine_statement,
+    statements_in_routine_block,
+    with_changed_routine_blocks,
+)
 from .forwarding import routine_with_stores_forwarded
 
 
@@ -25,27 +39,19 @@ def _mark_parallel_loops_of_routine(block: Block, gets: Counter[int]) -> Block:
 
 
 def _mark_parallel_loop_statement(s: Statement, gets: Counter[int]) -> Statement:
-    if isinstance(s, For):
-        s = replace(s, body=_mark_parallel_loops_of_routine(s.body, gets))
-        return replace(s, parallel=True) if s.apart and _are_routine_iterations_independent(s.body, gets) else s
-    if isinstance(s, If):
-        return replace(
-            s,
-            then=_mark_parallel_loops_of_routine(s.then, gets),
-            otherwise=_mark_parallel_loops_of_routine(s.otherwise, gets),
-        )
-    if isinstance(s, While):
-        return replace(
-            s, test=_mark_parallel_loops_of_routine(s.test, gets), body=_mark_parallel_loops_of_routine(s.body, gets)
-        )
+    if isinstance(s, Fold):  # whose turns are in any order already
+        return s
+    s = with_changed_routine_blocks(s, lambda block: _mark_parallel_loops_of_routine(block, gets))
+    if isinstance(s, For) and s.apart and _are_routine_iterations_independent(s.body, gets):
+        return replace(s, parallel=True)
     return s
 
 
 def _are_routine_iterations_independent(body: Block, gets: Counter[int]) -> bool:
-    if any(isinstance(s, Stop) for s in _statements_in_routine_block(body)):
+    if any(isinstance(s, Stop) for s in statements_in_routine_block(body)):
         return False
     mine = Counter(_routine_variables_read(body))
-    sets = {s.variable for s in _statements_in_routine_block(body) if isinstance(s, Set)}
+    sets = {s.variable for s in statements_in_routine_block(body) if isinstance(s, Set)}
     return all(mine[v] == gets[v] for v in sets) and _routine_variables_set_first(body, sets, set()) is not None
 
 
@@ -71,11 +77,4 @@ def _routine_variables_set_first(block: Block, own: set[int], known: set[int]) -
 
 
 def _routine_variables_read(block: Block) -> Iterator[int]:
-    return (s.instr.attr for s in _statements_in_routine_block(block) if isinstance(s, Let) and s.instr.op == "get")
-
-
-def _statements_in_routine_block(block: Block) -> Iterator[Statement]:
-    for s in block:
-        yield s
-        for inner in blocks_in_routine_statement(s):
-            yield from _statements_in_routine_block(inner)
+    return (s.instr.attr for s in statements_in_routine_block(block) if isinstance(s, Let) and s.instr.op == "get")

@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..kernel.body_builder import KernelValue
-from .form import Block, Fold, For, If, Let, Routine, Set, Store, While, blocks_in_routine_statement
+from .form import (
+    Block,
+    Fold,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Store,
+    While,
+    blocks_in_routine_statement,
+    statements_in_routine_block,
+    values_made_in_routine_block,
+)
 from .partials import NoDerivative, row_result_of_routine_value, tangent_part_in_routine
 from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
 
@@ -57,20 +70,13 @@ def _mark_moving_statements(block: Block, memory: set[tuple[str, int]], follows:
 def _changing_values_of_routine(routine: Routine) -> set[int]:
     """The values whose changes reach memory, a variable or a sum: those within a row do not."""
     lets: dict[int, Let] = {}
-    known, todo = set[int](), list[int]()
+    known, todo = {*values_made_in_routine_block(routine.body)}, list[int]()
 
-    def collect_statements(block: Block) -> None:
-        for s in block:
-            if isinstance(s, Let):
-                lets[s.number] = s
-            elif isinstance(s, (Store, Set, Fold)):
-                todo.append(s.value)
-            known.update({s.number} if isinstance(s, (Let, Fold)) else ())
-            known.update({s.index} if isinstance(s, (For, Fold)) else ())
-            for inner in blocks_in_routine_statement(s):
-                collect_statements(inner)
-
-    collect_statements(routine.body)
+    for s in statements_in_routine_block(routine.body):
+        if isinstance(s, Let):
+            lets[s.number] = s
+        elif isinstance(s, (Store, Set, Fold)):
+            todo.append(s.value)
     found = set[int]()
     while todo:
         number = todo.pop()

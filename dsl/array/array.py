@@ -13,8 +13,8 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
-from ..core.errors import ArgumentsError, DTypeError, TraceError
-from ..core.spec import Spec, address, spec_of
+from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
+from ..core.spec import Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import track_memory
 
@@ -33,7 +33,7 @@ class NumpyMemory:
 
     __slots__ = ("address", "array", "nbytes")
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: Host) -> None:
         self.array = array
         self.address = address(array)
         self.nbytes = array.nbytes
@@ -66,7 +66,7 @@ class KgArrayOperations(Protocol):
 
     def interface(self, array: Array) -> dict[str, Any]: ...
 
-    def restore(self, values: np.ndarray[Any, Any], device: str) -> Array:
+    def restore(self, values: Host, device: str) -> Array:
         """An array that was pickled."""
         ...
 
@@ -90,7 +90,7 @@ class Array(ArrayMethods):
         self._spec = spec
         self._device = device
         self._event = event
-        self._host: np.ndarray[Any, Any] | None = None
+        self._host: Host | None = None
 
     # what it is
 
@@ -128,7 +128,10 @@ class Array(ArrayMethods):
     def wait(self) -> Array:
         """Wait for this array alone. Raises, at every call, what the work that makes it raised."""
         if self._event is not None:
-            self._event.wait()
+            try:
+                self._event.wait()
+            except Exception as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
             self._event = None
         return self
 
@@ -136,10 +139,13 @@ class Array(ArrayMethods):
         """Whether `wait` would return at once."""
         return self._event is None or self._event.query()
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Host:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
-            self.wait()
+            try:
+                self.wait()
+            except Exception as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
         host = self._host
         if host is None:
             memory = self._memory
@@ -148,7 +154,7 @@ class Array(ArrayMethods):
                 self._host = None
         return host
 
-    def _read(self) -> np.ndarray[Any, Any]:
+    def _read(self) -> Host:
         if self._device.host_memory:
             host = self._host_view()
         else:
@@ -156,13 +162,13 @@ class Array(ArrayMethods):
         host.setflags(write=False)
         return host
 
-    def _host_view(self) -> np.ndarray[Any, Any]:
+    def _host_view(self) -> Host:
         """The CPU's memory as a NumPy array, which can be written to."""
         memory: Any = self._memory
         spec = self._spec
         return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(spec.shape, spec.dtype, memory)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Host:
         host = self.numpy()
         if dtype is not None and np.dtype(dtype) != host.dtype:
             if copy is False:

@@ -71,18 +71,25 @@ def call_in_numpy(
         return result
     shape = flatten(result, found, results=True, stop=lambda x: id(x) in kept)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
-    for i in range(len(found)):
-        x = found[i]
+    _convert_numpy_results(found, owners, device, kept)
+    return unflatten(shape, found)
+
+
+def _convert_numpy_results(
+    leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]
+) -> None:
+    """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of. kept: what stays as it is."""
+    for i in range(len(leaves)):
+        x = leaves[i]
         if id(x) in kept:
             continue
         if id(x) in owners:
-            found[i] = owners[id(x)]
+            leaves[i] = owners[id(x)]
         elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
             new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
-            found[i] = from_numpy(x, device, own=new)
+            leaves[i] = from_numpy(x, device, own=new)
         else:
-            found[i] = to_kg_arrays(x, device)
-    return unflatten(shape, found)
+            leaves[i] = to_kg_arrays(x, device)
 
 
 def _note_containers(value: Any, kept: dict[int, Any]) -> None:

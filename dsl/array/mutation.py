@@ -11,6 +11,7 @@ import numpy as np
 
 from ...runtime.program.device import Device
 from ..core.errors import ReadOnlyError
+from ..core.spec import Host
 from .array import Array, NumpyMemory, from_numpy, snapshot
 from .conversion import to_kg_arrays, to_numpy_arrays
 
@@ -110,9 +111,7 @@ def replace_or_merge_memory(array: Array, new: Array, before: Any) -> None:
     change_values_of_array(array, lambda own: write_differing_elements(own, values, old))
 
 
-def write_differing_elements(
-    target: np.ndarray[Any, Any], new: np.ndarray[Any, Any], before: np.ndarray[Any, Any]
-) -> None:
+def write_differing_elements(target: Host, new: Host, before: Host) -> None:
     """Writes the new values to where they differ, bit by bit, from what was there before."""
     if not target.size:
         return
@@ -178,7 +177,7 @@ def check_array_not_a_view(array: Array) -> None:
         )
 
 
-def own_memory_of_array(array: Array) -> np.ndarray[Any, Any] | None:
+def own_memory_of_array(array: Array) -> Host | None:
     """The array's memory, to be changed under its lock, where its values are there and nobody else holds it."""
     if array._event is not None:
         return None

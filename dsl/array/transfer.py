@@ -14,13 +14,13 @@ from ...compiler.core.types import ArrayType
 from ...runtime.program.device import Device
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
-from ..core.spec import checked_dtype, spec_of, to_shape
+from ..core.spec import Host, checked_dtype, spec_of, to_shape
 from .array import Array, NumpyMemory, asarray, from_numpy
 from .devices import device_named
 from .in_flight import track_memory
 
 
-def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> np.ndarray[Any, Any]:
+def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> Host:
     """An uninitialised NumPy array in page-locked memory, which a GPU copies fastest.
 
     On the CPU it is an ordinary array.

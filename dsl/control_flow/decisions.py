@@ -168,26 +168,39 @@ def is_(a: Any, b: Any) -> Any:
     if trace is None or trace.world is None:
         return a is b
     for number, other in ((a, b), (b, a)):
-        if a is not b and type(number) is TracedNumber and _may_be_number(other):
-            raise number._need_number_value()
-        if a is not b and isinstance(number, TracedLoopSymbolBase) and other is not None:
-            number.refuse()
         if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
             return number if other else not_(number)
-        if a is not b and type(number) is Tracer and number._owner == SCALAR and _may_be_number(other):
-            raise undecided_identity_error("numbers")
-    if a is not b and (trace.chosen.is_chosen(a) or trace.chosen.is_chosen(b)):
-        raise undecided_identity_error("objects")
+    if a is not b:
+        _check_number_is_no_other(a, b)
+        _check_number_is_no_other(b, a)
+        if trace.chosen.is_chosen(a) or trace.chosen.is_chosen(b):
+            raise undecided_identity_error("objects")
     if not (type(a) is Tracer and type(b) is Tracer):
         if trace.world.may_be_one(a, b):
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
+    return _is_same_array(trace, a, b)
+
+
+def _is_same_array(trace: Trace, a: Tracer, b: Tracer) -> bool:
     if any(x is b for x in trace.possible_aliases(a)):
         raise undecided_identity_error("arrays")
     own = a._owner, b._owner
     if a is b or own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
         return a is b
     raise undecided_identity_error("arrays")
+
+
+def _check_number_is_no_other(number: Any, other: Any) -> None:
+    """Raises where values decide a number, so that it may be another one in one call alone."""
+    if isinstance(number, TracedLoopSymbolBase) and other is not None:
+        number.refuse()
+    if not _may_be_number(other):
+        return
+    if type(number) is TracedNumber:
+        raise number._need_number_value()
+    if type(number) is Tracer and number._owner == SCALAR:
+        raise undecided_identity_error("numbers")
 
 
 def _may_be_number(x: Any) -> bool:
@@ -234,13 +247,21 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     mathematics = math_function(function, args)
     if mathematics is not None and is_undecided_condition(args[0]):
         return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
-    builtin = isinstance(function, BuiltinFunctionType)  # others may have no hash
-    if builtin and function in _EXACT and len(args) == _EXACT[function] and any(map(is_undecided_condition, args)):
+    if isinstance(function, BuiltinFunctionType):  # others may have no hash
+        found = _builtin_of_undecided_values(function, args)
+        if found is not NotImplemented:
+            return found
+    return function(*args, **options)
+
+
+def _builtin_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
+    """What one of Python's builtins gives of arguments that values decide; NotImplemented where Python itself knows."""
+    if len(args) == _EXACT.get(function) and any(map(is_undecided_condition, args)):
         raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments", needs_values=True)
-    rows = whole_array_of_rows(args[0]) if builtin and len(args) == 1 and function in _FOLDED_ROWS else None
+    rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
-    larger = _LARGER.get(function) if builtin else None
+    larger = _LARGER.get(function)
     if larger is not None and args:
         items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
         if any(map(is_undecided_condition, items)):
@@ -248,7 +269,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
             for item in items[1:]:
                 found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
             return found
-    return function(*args, **options)
+    return NotImplemented
 
 
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments

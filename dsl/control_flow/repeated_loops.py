@@ -230,19 +230,9 @@ class RepeatedBodyLoop(CompiledLoop):
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
         """Adds what was found to be carried, and to be stacked. Returns whether there was anything."""
-        again = False
-        for key, (slot, _, value) in changed.items():
-            if key in self.carried or key in self.temporary:
-                continue
-            again = True
-            old = before.values[key][1] if key in before.values else UNSET
-            counted = type(value) is TurnNumber and type(old) is not float
-            if old is UNSET or counted or slot.name.startswith(CONTINUED):
-                self.temporary[key] = slot
-            elif type(value) in PLAIN or type(old) in (str, bytes, type(None)):
-                raise LoopNotRecordable(f"{slot.name} is a value of Python's, and another one in each turn")
-            else:
-                self.carried[key] = CarriedSlot(self.trace, slot, old)
+        known = len(self.carried) + len(self.temporary)
+        self._note_changed_slots(before, changed)
+        again = len(self.carried) + len(self.temporary) > known
         for place, (root, _) in written.items():
             if place in self.stores:
                 raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
@@ -261,6 +251,21 @@ class RepeatedBodyLoop(CompiledLoop):
             if any(id(root) in self.roots or id(root) in self.stored for root in carried.roots):
                 raise LoopNotRecordable(f"{carried.slot.name} is an array that it writes to, and another one later")
         return again
+
+    def _note_changed_slots(
+        self, before: ControlFlowSnapshot, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]
+    ) -> None:
+        for key, (slot, _, value) in changed.items():
+            if key in self.carried or key in self.temporary:
+                continue
+            old = before.values[key][1] if key in before.values else UNSET
+            counted = type(value) is TurnNumber and type(old) is not float
+            if old is UNSET or counted or slot.name.startswith(CONTINUED):
+                self.temporary[key] = slot
+            elif type(value) in PLAIN or type(old) in (str, bytes, type(None)):
+                raise LoopNotRecordable(f"{slot.name} is a value of Python's, and another one in each turn")
+            else:
+                self.carried[key] = CarriedSlot(self.trace, slot, old)
 
     def _finished(
         self,

@@ -29,6 +29,7 @@ DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "mi
 DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
+_FOLDED_BY = {"generated": FOLDING_CALLS, "folded": FOLDING_CALLS - {"all", "any"}}  # by the hook that does it
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
@@ -114,6 +115,9 @@ def rewrite_function_tree(node: FunctionNode) -> FunctionNode:
     return _FunctionRewriter(copy.deepcopy(node)).rewritten()
 
 
+Rewritten = tuple[list[ast.stmt], set[str]]  # what replaces a statement, and the flags of the jumps that it may make
+
+
 class _FunctionRewriter:
     """One function: nested ones are others."""
 
@@ -162,6 +166,15 @@ class _FunctionRewriter:
         body, _ = self.block(statements)
         if self.returned:
             body.append(ast.Return(_hook_call_expression("result", ast.Name(self.value, ast.Load()))))
+        declared = self.declarations(names)
+        split = 1 if head and isinstance(head[0], ast.Expr) else 0
+        node.body = [*head[:split], *declared, *head[split:], *body]
+        for statement in node.body[split:]:
+            _set_places_of_rewritten_nodes(statement, node)
+        return node
+
+    def declarations(self, names: set[str]) -> list[ast.stmt]:
+        """Whose the names are that are bound."""
         declared: list[ast.stmt] = []
         if self.globals:
             declared.append(ast.Global(sorted(self.globals)))
@@ -171,11 +184,7 @@ class _FunctionRewriter:
         if local:  # names that parts alone assign are still this function's
             unbound = ast.Assign([ast.Name(name, ast.Store()) for name in local], ast.Constant(None))
             declared.append(ast.If(ast.Constant(False), [unbound], []))
-        split = 1 if head and isinstance(head[0], ast.Expr) else 0
-        node.body = [*head[:split], *declared, *head[split:], *body]
-        for statement in node.body[split:]:
-            _set_places_of_rewritten_nodes(statement, node)
-        return node
+        return declared
 
     def fresh(self, what: str) -> str:
         self.count += 1
@@ -183,7 +192,7 @@ class _FunctionRewriter:
 
     # statements: each gives what replaces it, and the flags of the jumps that it may have made
 
-    def block(self, statements: Sequence[ast.stmt]) -> tuple[list[ast.stmt], set[str]]:
+    def block(self, statements: Sequence[ast.stmt]) -> Rewritten:
         out: list[ast.stmt] = []
         for i, statement in enumerate(statements):
             new, jumps = self.statement(statement)
@@ -203,16 +212,16 @@ class _FunctionRewriter:
                 return out, jumps
         return out, set()
 
-    def statement(self, s: ast.stmt) -> tuple[list[ast.stmt], set[str]]:
+    def statement(self, s: ast.stmt) -> Rewritten:
         if isinstance(s, (ast.Global, ast.Nonlocal)):
             return [ast.Pass()], set()
         method = getattr(self, f"rewrite_{type(s).__name__}", None)
         if method is not None:
-            found: tuple[list[ast.stmt], set[str]] = method(s)
+            found: Rewritten = method(s)
             return found
         return [self.children(s)], set()
 
-    def rewrite_Return(self, s: ast.Return) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Return(self, s: ast.Return) -> Rewritten:
         value = self.expression(s.value) if s.value is not None else ast.Constant(None)
         if not self.depth:
             return [ast.Return(value)], set()
@@ -220,7 +229,7 @@ class _FunctionRewriter:
             self.returned
         }
 
-    def rewrite_Assign(self, s: ast.Assign) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Assign(self, s: ast.Assign) -> Rewritten:
         names = s.targets[0] if len(s.targets) == 1 else None
         s = self.children(s)
         if isinstance(names, ast.Tuple) and isinstance(s.value, ast.Tuple) and len(names.elts) == len(s.value.elts):
@@ -233,13 +242,13 @@ class _FunctionRewriter:
         """What a name is given: a list that may grow as a call of `new_list`, all else as it is."""
         return _new_list_expression(value) if isinstance(target, ast.Name) and target.id in self.growing else value
 
-    def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Break(self, s: ast.Break) -> Rewritten:
         return [_assign_statement_node(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
 
-    def rewrite_Continue(self, s: ast.Continue) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Continue(self, s: ast.Continue) -> Rewritten:
         return [_assign_statement_node(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
 
-    def rewrite_AnnAssign(self, s: ast.AnnAssign) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_AnnAssign(self, s: ast.AnnAssign) -> Rewritten:
         if not isinstance(s.target, ast.Name):
             return [self.children(s)], set()
         if s.value is None:
@@ -250,7 +259,7 @@ class _FunctionRewriter:
         """An expression of which only the truth counts."""
         return _ExpressionRewriter(self).test(node)
 
-    def rewrite_Assert(self, s: ast.Assert) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Assert(self, s: ast.Assert) -> Rewritten:
         if not __debug__:
             return [s], set()
         test = self.expression(s.test)
@@ -260,7 +269,7 @@ class _FunctionRewriter:
         fail = self.shared(failing, {*_names_bound_by(failing)}, "otherwise")
         return [fail, ast.Expr(_hook_call_expression("assert_", test, _name_expression_node(fail)))], set()
 
-    def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_If(self, s: ast.If) -> Rewritten:
         test = self.test(s.test)
         then, jumps = self.part(s.body, "then")
         other, more = self.part(s.orelse, "otherwise") if s.orelse else (None, set())
@@ -268,11 +277,11 @@ class _FunctionRewriter:
         defined: list[ast.stmt] = [then, other] if other else [then]
         return [*defined, ast.Expr(_hook_call_expression("if_", test, *parts))], jumps | more
 
-    def rewrite_While(self, s: ast.While) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_While(self, s: ast.While) -> Rewritten:
         test = self.part([ast.copy_location(_ExpressionPart(s.test), s.test)], "test")[0]
         return self.loop(s, "while_", [test], [_name_expression_node(test)], [])
 
-    def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_For(self, s: ast.For) -> Rewritten:
         item = self.fresh("item")
         first = ast.copy_location(ast.Assign([s.target], ast.Name(item, ast.Load())), s.target)
         return self.loop(s, "for_", [], [_loop_iterable_expression(self.expression(s.iter))], [first], [item])
@@ -285,7 +294,7 @@ class _FunctionRewriter:
         given: list[ast.expr],
         first: list[ast.stmt],
         parameters: Sequence[str] = (),
-    ) -> tuple[list[ast.stmt], set[str]]:
+    ) -> Rewritten:
         loop = _EnclosingLoop(self.fresh("broke"), self.fresh("continued"))
         self.flags |= {loop.broke, loop.continued}
         self.loops.append(loop)
@@ -315,7 +324,7 @@ class _FunctionRewriter:
             jumps |= more
         return out, jumps
 
-    def rewrite_Try(self, s: ast.Try) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Try(self, s: ast.Try) -> Rewritten:
         if any(
             isinstance(n, (ast.Return, ast.Break, ast.Continue))
             for n in _syntax_nodes_outside_nested_functions(*s.finalbody)
@@ -344,7 +353,7 @@ class _FunctionRewriter:
 
     rewrite_TryStar = rewrite_Try
 
-    def rewrite_With(self, s: ast.With) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_With(self, s: ast.With) -> Rewritten:
         s.items = [self.children(item) for item in s.items]
         s.body, jumps = self.block(s.body)
         s.body += self.give_out(jumps, s.body[-1])
@@ -363,7 +372,7 @@ class _FunctionRewriter:
             )
         ]
 
-    def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_Match(self, s: ast.Match) -> Rewritten:
         s.subject = self.expression(s.subject)
         singletons = [n for case in s.cases for n in ast.walk(case.pattern) if isinstance(n, ast.MatchSingleton)]
         if any(type(n.value) is bool for n in singletons):
@@ -376,21 +385,21 @@ class _FunctionRewriter:
             jumps |= more
         return [s], jumps
 
-    def rewrite_ClassDef(self, s: ast.ClassDef) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_ClassDef(self, s: ast.ClassDef) -> Rewritten:
         s.bases = [self.expression(base) for base in s.bases]
         for node in ast.walk(s):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 _rewrite_nested_function(node)
         return [s], set()
 
-    def rewrite_FunctionDef(self, s: ast.FunctionDef) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_FunctionDef(self, s: ast.FunctionDef) -> Rewritten:
         s.decorator_list = [self.expression(d) for d in s.decorator_list]
         s.args.defaults = [self.expression(d) for d in s.args.defaults]
         s.args.kw_defaults = [d and self.expression(d) for d in s.args.kw_defaults]
         _rewrite_nested_function(s)
         return [s], set()
 
-    def rewrite_AsyncFunctionDef(self, s: ast.AsyncFunctionDef) -> tuple[list[ast.stmt], set[str]]:
+    def rewrite_AsyncFunctionDef(self, s: ast.AsyncFunctionDef) -> Rewritten:
         return [s], set()
 
     def part(
@@ -527,13 +536,16 @@ class _ExpressionRewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
         name, given = _rewritten_call_function_name(node), node.args[0] if node.args else None
-        if name in FOLDING_CALLS and len(node.args) == 1 and not node.keywords and _may_comprehension_be_loops(given):
-            hook = "generated" if isinstance(given, ast.GeneratorExp) else "folded"
-            if hook == "generated" or name not in ("any", "all"):
-                self.generic_visit(given)  # type: ignore[arg-type]
-                return _node_at_source_place(_comprehension_clause_expression(given, hook, node.func), node)
+        hook = "generated" if isinstance(given, ast.GeneratorExp) else "folded"
+        if (
+            name in _FOLDED_BY[hook]
+            and len(node.args) == 1
+            and not node.keywords
+            and _may_comprehension_be_loops(given)
+        ):
+            self.generic_visit(given)  # type: ignore[arg-type]
+            return _node_at_source_place(_comprehension_clause_expression(given, hook, node.func), node)
         self.generic_visit(node)
-        own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
@@ -541,10 +553,14 @@ class _ExpressionRewriter(ast.NodeTransformer):
         if name == "append" and isinstance(node.func, ast.Attribute) and plain:
             node.args = [*map(_new_list_expression, node.args)]
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
-            parameters = [*own.args.posonlyargs, *own.args.args]
-            if parameters:
-                node.args = [ast.Name("__class__", ast.Load()), ast.Name(parameters[0].arg, ast.Load())]
+            node.args = self.arguments_of_super()
         return node
+
+    def arguments_of_super(self) -> list[ast.expr]:
+        """What it finds in its frame; nothing in a function without parameters."""
+        own = self.function.node.args
+        first = [*own.posonlyargs, *own.args][:1]
+        return [ast.Name(name, ast.Load()) for parameter in first for name in ("__class__", parameter.arg)]
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         node.args.defaults = [self.visit(d) for d in node.args.defaults]

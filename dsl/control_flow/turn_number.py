@@ -129,25 +129,11 @@ def _binary(name: str, reflected: bool) -> Callable[..., Any]:
 def _combine_turn_numbers(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNumber:
     """What an operator makes of two numbers, one of which differs by turn at least."""
     symbol: TurnNumber = a if isinstance(a, TracedLoopSymbolBase) else b  # type: ignore[assignment]
-    whole = True
-    for x in (a, b):
-        if type(x) is TurnNumber:
-            whole &= x._line is not None
-            if x._loop is not symbol._loop:
-                symbol.refuse()
-        elif type(x) is int:
-            if abs(x) > EXACT:
-                symbol.refuse()
-        elif type(x) is float or (type(x) is TracedNumber and type(x._number) is float):
-            whole = False
-        else:
-            symbol.refuse()
+    whole = all([_is_whole_operand(x, symbol) for x in (a, b)])
     if whole and name != "truediv":
         return TurnNumber(symbol._loop, _line_of_combined_turn_numbers(name, a, b))
-    if name == "truediv":
-        zero = type(b) in (int, float) and b == 0
-        if zero or type(b) is TracedNumber or (type(b) is TurnNumber and _may_turn_number_be_zero(b)):
-            symbol.refuse()  # Python raises an error at that turn
+    if name == "truediv" and _may_be_zero(b):
+        symbol.refuse()  # Python raises an error at that turn
     traced = [x.traced() if type(x) is TurnNumber else x for x in (a, b)]
     ways = [x for x in (a, b) if type(x) is TurnNumber and x._line is None and x._at is None]
 
@@ -161,7 +147,21 @@ def _combine_turn_numbers(name: str, function: Callable[..., Any], a: Any, b: An
     return TurnNumber(symbol._loop, None, made, None if ways else at)
 
 
-def _may_turn_number_be_zero(x: TurnNumber) -> bool:
+def _is_whole_operand(x: Any, symbol: TurnNumber) -> bool:
+    """Whether it is an int at each turn; else it is a float. Refuses what is neither, or is another loop's."""
+    if type(x) is TurnNumber and x._loop is symbol._loop:
+        return x._line is not None
+    if type(x) is int and abs(x) <= EXACT:
+        return True
+    if type(x) is float or (type(x) is TracedNumber and type(x._number) is float):
+        return False
+    symbol.refuse()
+
+
+def _may_be_zero(x: Any) -> bool:
+    """Whether an operand may be zero at some turn."""
+    if type(x) is not TurnNumber:
+        return type(x) is TracedNumber or bool(x == 0)
     if x._line is None:
         return True
     low, high = x.limits()

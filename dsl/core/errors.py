@@ -155,18 +155,13 @@ _NUMPYS: dict[type[Exception], type[UserError]] = {
 
 def is_raised_by_user(error: Exception) -> bool:
     """Whether a line of the user's itself raises an error, not what that calls."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and is_user_file(trace.tb_frame.f_code.co_filename)
+    file, _ = _innermost_entry(error.__traceback__)
+    return bool(file) and is_user_file(file)
 
 
 def is_raised_by_compiled_code(error: Exception) -> bool:
     """Whether a line that Cython has compiled raises an error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and is_compiled_code(trace.tb_frame.f_code.co_filename)
+    return is_compiled_code(_innermost_entry(error.__traceback__)[0])
 
 
 def is_user_file(filename: str) -> bool:
@@ -259,12 +254,8 @@ def warn_user(message: str) -> None:
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
     """`file.py:LINE` of the traceback's innermost entry that is the user's, else of the caller."""
-    found = ""
-    while traceback is not None:
-        if is_user_file(traceback.tb_frame.f_code.co_filename):
-            found = show_user_line(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found or user_line()
+    lines = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in entries_of_traceback(traceback)]
+    return next((show_user_line(*place) for place in reversed(lines) if is_user_file(place[0])), "") or user_line()
 
 
 def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
@@ -355,23 +346,25 @@ def locate_graph_error(error: GraphError) -> UserError:
 
 def package_that_raised_error(traceback: TracebackType | None) -> str | None:
     """The installed package whose code raised; None where that is the user's, this package's, NumPy's or Python's."""
-    name = None
-    while traceback is not None:
-        name = traceback.tb_frame.f_code.co_filename
-        traceback = traceback.tb_next
-    if name is None or is_user_file(name) or name.startswith(_OURS):
+    name, _ = _innermost_entry(traceback)
+    if not name or is_user_file(name) or name.startswith(_OURS):
         return None
     return os.path.basename(_package_of_path(name)).removesuffix(".py") or None
 
 
+def _innermost_entry(traceback: TracebackType | None) -> tuple[str, str]:
+    """The file and the instruction that raise an error; nothing, where none has raised it."""
+    for entry in entries_of_traceback(traceback)[-1:]:
+        code = entry.tb_frame.f_code
+        return code.co_filename, dis.opname[code.co_code[entry.tb_lasti]]
+    return "", ""
+
+
 def is_own_mistake(error: BaseException) -> bool:
     """Whether an error says that code of this package names what is not there, or asserts what does not hold."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    file, done = _innermost_entry(error.__traceback__)
+    if not file.startswith(_PACKAGE):
         return False
-    done = dis.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
     named = done.startswith(("LOAD_", "STORE_", "DELETE_", "IMPORT_"))  # neither raised on purpose nor by `getattr`
     return isinstance(error, AssertionError) or (named and isinstance(error, (AttributeError, NameError, ImportError)))
 
@@ -400,13 +393,8 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
     """Whether an error has come to the user's or a library's code. That may have caught it.
 
     What Python's own C code swallows, such as `tuple` that asks for a length, has no traceback before Python 3.12."""
-    if traceback is None:
-        return True
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith((*_OURS, "<kernelgraph", "<__array_function__")):
-            return True
-        traceback = traceback.tb_next
-    return False
+    files = _files_of_traceback(traceback)
+    return not files or not all(file.startswith((*_OURS, "<kernelgraph", "<__array_function__")) for file in files)
 
 
 def is_error_awaited() -> bool:
@@ -427,17 +415,49 @@ def _ranges_with_handler(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple((e.start, e.end) for e in dis.Bytecode(code).exception_entries)  # type: ignore[attr-defined]
 
 
+def entries_of_traceback(traceback: TracebackType | None) -> list[TracebackType]:
+    """All entries, the outermost first."""
+    found = []
+    while traceback is not None:
+        found.append(traceback)
+        traceback = traceback.tb_next
+    return found
+
+
+def _files_of_traceback(traceback: TracebackType | None) -> list[str]:
+    return [entry.tb_frame.f_code.co_filename for entry in entries_of_traceback(traceback)]
+
+
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without this package's and NumPy's entries."""
-    kept = []
-    while traceback is not None:
-        if is_user_file(traceback.tb_frame.f_code.co_filename):
-            kept.append(traceback)
-        traceback = traceback.tb_next
+    return _entries_of_files(traceback, is_user_file)
+
+
+def _entries_of_files(traceback: TracebackType | None, keep: Callable[[str], bool]) -> TracebackType | None:
     result = None
-    for entry in reversed(kept):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    for entry in reversed(entries_of_traceback(traceback)):
+        if keep(entry.tb_frame.f_code.co_filename):
+            result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result
+
+
+def error_at_user_line(error: Exception) -> Exception:
+    """The error, to be raised where the user has called this package: its traceback goes on at the user's lines.
+
+    What code of this package raises without meaning to keeps all entries."""
+    if isinstance(error, UserError):
+        error.__cause__ = None  # and no context is shown
+        return error.with_traceback(user_frames(error.__traceback__))
+    if any(map(is_user_file, _files_of_traceback(error.__traceback__))):
+        if is_own_mistake(error):
+            return error
+        return error.with_traceback(_entries_of_files(error.__traceback__, lambda file: not _is_of_package(file)))
+    file, done = _innermost_entry(error.__traceback__)
+    return error if _is_of_package(file) and done != "RAISE_VARARGS" else error.with_traceback(None)
+
+
+def _is_of_package(filename: str) -> bool:
+    return filename.startswith((*_PACKAGE, "<kernelgraph"))
 
 
 def nearest_name_hint(name: str, known: Iterable[str]) -> str:
@@ -488,7 +508,7 @@ def user_line_reader() -> Callable[[], Line]:
         found = known.get(tuple(key))
         if found is None:
             instructions = tuple(zip(codes, key[1::2], strict=True))
-            place = _user_location_of_instruction(*instructions[0]) if instructions else None
+            place = _location_of_instruction(*instructions[0]) if instructions else None
             text = "<unknown>" if place is None else show_user_line(place.file, place.line)
             found = known[tuple(key)] = Line(text, (instructions,))
         return found
@@ -500,16 +520,20 @@ def call_paths_of_user_line(line: str) -> list[tuple[SourceLocation, ...]]:
     """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
     if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
         return [
-            tuple(_user_location_of_instruction(code, at) for code, at in reversed(instructions))
+            tuple(_location_of_instruction(code, at) for code, at in reversed(instructions))
             for instructions in line.places
         ]
     parts = (part.rpartition(":") for part in line.split(", "))
     return [(SourceLocation(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
 
 
+def _location_of_instruction(code: CodeType, at: int) -> SourceLocation:
+    return _location_in_file(code, at, code.co_filename)
+
+
 @lru_cache(4096)
-def _user_location_of_instruction(code: CodeType, at: int) -> SourceLocation:
+def _location_in_file(code: CodeType, at: int, file: str) -> SourceLocation:  # codes of two files may be equal
     line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)
-    return SourceLocation(code.co_filename, line or code.co_firstlineno, *columns, code.co_name)
+    return SourceLocation(file, line or code.co_firstlineno, *columns, code.co_name)

@@ -18,6 +18,8 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
 from .errors import ArgumentKindError, DTypeError, Refusal, ShapeError
 
+Host = np.ndarray[Any, Any]
+
 # Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
 _HARMLESS = frozenset({np.memmap})
 _NO_MEANING = frozenset({"__doc__", "__module__", "__new__", "__hash__"})
@@ -81,19 +83,19 @@ def describe_value(x: Any) -> str:
     return text if len(text) < 40 else with_article(type(x).__name__)
 
 
-def _spec_address_by_ctypes(array: np.ndarray[Any, Any]) -> int:
+def _spec_address_by_ctypes(array: Host) -> int:
     return array.ctypes.data
 
 
-def _make_address_reader_of_arrays() -> Callable[[np.ndarray[Any, Any]], int]:
+def _make_address_reader_of_arrays() -> Callable[[Host], int]:
     """`array.ctypes.data` takes 0.9 us. In every NumPy so far the field `data` is the first after the object's head."""
     offset = object.__basicsize__
     read = ctypes.c_void_p.from_address
 
-    def read_data_pointer_of_array(array: np.ndarray[Any, Any]) -> int:
+    def read_data_pointer_of_array(array: Host) -> int:
         return read(id(array) + offset).value or 0
 
-    samples: list[np.ndarray[Any, Any]] = [
+    samples: list[Host] = [
         np.arange(12, dtype=np.int16).reshape(3, 4)[1:, ::-2],
         np.zeros(0),
         np.float64(2) * np.ones(()),
@@ -106,9 +108,7 @@ def _make_address_reader_of_arrays() -> Callable[[np.ndarray[Any, Any]], int]:
     )
 
 
-def _read_array_addresses_agree(
-    fast: Callable[[np.ndarray[Any, Any]], int], samples: list[np.ndarray[Any, Any]]
-) -> bool:
+def _read_array_addresses_agree(fast: Callable[[Host], int], samples: list[Host]) -> bool:
     import platform
 
     if platform.python_implementation() != "CPython":
@@ -116,10 +116,7 @@ def _read_array_addresses_agree(
     return all(fast(np.asarray(s)) == np.asarray(s).ctypes.data for s in samples)
 
 
-address: Callable[[np.ndarray[Any, Any]], int] = _make_address_reader_of_arrays()
-
-
-Host = np.ndarray[Any, Any]
+address: Callable[[Host], int] = _make_address_reader_of_arrays()
 
 
 def is_kernel_readable(array: Host) -> bool:

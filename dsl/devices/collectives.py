@@ -20,6 +20,7 @@ from ..trace.trace import current_trace
 from .mesh import Mesh
 
 JOINS = ("sum", "mean", "max", "min", "prod")
+TypedCollective = tuple[str, ArrayType, dict[str, Any]]  # an operation, the type of its result, its attributes
 
 
 def all_reduce(x: Any, op: str = "sum") -> Any:
@@ -32,7 +33,7 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     [3.0, 3.0]
     """
 
-    def all_reduce_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def all_reduce_result_type(value: Value, size: int) -> TypedCollective:
         _check_reduction_operator(op, value)
         return "all_reduce", value.type, {"how": op}
 
@@ -49,7 +50,7 @@ def all_gather(x: Any, axis: int = 0) -> Any:
     [1.0, 2.0, 1.0, 2.0]
     """
 
-    def all_gather_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def all_gather_result_type(value: Value, size: int) -> TypedCollective:
         at = _collective_axis(value, axis)
         return "all_gather", _collective_result_type(value, {at: (size, 1)}), {"axis": at}
 
@@ -66,7 +67,7 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
     [11.0, 22.0]
     """
 
-    def reduce_scatter_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def reduce_scatter_result_type(value: Value, size: int) -> TypedCollective:
         _check_reduction_operator(op, value)
         at = _check_mesh_divides_axis(value, axis, size)
         return "reduce_scatter", _collective_result_type(value, {at: (1, size)}), {"axis": at, "how": op}
@@ -84,7 +85,7 @@ def broadcast(x: Any, root: int = 0) -> Any:
     [2.0, 2.0]
     """
 
-    def mesh_broadcast_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def mesh_broadcast_result_type(value: Value, size: int) -> TypedCollective:
         return "from_root", value.type, {"root": _checked_mesh_position(root, size)}
 
     return _call_on_each_device(x, "broadcast", mesh_broadcast_result_type)
@@ -100,7 +101,7 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
     [1.0, 10.0, 2.0, 20.0]
     """
 
-    def mesh_all_to_all_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def mesh_all_to_all_type(value: Value, size: int) -> TypedCollective:
         split, join = _check_mesh_divides_axis(value, split_axis, size), _collective_axis(value, concat_axis)
         scale = {split: (1, size), join: (size, 1)} if split != join else {}
         return "all_to_all", _collective_result_type(value, scale), {"split": split, "join": join}
@@ -119,7 +120,7 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     [2.0, 1.0]
     """
 
-    def mesh_permute_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def mesh_permute_result_type(value: Value, size: int) -> TypedCollective:
         if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
             raise OptionError(f"pairs={pairs!r}: write (source, target) pairs of places in the mesh, as in [(0, 1)]")
         found = tuple((_checked_mesh_position(a, size), _checked_mesh_position(b, size)) for a, b in pairs)
@@ -130,10 +131,7 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     return _call_on_each_device(x, "permute", mesh_permute_result_type)
 
 
-Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
-
-
-def _call_on_each_device(x: Any, name: str, typed: Typed) -> Any:
+def _call_on_each_device(x: Any, name: str, typed: Callable[[Value, int], TypedCollective]) -> Any:
     trace, mesh = current_trace(), context.mesh
     if trace is None or not isinstance(mesh, Mesh):
         raise ArgumentsError(f"kg.{name} is for functions that run on a mesh; write kernel_graph(mesh=kg.Mesh(...))")

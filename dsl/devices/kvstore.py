@@ -21,7 +21,7 @@ from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
-from ..core.spec import Spec, spec_of
+from ..core.spec import Host, Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .checkpoints import read_optimizer_states, write_optimizer_states
@@ -37,7 +37,7 @@ from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
-from .stored_values import Host, Key, Part, StoredValue, StoredValues
+from .stored_values import Key, Part, StoredValue, StoredValues
 from .updaters import StoreUpdater, Updater, agreement_on_updates
 
 KINDS = ("local", "device", "dist_sync", "dist_async")

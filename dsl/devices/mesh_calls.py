@@ -19,7 +19,7 @@ from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.multi_device import MultiDevicePlan
 from ..array.array import Array
 from ..core.context import context
-from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, locate_graph_error, user_frames
+from ..core.errors import ArgumentsError, OptionError, ShapeError, error_at_user_line, locate_graph_error
 from ..core.pytree import Tree, unflatten
 from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
@@ -94,8 +94,8 @@ class MeshFunction(PicklableDecoratedFunction):
                 return self._run_mesh_executable(known, given, ())
             args, options = self._parameters.bind(args, options)
             return self._call_with_properties(args, options)
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -115,8 +115,8 @@ class MeshFunction(PicklableDecoratedFunction):
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
             return self._mesh_executable_for_arguments(tree, local, ()).executable.plan
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How the devices of a call exchange arrays, and why; then its plan."""

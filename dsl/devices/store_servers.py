@@ -26,8 +26,8 @@ from ...runtime.program.world import World
 from ..array.array import from_numpy
 from ..array.devices import device_named
 from ..core.errors import ArgumentsError
-from ..core.spec import Spec, spec
-from .stored_values import Host, Key, Part, StoredValue, StoredValues
+from ..core.spec import Host, Spec, spec
+from .stored_values import Key, Part, StoredValue, StoredValues
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
 BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND

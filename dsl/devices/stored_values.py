@@ -11,13 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import Event, error_of_event
 from ..array.array import Array
 
-Host = np.ndarray[Any, Any]
 Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
 

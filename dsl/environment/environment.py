@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, EnumMeta
 from functools import cache
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from ...runtime.core.readable_text import with_article
@@ -32,23 +32,27 @@ from ..core.errors import (
     user_line_of_name,
 )
 from ..core.exact import exact_key_of_value
-from ..core.object_state import (
+from ..core.object_model import (
+    ORIGINAL,
     PLAIN,
-    WEAK_REFERENCE_CLASSES,
+    UNSET,
+    VARS,
+    attributes_of_object,
     builtin_container_base_of_class,
-    contents_of_container_object,
-    is_iterator_class,
+    cell_contents,
+    contents_of_object,
+    is_same_object,
     is_user_class,
     is_user_module,
-    names_in_code,
-    texts_in_code,
+    mutators_of_class,
 )
-from ..core.pytree import ORIGINAL, Make, rebuild_container
+from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
+from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
-from .frozen_containers import frozen_container_class, mutating_methods_to_freeze, refuse_frozen_container_change
+from .frozen_containers import frozen_container_class, refuse_frozen_container_change
 from .guards import (
     READERS,
     Guard,
@@ -220,13 +224,12 @@ class Environment:
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
         self._outside: dict[int, type] = {}  # the user's classes that were there before
-        self._sealed: dict[int, tuple[Any, dict[str, Any]]] = {}  # and the attributes that they have
-        self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
+        self._sealed: set[int] = set()  # what refuses assignments
+        # what gives the parts of an object that may not change; as they were; what it is called, and whether by part
+        self._unchanged: list[tuple[Callable[[], dict[Any, Any]], dict[Any, Any], str, bool]] = []
         # of what has no stand-in to refuse changes, and the objects in it with their attributes
         self._states: list[tuple[Guard, list[tuple[Any, dict[str, Any]]]]] = []
         self._bare_classes: set[type] = set()  # of objects in it
-        self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
-        self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
         self._undo: list[Undo] = []  # what puts back what has no stand-in
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
         # those of the user's objects: object, name, label, value, and what takes it out again
@@ -381,9 +384,13 @@ class Environment:
 
     def refuse_assignments(self, value: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(value)] = (value, _guarded_attributes_and_class(value))
-        if (base := builtin_container_base_of_class(type(value))) is not None:
+        self._sealed.add(id(value))
+        kind = type(value)
+        if (base := builtin_container_base_of_class(kind)) is not None:
             self.require_unchanged_container(value, base)
+        self._require_unchanged(
+            functools.partial(_guarded_attributes_and_class, value), f"an object of {kind.__name__}"
+        )
         return value
 
     def refuses_assignments(self, value: Any) -> bool:
@@ -391,15 +398,21 @@ class Environment:
 
     def require_unchanged_container(self, container: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((container, base, contents_of_container_object(base, container), label))
+        self._require_unchanged(
+            lambda: dict(enumerate(contents_of_object(container))), f"the {base.__name__} {label}".rstrip()
+        )
 
     def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
-        self._attributes.append((function, {k: v for k, v in vars(function).items() if not k.startswith("_")}))
+        name = getattr(function, "__name__", "a partial object")
+        self._require_unchanged(lambda: {k: v for k, v in vars(function).items() if k[:1] != "_"}, name, by_part=True)
 
     def require_unchanged_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
         """Nor may what it does."""
-        self._functions.append((function, _attributes_of_function(function, names), label))
+        self._require_unchanged(lambda: _attributes_of_function(function, names), label)
+
+    def _require_unchanged(self, read: Callable[[], dict[Any, Any]], label: str, by_part: bool = False) -> None:
+        self._unchanged.append((read, read(), label, by_part))
 
     def cached_property_of_users_object(self, proxy: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
@@ -453,7 +466,7 @@ class Environment:
             return False
         if id(real) in self._equals and id(other) in self._equals:
             return exact_key_of_value(real) == exact_key_of_value(other)
-        kinds = [type.__dict__["__dict__"].__get__(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
+        kinds = [VARS(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
         return kinds[0] is kinds[1]
 
     def _is_given(self, value: Any) -> bool:
@@ -497,12 +510,10 @@ class Environment:
         if isinstance(function.__globals__, TracedGlobals):
             return function
         users = is_user_file(code.co_filename)
-        if not users and not any(_cell_holds_users_function(cell) for cell in function.__closure__ or ()):
+        if not users and not any(map(_cell_holds_users_function, function.__closure__ or ())):
             return function
-        if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
-            _refuse_code_reading_past_proxies(code)
-        if users and self.trace.may_rewrite and _may_compare_arguments(function):
-            raise UndecidedValue
+        if users:
+            self._check_code_is_traceable(function)
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
         if users:
@@ -512,12 +523,33 @@ class Environment:
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
         self._remember_proxy(function, copy)  # before its cells: it may be in one of them
+        self._fill_closure(function, cells, users)
+        self._copy_attributes_of_function(function, copy)
+        if users:
+            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
+        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
+        self._codes.append(code)
+        self.guard_read(function, "__code__", function.__name__, "attribute")
+        return copy
+
+    def _check_code_is_traceable(self, function: Any) -> None:
+        """Raises for a function of the user's whose code goes past proxies, or has to be rewritten."""
+        if not _PAST_PROXIES.keys().isdisjoint(names_in_code(function.__code__)):
+            _refuse_code_reading_past_proxies(function.__code__)
+        if self.trace.may_rewrite and _may_compare_arguments(function):
+            raise UndecidedValue
+
+    def _fill_closure(self, function: Any, cells: Sequence[CellType], users: bool) -> None:
+        code = function.__code__
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
             if users or _cell_holds_users_function(cell):
                 self._fill_closure_cell(name, cell, new, code)
-            else:
-                with contextlib.suppress(ValueError):
-                    new.cell_contents = cell.cell_contents
+            elif (content := cell_contents(cell)) is not UNSET:
+                new.cell_contents = content
+
+    def _copy_attributes_of_function(self, function: Any, copy: Any) -> None:
+        """A function's defaults, which are guarded, and what describes it."""
+        code = function.__code__
         for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
             if (count or getattr(function, kind)) and function is not self.defaults_of:
                 self.guard_read(function, kind, f"{function.__name__}.{kind}", "attribute")
@@ -528,12 +560,6 @@ class Environment:
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
         copy.__annotations__ = dict(function.__annotations__)
         self._guard_descriptions(function, copy, self._described)
-        if users:
-            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
-        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
-        self._codes.append(code)
-        self.guard_read(function, "__code__", function.__name__, "attribute")
-        return copy
 
     def _describe_functions(self, names: set[str]) -> None:
         """From now on these attributes of functions are guarded: traced code names them."""
@@ -572,20 +598,21 @@ class Environment:
         self._watched.add(id(function))
         if isinstance(function.__globals__, TracedGlobals):
             return
-        label, held = function.__name__, function.__dict__
-        copy = self.traced_function(function)
-        if not held:
-            self.guard_finding(function, "", label, "bare")
-        else:
+        self.stand_for_attributes(function, self.traced_function(function), function.__name__)
+
+    def stand_for_attributes(self, value: Any, proxy: Any, label: str) -> None:
+        """Puts what stands for the attributes of a value into what stands for it. They must stay, and no more come."""
+        held = vars(value)
+        if held:
             self.guard_finding(held, "", label, "size", len(held))
+        else:
+            self.guard_finding(value, "", label, "bare")
         for key in held:
-            copy.__dict__[key] = self.read_guarded(function, key, f"{label}.{key}", "held")
-        self.require_unchanged_attributes(copy)
+            vars(proxy)[key] = self.read_guarded(value, key, f"{label}.{key}", "held")
+        self.require_unchanged_attributes(proxy)
 
     def _fill_closure_cell(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
-        try:
-            content = cell.cell_contents
-        except ValueError:
+        if (content := cell_contents(cell)) is UNSET:
             self.guard_finding(cell, name, name, "unbound", _is_unbound_cell)
             return
         new.cell_contents = content if name == "__class__" else self.read_guarded(cell, name, name, "cell")
@@ -625,11 +652,7 @@ class Environment:
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
-            try:
-                same = cell.cell_contents is content
-            except ValueError:
-                same = False
-            if not same:
+            if cell_contents(cell) is not content:
                 raise TraceError(
                     f"a traced function cannot assign to the outer function's {name!r}, since later calls would not do "
                     "it again; return the value instead",
@@ -688,31 +711,13 @@ class Environment:
         """Raises TraceError where something was changed past what refuses that."""
         for guard, objects in self._states:
             if not guard.is_unchanged():
-                names = (_changed_attribute(_guarded_attributes_and_class(x), held) for x, held in objects)
+                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
                 line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
                 refuse_frozen_container_change(guard.name, line)
-        changed = [
-            f"an object of {type(x).__name__}"
-            for x, held in self._sealed.values()
-            if _changed_attribute(_guarded_attributes_and_class(x), held) is not None
-        ]
-        for found, base, items, label in self._copies:
-            now = contents_of_container_object(base, found)
-            if len(now) != len(items) or not all(
-                _is_same_or_equal_bytes(a, b) for a, b in zip(now, items, strict=True)
-            ):
-                changed.append(f"the {base.__name__} {label}".rstrip())
-        for function, then, label in self._functions:
-            now_ = _attributes_of_function(function, tuple(n for n in then if "." not in n))
-            if (key := _changed_attribute(now_, then)) is not None:
-                refuse_frozen_container_change(label, self.line_of_assignment(key) or None)
-        for function, held in self._attributes:
-            now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
-            if (key := _changed_attribute(now_, held)) is not None:
-                name = getattr(function, "__name__", "a partial object")
-                refuse_frozen_container_change(f"the attribute {key!r} of {name}", self.line_of_assignment(key))
-        for label in changed:
-            refuse_frozen_container_change(label)
+        for read, then, label, by_part in self._unchanged:
+            if (part := _changed_part(read(), then)) is not None:
+                line = self.line_of_assignment(str(part)) or None
+                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
         self._store_cached_properties()
 
 
@@ -752,28 +757,15 @@ def _attributes_of_function(function: Any, names: tuple[str, ...]) -> dict[str, 
     return found | inside
 
 
-def _changed_attribute(now: dict[str, Any], then: dict[str, Any]) -> str | None:
+def _changed_part(now: dict[Any, Any], then: dict[Any, Any]) -> Any:
     """The first name under which another object is, or none, if any."""
-    return next((k for k in {**now, **then} if k not in now or k not in then or now[k] is not then[k]), None)
-
-
-def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:
-    return now is then or (type(now) is type(then) is bytes and now == then)
+    names = (k for k in {**now, **then} if not is_same_object(now.get(k, UNSET), then.get(k, UNSET)))
+    return next(names, None)
 
 
 def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
-    held: dict[str, Any] = {"__class__": type(value)}
-    for base in type.mro(type(value)):
-        if base is complex:
-            continue  # its parts are made anew by each read
-        for name, member in type.__dict__["__dict__"].__get__(base).items():
-            if type(member) is MemberDescriptorType:
-                with contextlib.suppress(AttributeError):
-                    held[name] = member.__get__(value)
-    with contextlib.suppress(AttributeError):
-        held |= object.__getattribute__(value, "__dict__")
-    return held
+    return {"__class__": type(value), **attributes_of_object(value)}
 
 
 def _may_compare_arguments(function: Any) -> bool:
@@ -799,18 +791,12 @@ def is_told_by_contents(value: Any) -> bool:
 
 
 def _is_unbound_cell(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is None and False
-    except ValueError:
-        return True
+    return cell_contents(cell) is UNSET
 
 
 def _cell_holds_users_function(cell: CellType) -> bool:
     """Whether a function of a library's has one of the user's in this cell."""
-    try:
-        content = cell.cell_contents
-    except ValueError:
-        return False
+    content = cell_contents(cell)
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
@@ -822,7 +808,7 @@ def frozen_container_maker(world: Environment | None) -> Make:
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.keep_container_of_arguments(tuple(values), values)
-        of_python = bool(mutating_methods_to_freeze(kind)) and not is_user_class(kind)
+        of_python = bool(mutators_of_class(kind)) and not is_user_class(kind)
         names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
         found = rebuild_container(frozen_container_class(kind) if of_python else world.proxy_of(kind), names, values)
         return world.keep_container_of_arguments(world.refuse_assignments(found), values)
@@ -838,6 +824,6 @@ def guards_of_named_globals(function: Any) -> list[Guard]:
     scope = function.__globals__
     found = [Guard(name, "item", scope, name, scope[name]) for name in function.__code__.co_names if name in scope]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):
-            found.append(Guard(name, "cell", cell, "", cell.cell_contents))
+        if (content := cell_contents(cell)) is not UNSET:
+            found.append(Guard(name, "cell", cell, "", content))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,26 +72,17 @@ def full_like(
     return found
 
 
-@implements(np.zeros_like)
-def zeros_like(
-    a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Tracer:
-    return full_like(a, 0, dtype, order, shape=shape)
+def _filled_like(number: int) -> Callable[..., Tracer]:
+    def filled_array_like(
+        a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Tracer:
+        return full_like(a, number, dtype, order, shape=shape)
+
+    return filled_array_like
 
 
-@implements(np.ones_like)
-def ones_like(
-    a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Tracer:
-    return full_like(a, 1, dtype, order, shape=shape)
-
-
-@implements(np.empty_like)
-def empty_like(
-    prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Tracer:
-    """Zeros, as `empty`."""
-    return full_like(prototype, 0, dtype, order, shape=shape)
+zeros_like = empty_like = implements(np.zeros_like, np.empty_like)(_filled_like(0))
+ones_like = implements(np.ones_like)(_filled_like(1))
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tracer:

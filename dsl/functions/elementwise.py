@@ -11,7 +11,7 @@ from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, promote
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
-from ..core.spec import checked_dtype, to_index
+from ..core.spec import Host, checked_dtype, to_index
 from ..trace.aliasing import (
     TracerComplexPartView,
     TracerReadOnlyView,
@@ -139,7 +139,7 @@ def _compare_with_out_of_range_integer(op: str, operands: list[Any], error: Numb
     return builder.broadcast(builder.const(answer), shape)
 
 
-def _ufunc_sample_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+def _ufunc_sample_of_dtype(dtype: np.dtype[Any], end: str) -> Host:
     return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
 
 

@@ -17,6 +17,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import IndexingError, TraceError, UnsupportedError
+from ..core.spec import Host
 from ..trace.aliasing import (
     Part,
     assign_to_tracer,
@@ -82,14 +83,14 @@ def is_scalar_indexing_entry(entry: Any) -> bool:
     return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
 
 
-def known_index_array(x: Any) -> np.ndarray[Any, Any] | None:
+def known_index_array(x: Any) -> Host | None:
     """The value of a list of numbers, or of an array equal in every call."""
     if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
         return np.asarray(x)
     return known_index_value(to_traced_array(x))
 
 
-def known_index_value(x: Tracer) -> np.ndarray[Any, Any] | None:
+def known_index_value(x: Tracer) -> Host | None:
     """The value of a small array that is the same in every call."""
     trace = x._trace
     nodes = trace.builder.nodes
@@ -171,10 +172,10 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
-            checked = checked or not (known or noted)
+            checked |= not (known or noted)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
-                rest.append(made if made < at else made + together)
+                rest.append(made + together * (made >= at))
             made += 1
     if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
         return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape, checked))
@@ -274,9 +275,7 @@ def _is_index_array(entry: Any) -> bool:
     return isinstance(entry, (Tracer, np.ndarray))
 
 
-def _known_indexing_array_as_slices(
-    x: Tracer, keys: list[Any]
-) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
+def _known_indexing_array_as_slices(x: Tracer, keys: list[Any]) -> tuple[int, Host, list[list[Any]]] | None:
     """Where a known array is the only index: its place among the keys, its numbers, and the keys with each of a few
     slices in its place; else None."""
     keys = [k for k in keys if k is not Ellipsis]
@@ -307,7 +306,7 @@ def _gather_indexing_by_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
     return new_traced_result(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
 
 
-def _known_indexing_array_in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
+def _known_indexing_array_in_range(index: Host, n: int, axis: int) -> Host:
     outside = (index < -n) | (index >= n)
     if outside.any():
         raise IndexingError(f"index {index[outside][0]} is out of bounds for axis {axis} with size {n}")

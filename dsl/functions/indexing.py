@@ -18,6 +18,7 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
 )
+from ..core.spec import Host
 from ..trace.aliasing import (
     TracerReshapeView,
     TracerSliceView,
@@ -211,14 +212,14 @@ def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tra
     return part, mask
 
 
-def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
+def _known_mask_value(mask: Tracer) -> Host | None:
     """The value of a mask that no call decides, and that is small enough."""
     if not mask.size:
         return np.zeros(mask.shape, np.bool_)
     return constant_value_of_traced_node(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
-def _spread_masked_assignment_values(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+def _spread_masked_assignment_values(values: Tracer, mask: Host) -> Tracer:
     """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
     count = int(mask.sum())
     if len(values) != count:
@@ -230,7 +231,7 @@ def _spread_masked_assignment_values(values: Tracer, mask: np.ndarray[Any, Any])
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
 
 
-def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
+def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> Host:
     """The mask of another shape that chooses nothing: a length of 0 fits any. Raises IndexingError."""
     lengths = x.shape[: mask.ndim]
     if len(lengths) < mask.ndim or not all(m in (0, n) for m, n in zip(mask.shape, lengths, strict=True)):
@@ -260,22 +261,28 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                 return
             new = _spread_masked_assignment_values(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-            if not x.size:  # of which nothing is computed
-                raise UnsupportedError(
-                    f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
-                    needs_values=True,
-                )
-            if new.ndim == rest + 1:
-                text = f"cannot assign {len(new)} values to the places where a mask holds"
-                fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
-            key = (ARRAY, *((None, None, None),) * rest)
-            assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
+            _assign_each_where_mask_holds(x, mask, new)
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
     number = converted_for_assignment(value if new is None else new, x, AS_ARRAY)
     wide = view_of_tracer(mask, TracerReshapeView(mask.shape + (1,) * rest))
     store_elements_in_tracer(x, apply("where", wide, Tracer(x._trace, number), x))
+
+
+def _assign_each_where_mask_holds(x: Tracer, mask: Tracer, new: Tracer) -> None:
+    """x[mask] = new, which has an element for each place where the mask holds."""
+    rest = x.ndim - mask.ndim
+    if not x.size:  # of which nothing is computed
+        raise UnsupportedError(
+            f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
+            needs_values=True,
+        )
+    if new.ndim == rest + 1:
+        text = f"cannot assign {len(new)} values to the places where a mask holds"
+        fail_unless(METHODS["sum"](mask) == len(new), ShapeError, text)
+    key = (ARRAY, *((None, None, None),) * rest)
+    assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
 
 
 def _slice_bounds_for_length(entry: slice, n: int) -> tuple[int, int, int]:

@@ -22,15 +22,14 @@ from .indexing import getitem
 from .joining import checked_section_count, concatenate, split, tile
 from .products import matmul
 from .selection import take
-from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ravel, reshape
+from .views import apply_to_each_array, broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ravel, reshape
 
 MANY_SECTIONS = 4096  # empty arrays that a split may give
 
 
 @implements(np.atleast_3d)
 def atleast_3d(*arys: Any) -> Any:
-    found = tuple(_with_three_axes(to_traced_array(a)) for a in arys)
-    return found[0] if len(found) == 1 else found
+    return apply_to_each_array(arys, _with_three_axes)
 
 
 def _with_three_axes(x: Tracer) -> Tracer:
@@ -121,12 +120,15 @@ def resize(a: Any, new_shape: Any) -> Tracer:
     return copy(reshape(tile(x, times)[:size], shape))
 
 
+def _array_and_axis_or_flat(a: Any, axis: int | None) -> tuple[Tracer, int]:
+    x = ravel(a) if axis is None else to_traced_array(a)
+    return x, 0 if axis is None else to_axis_of_operand(axis, x.ndim)
+
+
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
     """Without the elements that a number, a slice or a list of numbers names."""
-    x, at = (
-        (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis_of_operand(axis, to_traced_array(arr).ndim))
-    )
+    x, at = _array_and_axis_or_flat(arr, axis)
     if isinstance(obj, (Tracer, np.ndarray)):
         raise UnsupportedError("np.delete with an array of indices gives a shape that depends on it; pass a list")
     n = x.shape[at]
@@ -140,9 +142,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     """With values before the place that a number names."""
-    x, at = (
-        (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis_of_operand(axis, to_traced_array(arr).ndim))
-    )
+    x, at = _array_and_axis_or_flat(arr, axis)
     if isinstance(obj, (np.ndarray, list, tuple, slice)) or (isinstance(obj, Tracer) and obj.ndim):
         text = "np.insert at several places is not supported; write np.concatenate with slices"
         raise UnsupportedError(text, needs_values=True)

@@ -7,7 +7,7 @@ the values back: no shape depends on data. Whatever else is asked for needs the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..trace.tracer import Tracer, check_trace_alive, is_asked_by_traced_code, n
 from .elementwise import apply, apply_ufunc_of_user_call
 from .gather import gather, known_index_value
 from .host_calls import require
+from .reduction_calls import REDUCED_BY
 
 
 class MaskedSelection(NumpyProtocols):
@@ -255,12 +256,7 @@ def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[...,
         ):
             found = masked_operands_together((*args, *outs))
         if found is None:
-            written = {} if out is None else {"out": out}
-            return function(
-                *masked_arguments_as_arrays(args),
-                **{k: _masked_argument_as_array(v) for k, v in options.items()},
-                **written,
-            )
+            return _call_on_whole_arrays(function, args, options, {} if out is None else {"out": out})
         first, all_ = found
         if outs:
             places = iter(all_[len(args) :])
@@ -280,6 +276,13 @@ def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[...,
         return next(same, MaskedSelection(results, first._mask, first._line))
 
     return call_on_masked_elements
+
+
+def _call_on_whole_arrays(
+    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], written: dict[str, Any]
+) -> Any:
+    named = {k: _masked_argument_as_array(v) for k, v in options.items()}
+    return function(*masked_arguments_as_arrays(args), **named, **written)
 
 
 def _masked_argument_as_array(x: Any) -> Any:
@@ -427,19 +430,10 @@ def _call_ufunc_on_masked(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...],
         return _implement_on_masked_elements(lambda *all_, **keywords: UFUNCS["__call__"](ufunc, *all_, **keywords))(
             *inputs, **plain
         )
-    if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:
-        return _FUNCTIONS[_REDUCE[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
+    if method == "reduce" and ufunc in REDUCED_BY and len(inputs) == 1:
+        return _FUNCTIONS[REDUCED_BY[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
     return UFUNCS[method](ufunc, *masked_arguments_as_arrays(inputs), **options)
 
-
-_REDUCE: dict[Any, Any] = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.minimum: np.min,
-    np.maximum: np.max,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
-}
 
 SPECIAL[MaskedSelection] = (
     _apply_op_to_masked,

@@ -25,7 +25,7 @@ from ..trace.number_kinds import (
 )
 from ..trace.operands import to_graph_operand, trace_of_operands
 from ..trace.python_operators import python_result_type
-from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
+from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output
 from .masked_values import MaskedSelection
@@ -38,10 +38,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         return _apply_operator_row(rows[0], self)
 
     def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
-        if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+        if modulus is not None or _is_left_to_other_operand(self, rows, other):
             return NotImplemented
-        if isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(self):
-            return NotImplemented  # the sequence does, or raises
         if rows == ("multiply",) and isinstance(other, _SEQUENCES) and _is_whole_scalar(self):
             return other * operator.index(self)
         if rows in _COMPARED and type(self) is Tracer and isinstance(other, _NO_NUMBERS):
@@ -50,15 +48,21 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         recorder = loop_recorder_of_trace()
         if recorder is None and isinstance(other, TracedLoopSymbolBase):
             return NotImplemented
-        if recorder is not None:
-            made = tuple(recorder.operate(row, args) for row in rows)
-            return made if len(made) > 1 else made[0]
-        results = tuple(_apply_operator_row(row, *args) for row in rows)
+        results = tuple(
+            _apply_operator_row(row, *args) if recorder is None else recorder.operate(row, args) for row in rows
+        )
         return results if len(results) > 1 else results[0]
 
     function = apply_unary_operator if arity == 1 else apply_binary_operator
     function.__name__ = name
     return function
+
+
+def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> bool:
+    """Whether the other one's operator gives the result: a list repeats itself, or raises."""
+    if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+        return True
+    return isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(x)
 
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
@@ -216,14 +220,18 @@ def _number_operator(
         result = code.operation(python, function, names)
         if any(OPS[row].errors for row in rows):
             self._trace.checks.append(f"{result} is not None")  # so that it is computed, whoever needs it
-        if isinstance(number, tuple):
-            return tuple(
-                TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)
-            )
-        return TracedNumber(self._trace, result, number, sources)
+        return _traced_numbers(self._trace, result, number, sources)
 
     apply_host_operator.__name__ = name
     return apply_host_operator
+
+
+def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int]) -> Any:
+    """The number of this name in the host's code; of a tuple each."""
+    if not isinstance(number, tuple):
+        return TracedNumber(trace, name, number, sources)
+    names = (trace.host_code.statement(f"{name}[{i}]") for i in range(len(number)))
+    return tuple(TracedNumber(trace, part, n, sources) for part, n in zip(names, number, strict=True))
 
 
 def _repeats_sequences(x: Any) -> bool:

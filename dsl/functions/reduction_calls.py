@@ -25,6 +25,14 @@ from .host_calls import assign_to_out, host_call, require_known_numpy_option
 F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1 << 14  # elements of an array of ones; of larger arrays its lengths are cut to 2
 NO_VALUE: Any = getattr(np, "_NoValue", None)
+REDUCED_BY: dict[Any, Any] = {  # what a ufunc's `reduce` is
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
 _PLAIN: dict[str, tuple[type, ...]] = {"axis": (int, type(None)), "keepdims": (bool,), "ddof": (int,)}
 
 

@@ -49,41 +49,49 @@ def reduce(
 ) -> Tracer:
     """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
     x = to_traced_array(a)
-    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
-        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
-    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
+    axes = _reduced_axes(x, axis)
     if where is not NO_VALUE and where is not True:
-        stand_in = neutral if neutral is not None else initial
-        if not _is_numpy_option_given(stand_in):
-            raise ShapeError(f"{op} with where= has no identity; pass initial=")
-        x = apply("where", fitting_ufunc_where_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
-    builder = x._trace.builder
+        x = _with_stand_in(op, x, where, initial if neutral is None else neutral)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    combiner = COMBINERS[op]
-    if combiner.carries_index and not axes:
+    carries_index = COMBINERS[op].carries_index
+    if carries_index and not axes:
         x, axes = reshape(x, (1,)), (0,)
     if neutral is None and _is_numpy_option_given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
-        wanted = None if dtype is None else checked_dtype(dtype)
-        if (
-            neutral is not None
-            and axes
-            and _is_numpy_option_given(initial)
-            and _is_order_seen(op, wanted or x.dtype, initial)
-        ):
-            x, axes, initial = _with_initial_first(x, axes, wanted, initial)
-        result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
-        if op == "sum" and not axes and result.dtype.kind in "fc":
-            result = apply("add", result, 0)  # NumPy begins with 0.0
-        if _is_numpy_option_given(initial):
-            result = apply(combiner.ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
-    if keepdims is True or (keepdims and keepdims is not NO_VALUE):
-        result = new_traced_array(builder.reshape(result._value, kept), result)
-    if combiner.carries_index:
+        result = _reduce_axes(op, x, axes, None if dtype is None else checked_dtype(dtype), initial, neutral)
+    if keepdims and keepdims is not NO_VALUE:
+        result = new_traced_array(x._trace.builder.reshape(result._value, kept), result)
+    if carries_index:
         return assign_to_converted_numpy_out(result, out)
     return result if out is None else assign_to_tracer(out, result)
+
+
+def _reduced_axes(x: Tracer, axis: Any) -> tuple[int, ...]:
+    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
+    return to_axes_of_operand(axes_without_booleans(axis), x.ndim)
+
+
+def _with_stand_in(op: str, x: Tracer, where: Any, stand_in: Any) -> Tracer:
+    """With a number in place of the elements that do not count."""
+    if not _is_numpy_option_given(stand_in):
+        raise ShapeError(f"{op} with where= has no identity; pass initial=")
+    return apply("where", fitting_ufunc_where_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
+
+
+def _reduce_axes(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any, initial: Any, neutral: Any) -> Tracer:
+    """Without the axes, and with `initial` where it is given."""
+    ordered = neutral is not None and axes and _is_numpy_option_given(initial)
+    if ordered and _is_order_seen(op, dtype or x.dtype, initial):
+        x, axes, initial = _with_initial_first(x, axes, dtype, initial)
+    result = new_traced_result(x._trace.builder.reduce(op, x._value, tuple(sorted(axes)), dtype), x)
+    if op == "sum" and not axes and result.dtype.kind in "fc":
+        result = apply("add", result, 0)  # NumPy begins with 0.0
+    if _is_numpy_option_given(initial):
+        result = apply(COMBINERS[op].ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
+    return result
 
 
 def _is_order_seen(op: str, dtype: Any, initial: Any) -> bool:
@@ -111,64 +119,65 @@ def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 
-@implements_reduction(np.sum, method=True)
-def sum(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = NO_VALUE,
-) -> Tracer:
-    return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
+def _from_neutral(op: str, neutral: int, skips_nan: bool = False) -> Callable[..., Tracer]:
+    """A sum or product. skips_nan: NaN counts as nothing."""
+
+    def reduce_from_neutral(
+        a: Any,
+        axis: Axes = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = None,
+        where: Any = NO_VALUE,
+    ) -> Tracer:
+        x = replace_nans_for_nanfunctions(a, neutral) if skips_nan else a
+        return reduce(op, x, axis, dtype, out, keepdims, initial, where, neutral)
+
+    return reduce_from_neutral
 
 
-@implements_reduction(np.prod, method=True)
-def prod(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = NO_VALUE,
-) -> Tracer:
-    return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
+sum = implements_reduction(np.sum, method=True)(_from_neutral("sum", 0))
+prod = implements_reduction(np.prod, method=True)(_from_neutral("prod", 1))
+nansum = implements_reduction(np.nansum)(_from_neutral("sum", 0, skips_nan=True))
+nanprod = implements_reduction(np.nanprod)(_from_neutral("prod", 1, skips_nan=True))
 
 
-@implements_reduction(np.min, np.amin, method=True)
-def min(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
-) -> Tracer:
-    return reduce("min", a, axis, None, out, keepdims, initial, where)
+def _extreme(op: str) -> Callable[..., Tracer]:
+    def reduce_to_extreme(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
+    ) -> Tracer:
+        return reduce(op, a, axis, None, out, keepdims, initial, where)
+
+    return reduce_to_extreme
 
 
-@implements_reduction(np.max, np.amax, method=True)
-def max(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
-) -> Tracer:
-    return reduce("max", a, axis, None, out, keepdims, initial, where)
+min = implements_reduction(np.min, np.amin, method=True)(_extreme("min"))
+max = implements_reduction(np.max, np.amax, method=True)(_extreme("max"))
 
 
-@implements_reduction(np.any, method=True)
-def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
-    return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
+def _truth(op: str, neutral: int) -> Callable[..., Tracer]:
+    def reduce_to_truth(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
+    ) -> Tracer:
+        return reduce(op, a, axis, None, out, keepdims, None, where, neutral)
+
+    return reduce_to_truth
 
 
-@implements_reduction(np.all, method=True)
-def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
-    return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
+any = implements_reduction(np.any, method=True)(_truth("any", 0))
+all = implements_reduction(np.all, method=True)(_truth("all", 1))
 
 
-@implements_reduction(np.argmin, method=True)
-def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmin", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+def _place_of_extreme(op: str) -> Callable[..., Tracer]:
+    def reduce_to_place(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+        return reduce(op, a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+
+    return reduce_to_place
 
 
-@implements_reduction(np.argmax, method=True)
-def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmax", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
+argmin = implements_reduction(np.argmin, method=True)(_place_of_extreme("argmin"))
+argmax = implements_reduction(np.argmax, method=True)(_place_of_extreme("argmax"))
 
 
 @implements_reduction(np.ptp)
@@ -295,27 +304,6 @@ def replace_nans_for_nanfunctions(a: Any, stand_in: Any) -> Tracer:
         if dtype_kind(x.dtype) not in "fc"
         else apply("where", apply("isnan", x), _scalar_in_array_dtype(stand_in, x), x)
     )
-
-
-def _reduction_that_skips_nan(reduction: Any, stand_in: Any) -> Any:
-    """A sum or product for which NaN counts as `stand_in`."""
-
-    def reduce_without_nan(
-        a: Any,
-        axis: Axes = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: Any = False,
-        initial: Any = None,
-        where: Any = NO_VALUE,
-    ) -> Tracer:
-        return reduction(replace_nans_for_nanfunctions(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
-
-    return reduce_without_nan
-
-
-nansum = implements_reduction(np.nansum)(_reduction_that_skips_nan(sum, 0))
-nanprod = implements_reduction(np.nanprod)(_reduction_that_skips_nan(prod, 1))
 
 
 def squared_magnitude(a: Tracer) -> Tracer:

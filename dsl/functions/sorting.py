@@ -12,7 +12,7 @@ from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import implements
-from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
+from ..trace.operands import Axes, shape_without_axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
@@ -225,8 +225,7 @@ def isin(
 def _reduced_shape_and_axes(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
     """The shape without the axes (or with 1 for each), and the axes as option."""
     axes = to_axes_of_operand(axis, x.ndim)
-    kept = [(i, n) for i, n in enumerate(x.shape) if keepdims or i not in axes]
-    return tuple(1 if i in axes else n for i, n in kept), None if axis is None else axes
+    return shape_without_axes(x.shape, axes, keepdims), None if axis is None else axes
 
 
 def _median_function(name: str) -> Any:

@@ -10,7 +10,7 @@ from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpy_error_as_ours
 from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
-from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
+from ..trace.operands import Axes, shape_without_axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose, ufunc_where_mask
 from .host_calls import assign_to_out, host_call_of_one_result, require, require_known_numpy_scalar
@@ -241,7 +241,7 @@ def _arg_function_that_skips_nan(name: str) -> Any:
         at = None if axis is None else to_axis_of_operand(axis, x.ndim)
         axes = to_axes_of_operand(at, x.ndim)
         keep = keepdims is True
-        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
+        shape = shape_without_axes(x.shape, axes, keep)
         return host_call_of_one_result(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)
 
     return arg_extreme_without_nan

@@ -16,6 +16,7 @@ from ..trace.items import convert_operand_for_element
 from ..trace.operands import (
     axes_without_booleans,
     new_traced_result,
+    shape_without_axes,
     to_axes_of_operand,
     to_axis_of_operand,
     to_traced_array,
@@ -24,22 +25,13 @@ from ..trace.tracer import Tracer
 from .elementwise import call_ufunc, fitting_ufunc_where_mask
 from .gather import known_index_array
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
-from .reduction_calls import NO_VALUE, call_as_numpy
-
-_REDUCTIONS: dict[Any, Any] = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.minimum: np.min,
-    np.maximum: np.max,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
-}
+from .reduction_calls import NO_VALUE, REDUCED_BY, call_as_numpy
 
 
 def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
     """`ufunc.reduce(array, axis=0, ...)`; where there is no kernel for it NumPy does it on the host."""
     given = {k: v for k, v in options.items() if v is not NO_VALUE and (v is not None or k == "where")}
-    reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
+    reduction = FUNCTIONS.get(REDUCED_BY.get(ufunc))
     if "initial" in given and ufunc in (np.logical_and, np.logical_or):
         rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})
         truth = call_ufunc(
@@ -176,7 +168,7 @@ def general_reduce(
         x, axis, keepdims = METHODS["reshape"](x, (1,)), 0, False
     axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     keep = keepdims is True
-    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
+    shape = shape_without_axes(x.shape, axes, keep)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
         options["initial"] = require_known_numpy_option(initial)

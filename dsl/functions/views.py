@@ -266,15 +266,15 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
 
 @implements(np.atleast_1d)
 def atleast_1d(*arys: Any) -> Any:
-    return _apply_to_each_array(arys, lambda x: x if x.ndim else reshape(x, (1,)))
+    return apply_to_each_array(arys, lambda x: x if x.ndim else reshape(x, (1,)))
 
 
 @implements(np.atleast_2d)
 def atleast_2d(*arys: Any) -> Any:
-    return _apply_to_each_array(arys, lambda x: x if x.ndim >= 2 else reshape(x, (1, *x.shape) if x.ndim else (1, 1)))
+    return apply_to_each_array(arys, lambda x: x if x.ndim >= 2 else reshape(x, (1, *x.shape) if x.ndim else (1, 1)))
 
 
-def _apply_to_each_array(arrays: tuple[Any, ...], change: Any) -> Any:
+def apply_to_each_array(arrays: tuple[Any, ...], change: Any) -> Any:
     found = tuple(change(to_traced_array(a)) for a in arrays)
     return found[0] if len(found) == 1 else found
 

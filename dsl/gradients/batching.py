@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...compiler.core.types import ArrayType
 from ...compiler.derive.batch import batch_graph_over_rows
 from ...compiler.derive.core.call import ReverseOptions
 from ...compiler.derive.derive import derive_forward, derive_reverse
@@ -113,12 +114,9 @@ def jacobian(
         if len(outputs) != len(leaves) or not all(is_differentiable_dtype(t.dtype) for t in types):
             raise DTypeError("jacobian is of functions that return floats alone; return those")
         _check_complex_jacobian([v.dtype for v in region.values], [t.dtype for t in types], holomorphic, mode)
-        inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
-        only = any(t.dtype.kind == "c" for t in types) and not holomorphic
-        forward = mode == "forward" or (mode == "auto" and (only or inside < outside))
         blocks = (
             _jacobian_by_tangents(region, outputs)
-            if forward
+            if _is_forward_mode_better(mode, region, types, holomorphic)
             else _jacobian_by_cotangents(region, outputs, reverse, holomorphic)
         )
         rows = [chosen.joined(region.like_arguments([new_traced_result(v) for v in row])) for row in blocks]
@@ -130,6 +128,15 @@ def jacobian(
     return derived_kernel_graph(
         "jacobian", function, differentiate_jacobian, (chosen, mode, has_aux, holomorphic, reverse)
     )
+
+
+def _is_forward_mode_better(
+    mode: str, region: DifferentiatedRegion, types: Sequence[ArrayType], holomorphic: bool
+) -> bool:
+    """Whether derivatives go forward: where that is asked for, or nothing is and it is less, or all that there is."""
+    inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
+    only = any(t.dtype.kind == "c" for t in types) and not holomorphic
+    return mode == "forward" or (mode == "auto" and (only or inside < outside))
 
 
 def _check_complex_jacobian(given: Sequence[Any], results: Sequence[Any], holomorphic: bool, mode: str) -> None:

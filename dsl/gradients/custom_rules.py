@@ -13,7 +13,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...compiler.derive.derive import derive_reverse
 from ...compiler.graph.control_flow import CustomDerivativeNode, cut_body_graphs_from_builder
-from ...compiler.graph.graph import Value
+from ...compiler.graph.graph import Value, needed_nodes
 from ..core.errors import ArgumentsError, ShapeError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..jit.pickling import PicklableDecoratedFunction
@@ -280,15 +280,7 @@ def _tracer_in_custom_derivative(value: Value) -> Tracer:
 
 
 def _depends_on_derivative_stand_ins(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
-    todo, seen = [v.number for v in values], set[int]()
-    while todo:
-        number = todo.pop()
-        if number in stand_ins:
-            return True
-        if number not in seen:
-            seen.add(number)
-            todo += trace.builder.nodes[number].args
-    return False
+    return not stand_ins.isdisjoint(needed_nodes(trace.builder.nodes, [v.number for v in values]))
 
 
 def _has_custom_rule_tangent_space(value: Value) -> bool:

@@ -137,11 +137,7 @@ def trace_region(
         result = (function if trace.world is None else trace.world.proxy_of(function))(*given, **named)
     leaves = []
     tree = flatten(result, leaves, results=True)
-    outputs: list[Value] = []
-    for i, leaf in enumerate(leaves):
-        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
-            leaves[i] = RegionOutput(len(outputs))
-            outputs.append(to_traced_array(leaf)._value)
+    outputs = _outputs_among_leaves(leaves)
     (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
     rolled = reroll_graph(cut.body, trace.target_name)
@@ -150,6 +146,16 @@ def trace_region(
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
     numbers = tuple(map(at, cut.numbers))
     return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+
+
+def _outputs_among_leaves(leaves: list[Any]) -> list[Value]:
+    """The values of a region's results, in whose place are `RegionOutput`s then."""
+    outputs: list[Value] = []
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
+            leaves[i] = RegionOutput(len(outputs))
+            outputs.append(to_traced_array(leaf)._value)
+    return outputs
 
 
 def trace_in_progress(what: str) -> Trace:

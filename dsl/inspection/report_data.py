@@ -19,7 +19,7 @@ from ...runtime.schedule.timeline import critical_path_of_timeline, predict_time
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..report.layered import layered_node_positions
-from ..report.remarks import remarks_about_report
+from ..report.remarks import JsonObject, remarks_about_report
 from ..report.text import text_shortened_for_report
 from .explanation import why_lines
 from .names import names_of_call_arguments, names_of_program_inputs, names_of_program_outputs
@@ -36,7 +36,7 @@ def report_data(
     made: dict[str, str],
     source: bool = True,
     devices: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """Numbers, texts, lists and dicts only. Times are microseconds; a task, buffer or path is named by its number.
 
     made: what made the report. source: whether the user's code is part of it. devices: the plan over several devices,
@@ -46,7 +46,7 @@ def report_data(
 
 def report_data_of_call_in_numpy(
     graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], reason: str, made: dict[str, str]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Of a call that became no program: what it was, and why it runs in NumPy."""
     parameters = graph._parameters
     names = [*parameters.names, *[f"{parameters.rest or 'args'}[{i}]" for i in range(len(args))]]
@@ -80,12 +80,12 @@ class _ReportBuilder:
         self.bodies = {key_of_reported_plan(plan): stages for plan, stages in inspection.stages.bodies}
         self.kernels: dict[tuple[str, str], int] = {}
 
-    def whole(self, made: dict[str, str]) -> dict[str, Any]:
+    def whole(self, made: dict[str, str]) -> JsonObject:
         inspection, plan = self.inspection, self.plan
         kind, index = inspection.device
         runs = self._profiled_runs()
         tasks = list(self._report_tasks(runs))
-        data: dict[str, Any] = {
+        data: JsonObject = {
             "version": VERSION,
             "made": made,
             "function": {"name": inspection.name, "signature": inspection.signature, "options": self._report_options()},
@@ -114,7 +114,7 @@ class _ReportBuilder:
 
     # the head
 
-    def _report_options(self) -> dict[str, Any]:
+    def _report_options(self) -> JsonObject:
         return {name: getattr(self.inspection.options, name) for name in ("streams", "memory", "fastmath", "tf32")}
 
     def _device_limits(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class _ReportBuilder:
 
     # tasks
 
-    def _report_tasks(self, runs: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _report_tasks(self, runs: Sequence[JsonObject]) -> Iterator[JsonObject]:
         """The plan's tasks; then those of loops' and branches' bodies, each with the number of the one that runs it."""
         intervals = predict_timeline(self.plan, self.machine)
         critical = set(critical_path_of_timeline(intervals))
@@ -171,11 +171,11 @@ class _ReportBuilder:
         found += [] if stages is None else self.provenance.of_nodes(stages.prepared, task.nodes)
         return list(dict.fromkeys(found)) or self.provenance.of_line(task.line)
 
-    def _report_task(self, task: Task, stages: PipelineStages | None) -> dict[str, Any]:
+    def _report_task(self, task: Task, stages: PipelineStages | None) -> JsonObject:
         paths = self._source_paths_of_task(task, stages)
         kernel = task.kernel
         text = self.provenance.text(paths) or task.name
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "name": task.name,
             "label": text_shortened_for_report(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
             "kind": "kernel" if isinstance(kernel, Kernel) else "library" if isinstance(kernel, Library) else "control",
@@ -192,7 +192,7 @@ class _ReportBuilder:
             found["kernel"] = self.kernels.setdefault((kernel.name, kernel.source), len(self.kernels))
         return found
 
-    def _profiled_runs(self) -> list[dict[str, Any]]:
+    def _profiled_runs(self) -> list[JsonObject]:
         """For each run that the profile saw: task, start and end of each task, from the start of the first."""
         runs: dict[int, list[Span]] = {}
         for span in self.spans:
@@ -208,7 +208,7 @@ class _ReportBuilder:
 
     # memory
 
-    def _report_buffers(self) -> list[dict[str, Any]]:
+    def _report_buffers(self) -> list[JsonObject]:
         names = dict(zip(self.program.inputs, names_of_program_inputs(self.inspection), strict=False))
         for buffer, name in zip(self.program.outputs, names_of_program_outputs(self.inspection), strict=False):
             names.setdefault(buffer, name)
@@ -217,15 +217,15 @@ class _ReportBuilder:
             for i, b in enumerate(self.program.buffers)
         ]
 
-    def _report_memory(self) -> dict[str, Any]:
+    def _report_memory(self) -> JsonObject:
         bound, peak = plan_memory_bound(self.plan)
         return {"arena": self.plan.arena_bytes, "bound": bound, "peak": list(peak)}
 
     # decisions
 
-    def _schedule_decision(self) -> dict[str, Any]:
+    def _schedule_decision(self) -> JsonObject:
         plan, report, trial = self.plan, self.plan.report, self.inspection.compiled.trial
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "streams": plan.streams,
             "records": plan.records,
             "waits": plan.waits,
@@ -246,7 +246,7 @@ class _ReportBuilder:
             ],
         }  # fmt: skip
 
-    def _fusion_cuts(self, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _fusion_cuts(self, tasks: Sequence[JsonObject]) -> list[JsonObject]:
         """What passes between kernels through memory, and why; by tasks, of a kernel in two stages the first one."""
         fusion = self.inspection.stages.fusion
         home = {node: number for number in reversed(range(len(self.plan.tasks))) for node in tasks[number]["nodes"]}
@@ -258,7 +258,7 @@ class _ReportBuilder:
 
     # graphs
 
-    def _graph_after_each_pass(self) -> Iterator[dict[str, Any]]:
+    def _graph_after_each_pass(self) -> Iterator[JsonObject]:
         """Each pass's graph with a place for every node that is drawn; of one that changed nothing the name."""
         before: Graph | None = None
         for name, graph in self.inspection.stages.passes:
@@ -270,7 +270,7 @@ class _ReportBuilder:
                 yield {"name": name, "count": len(graph.nodes), **self._graph_drawing(graph)}
             before = graph
 
-    def _graph_drawing(self, graph: Graph) -> dict[str, Any]:
+    def _graph_drawing(self, graph: Graph) -> JsonObject:
         """Columns of the nodes that are drawn: constants, and what is made of these alone, are left out."""
         plain: set[int] = set()
         for number, node in enumerate(graph.nodes):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
 import numpy as np
 
@@ -32,8 +32,8 @@ from ..core.errors import (
     OptionError,
     Refusal,
     UserError,
+    error_at_user_line,
     treat_package_as_user_code,
-    user_frames,
     user_line,
 )
 from ..core.host_scalars import Respecialise
@@ -154,21 +154,20 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
             return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
-        except KernelGraphError as error:
+        except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
     def _call_untaken(self, args: tuple[Any, ...], fast: Fast) -> Any:
         """The rest of a call that has begun in native code. fast: what has not taken the arguments."""
         try:
             return self._call_anywhere(args, {}, fast)
-        except KernelGraphError as error:
+        except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
-    def _error_for_user(self, error: KernelGraphError) -> KernelGraphError:
+    def _error_for_user(self, error: Exception) -> Exception:
         """An error without the entries of this package in its traceback, or with a note of where it comes from."""
-        if isinstance(error, UserError):
-            error.__cause__ = None  # and no context is shown
-            return error.with_traceback(user_frames(error.__traceback__))
+        if isinstance(error, UserError) or not isinstance(error, KernelGraphError):
+            return error_at_user_line(error)
         add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
         return error
 
@@ -253,59 +252,63 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
         places: list[int] = []
-        leaves: Sequence[Any] = args
-        producer = None
         key: Hashable = quick_key(args, places)
-        plain, tree = key is not None, None
-        if not plain:
+        leaves: Sequence[Any] = args
+        producer: Any = None
+        repeats: Tree | bool = True  # whether arguments like these say so by themselves, or once taken apart
+        if key is None:
             found = self._key_of_opened_arguments(args, places)
             if found is None:
                 return NOT_TAKEN
-            key, leaves, producer, tree = found
-            plain = tree is None
+            key, leaves, producer, repeats = found
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
-            plain, tree = False, None  # values are part of the key
+            repeats = False  # values are part of the key
         if entry is None:
             return NOT_TAKEN
+        result: Any = NOT_TAKEN
         caller: Sequence[Any] = ()
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
-                if plain:
+                if repeats is True:
                     self._fast, self._latest = entry.fast, entry
-                elif tree and not entry.assigned:
-                    self._install_fast_path(tree, entry, leaves)
-                if entry.assigned and leaves is not args:
-                    result = self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
-                return result
+                elif repeats and not entry.assigned:
+                    self._install_fast_path(repeats, entry, leaves)
+        if result is NOT_TAKEN:
+            result = self._run_known_call(entry, leaves, places, caller, producer)
+        if entry.assigned and leaves is not args and result is not NOT_TAKEN:
+            return _write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
+        return result
+
+    def _run_known_call(
+        self, entry: Launcher, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any], producer: Any
+    ) -> Any:
+        """What `run` of an entry gives; NOT_TAKEN where the call has to be looked at in full."""
+        device = self._versions.device
         if producer is not None:
             caller = caller or producer.streams()
-            device = self._versions.device
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or type(entry) is not Launcher:
                 return NOT_TAKEN
-        if (
-            caller and within_capture_of_user_stream(self._versions.device, caller) is not None
-        ) or not entry.guards.hold():
+        if caller and within_capture_of_user_stream(device, caller) is not None:
+            return NOT_TAKEN
+        if not entry.guards.hold():
             return NOT_TAKEN
         entry.used = True
         try:
-            result = entry.run(leaves, places, caller)
+            return entry.run(leaves, places, caller)
         except Respecialise:
             return NOT_TAKEN
-        if entry.assigned and leaves is not args:
-            return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
-        return result
 
     def _key_of_opened_arguments(
         self, args: tuple[Any, ...], places: list[int]
-    ) -> tuple[Hashable, Sequence[Any], Any, Tree | Literal[False] | None] | None:
+    ) -> tuple[Hashable, Sequence[Any], Any, Tree | bool] | None:
         """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
-        lends memory of a GPU, if anybody; their structure, None if each argument is a leaf, False if leaves stand for
+        lends memory of a GPU, if anybody; their structure, True if each argument is a leaf, False if leaves stand for
         arrays of other libraries. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
@@ -319,7 +322,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if flat is None:
             return None
         if len(shape) == len(args):
-            return flat, *found, None
+            return flat, *found, True
         shaped = tuple(shape)
         tree = self._shapes.get(shaped)
         if tree is None:
@@ -338,70 +341,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self._call_with_properties(self._call_in_full, args, options)
 
     def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
-        tree, leaves, given, holders = self._flatten_arguments(args, options)
-        if any(type(leaf) is Spec for leaf in leaves):
-            raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
-        shared = {
-            i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
-        }
-        caller: Sequence[Any] = ()
-        within: AbstractContextManager[None] | None = None
-        if context.stream is not None or shared:
-            device = self._versions.device
-            leaves = [copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
-                      for i, leaf in enumerate(leaves)]  # fmt: skip
-            caller = caller_streams(device, leaves)
-            within = within_capture_of_user_stream(device, caller)
-        if within is not None and self._opens:
-            raise ArgumentsError(
-                f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
-                "would not; return the new values"
-            )
+        """Any call whose arguments are bound."""
+        call = NewCall(self, args, options)
+        call.join_streams()
         self._latest.used = True
-        with within or nullcontext():
-            behind = [*holders, given] if self._opens else ()
-            try:
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, (), behind)
-            except Respecialise:
-                numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, before, result = self._launch_compiled_call(tree, leaves, given, caller, numbers, behind)
-            if entry.assigned:
-                result = self._write_back_to_arguments(given, leaves, entry, result, shared, before)
-            if entry.fast is not not_taken_by_fast_launcher:
+        with call.within or nullcontext():
+            result = call.launch()
+            if call.entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
-            if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
-                self._install_fast_path(tree, entry, leaves)
+                if self._opens and not options:
+                    self._install_fast_path(call.tree, call.entry, call.leaves)
             if type(result) is FailedCall:
                 raise result.error
             return result
-
-    def _launch_compiled_call(
-        self,
-        tree: Tree,
-        leaves: Sequence[Any],
-        given: Sequence[Any],
-        caller: Sequence[Any],
-        known: tuple[int, ...],
-        behind: Sequence[Any],
-    ) -> tuple[Launcher, dict[int, Any], Any]:
-        """What runs a call, compiled if need be, what copies it assigned to were before, and what it gives.
-
-        given: the leaves as the caller has them. caller: the streams that it is forked from and joined to. known: the
-        numbers to take by value. behind: of opened arguments the holders, and the leaves as they were given."""
-        places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        before, context.undo = context.undo, []
-        try:
-            entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
-            copies = (i for i in entry.assigned if is_copy_of_array(leaves[i], given[i]))
-            copied = {i: leaves[i].copy() for i in copies}
-            return entry, copied, entry.run([*leaves, *behind] if behind else leaves, places, caller)
-        except KernelGraphError:
-            for undo in reversed(context.undo):
-                undo()
-            raise
-        finally:
-            context.undo = before
 
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
@@ -415,28 +367,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
-
-    def _write_back_to_arguments(
-        self,
-        given: Sequence[Any],
-        leaves: Sequence[Any],
-        entry: Launcher,
-        result: Any,
-        shared: dict[int, Any],
-        before: Mapping[int, Any],
-    ) -> Any:
-        """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
-        for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
-        copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
-        for i, old in before.items():
-            write_differing_elements(given[i], leaves[i], old)
-        for i in shared.keys() & entry.assigned:
-            write_back_to_memory_owner(given[i], leaves[i], shared[i])
-        if not copied:
-            return result
-        found: list[Any] = []
-        tree = flatten(result, found, results=True)
-        return unflatten(tree, [copied.get(id(x), x) for x in found])
 
     def _leaves_of_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
         return self._flatten_arguments(args, options)[:2]
@@ -485,24 +415,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _trace_for_inspection(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[TracedFunction, list[TracedArgument], list[Any]]:
-        return self._trace_of_call(args, options)[:3]
-
-    def _trace_of_call(
-        self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[TracedFunction, list[TracedArgument], list[Any], Tree]:
-        """The trace of a call; its arguments as that saw them, their leaves and structure."""
+        """The trace of a call; its arguments as that saw them, and their leaves."""
 
         def trace_call_arguments(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             tree, leaves = self._leaves_of_arguments(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
-            return captured, arguments, leaves, tree
+            return captured, arguments, leaves
 
         try:
-            found: tuple[TracedFunction, list[TracedArgument], list[Any], Tree]
+            found: tuple[TracedFunction, list[TracedArgument], list[Any]]
             found = self._call_with_properties(trace_call_arguments, *self._parameters.bind(args, options))
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except Exception as error:
+            raise self._error_for_user(error)  # noqa: B904  # the same one
         return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledProgram:
@@ -556,10 +481,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def lines_of_devices(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
         """The plan of a call over several devices, as text; nothing for one that runs on one."""
-        captured, _, leaves = self._trace_for_inspection(args, options)
-        if not self._versions.runs_on_several(captured):
-            return []
-        return str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
+        several = self._versions.runs_on_several(self.traced(*args, **options))
+        return str(self.device_plan(*args, **options)).splitlines() if several else []
 
     def report(
         self,
@@ -589,18 +512,18 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
-        captured = self._trace_for_inspection(args, options)[0]
+        captured = self.traced(*args, **options)
         return bool(captured.assigned) or captured.state is not None
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
-        captured, arguments, leaves, tree = self._trace_of_call(args, options)
+        captured, arguments, leaves = self._trace_for_inspection(args, options)
+        tree, now = self._leaves_of_arguments(*self._parameters.bind(args, options))
         versions = self._versions
         layouts, gpu = versions.layouts(captured, leaves), gpu_properties_at(versions.place)
         segments: list[str] = []
         if captured.line:
-            key = self._cache_key_of_leaves(*self._leaves_of_arguments(*self._parameters.bind(args, options)))
-            entry = versions.known(key, leaves, ())
+            entry = versions.known(self._cache_key_of_leaves(tree, now), leaves, ())
             segments += (
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
@@ -644,6 +567,96 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self._function, self._given
+
+
+class NewCall:
+    """A call on the long way: its arguments are taken apart, put on streams, launched, and written back to.
+
+    tree, leaves: the arguments' structure, and what is in it as the call takes it; given: as the caller has it.
+    holders: of opened arguments. shared: memory of other libraries among the leaves. caller: the streams that the call
+    is forked from and joined to. within: the capture of theirs that it becomes a part of. entry: what runs it."""
+
+    __slots__ = ("caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
+    entry: Launcher
+
+    def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.of = of
+        self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
+        if any(type(leaf) is Spec for leaf in self.leaves):
+            raise ArgumentsError(f"a spec holds no values; write {of._name}.compile(...) to warm up")
+        self.shared: dict[int, Any] = {}
+        self.caller: Sequence[Any] = ()
+        self.within: AbstractContextManager[None] | None = None
+
+    def join_streams(self) -> None:
+        """Memory of other libraries, and the stream that the user has chosen, decide where the call runs."""
+        for i, leaf in enumerate(self.leaves):
+            if type(leaf) is Array and leaf._memory.__class__ in SHARED:
+                self.shared[i] = leaf._memory
+        if context.stream is None and not self.shared:
+            return
+        device = self.of._versions.device
+        for i in self.shared:
+            if self.leaves[i]._device is not device:
+                self.leaves[i] = copied_to(self.leaves[i], device)
+        self.caller = caller_streams(device, self.leaves)
+        self.within = within_capture_of_user_stream(device, self.caller)
+        if self.within is not None and self.of._opens:
+            raise ArgumentsError(
+                f"{self.of._name} changes what its arguments hold, which a graph in the making does once and its "
+                "replays would not; return the new values"
+            )
+
+    def launch(self) -> Any:
+        """The result, which is written back to the arguments; numbers that do not fit the trace are taken by value."""
+        try:
+            return self._launch_with_values(())
+        except Respecialise:
+            return self._launch_with_values(tuple(i for i, leaf in enumerate(self.leaves) if is_number(leaf)))
+
+    def _launch_with_values(self, known: tuple[int, ...]) -> Any:
+        """Run what is compiled, or has to be; all is as before where that fails. known: numbers to take by value."""
+        of, leaves = self.of, self.leaves
+        places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
+        behind = [*self.holders, self.given] if of._opens else []
+        before, context.undo = context.undo, []
+        try:
+            self.entry = entry = of._versions.entry(
+                of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
+            )
+            copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
+            result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
+        except KernelGraphError:
+            for undo in reversed(context.undo):
+                undo()
+            raise
+        finally:
+            context.undo = before
+        if not entry.assigned:
+            return result
+        return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)
+
+
+def _write_back_to_arguments(
+    given: Sequence[Any],
+    leaves: Sequence[Any],
+    entry: Launcher,
+    result: Any,
+    shared: Mapping[int, Any],
+    before: Mapping[int, Any],
+) -> Any:
+    """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
+    for byte order or alignment. given: the leaves as the caller has them. before: of copies what they were."""
+    copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
+    for i, old in before.items():
+        write_differing_elements(given[i], leaves[i], old)
+    for i in shared.keys() & entry.assigned:
+        write_back_to_memory_owner(given[i], leaves[i], shared[i])
+    if not copied:
+        return result
+    found: list[Any] = []
+    tree = flatten(result, found, results=True)
+    return unflatten(tree, [copied.get(id(x), x) for x in found])
 
 
 _begins_natively: bool | None = None

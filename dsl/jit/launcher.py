@@ -7,7 +7,7 @@ so that a call has no decisions left. `Launcher.text` shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -241,8 +241,10 @@ class _LauncherWriter:
         over = dict(zip(plan.program.inputs, arrays, strict=False))
         self.in_place = {n: over[b] for n, b in enumerate(plan.program.outputs) if b in over}  # outputs -> leaves
         self.writes = [write for write in captured.writes if write.output not in self.in_place]
-        self.copied = {w.leaf for w in self.writes if w.differing and type(leaves[w.leaf]) is np.ndarray}
+        self.differing = {write.leaf for write in self.writes if write.differing}
+        self.copied = {leaf for leaf in self.differing if type(leaves[leaf]) is np.ndarray}
         self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
+        self.outputs = _tuple_text(range(len(self.specs)), "r")
 
     def constant(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -250,7 +252,23 @@ class _LauncherWriter:
         return name
 
     def lines(self) -> Iterator[str]:
-        program = self.plan.program
+        """Of `run`: what is checked, placed, started, waited for, written and returned."""
+        memories = ["None"] * len(self.plan.program.buffers)
+        kept: list[str] = []
+        yield from self._lines_that_check_call()
+        yield from self._lines_that_make_room(memories, kept)
+        yield from self._lines_that_execute(memories)
+        if self.specs:
+            yield from self._lines_that_wait_or_track(_tuple_text(kept))
+        yield from (f"r{output}.numpy()" for output in self.in_place)
+        yield from self._lines_that_raise_failures()
+        yield from self._lines_that_write()
+        for which, watcher in self.captured.watched:
+            yield f"{self.constant(watcher)}({_tuple_text(which, 'r')})"
+        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+
+    def _lines_that_check_call(self) -> Iterator[str]:
+        """Nothing has been done where they raise."""
         if self.captured.reruns:
             yield f"if len(caught) > {OFTEN}: raise InNumPy(caught[0], caught)"
         for leaf, _ in self.captured.assigned:
@@ -261,61 +279,66 @@ class _LauncherWriter:
         if self.uses_host:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
-        written = self.constant(self.writes)
-        if any(write.differing for write in self.writes):
-            yield f"before = values_before_call({written}, leaves)"
-        memories = ["None"] * len(program.buffers)
-        kept: list[str] = []
+        if self.differing:
+            yield f"before = values_before_call({self.constant(self.writes)}, leaves)"
+
+    def _lines_that_make_room(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+        """`_lines_that_place_buffers`, once more where memory of calls in flight has come free."""
         collects = bool(self.device_arrays or not self.on_cpu)
         yield "after = []" if collects else "after = [] if caller else ()"
         places = list(self._lines_that_place_buffers(memories, kept))
         made = dict.fromkeys(line.split(" = ")[0] for line in places if _ALLOCATES.search(line))
-        if made:
-            yield "try:"
-        yield from (f"    {line}" if made else line for line in places)
-        if made:
-            yield "except OutOfMemory as error:"
-            yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
-            yield "    if not make_room_for_segments(): raise too_large(error) from None"
-            yield "    return run(leaves, places, caller)"
-        yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
+        if not made:
+            yield from places
+            return
+        yield "try:"
+        yield from (f"    {line}" for line in places)
+        yield "except OutOfMemory as error:"
+        yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
+        yield "    if not make_room_for_segments(): raise too_large(error) from None"
+        yield "    return run(leaves, places, caller)"
+
+    def _lines_that_execute(self, memories: Sequence[str]) -> Iterator[str]:
+        yield f"if caller: forked = fork(caller, after, {len(self.plan.program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
         yield f"events = execute([{', '.join(memories)}], {arena}, {self._plan_scalar_expressions()}, after)"
-        held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
-        held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
         for number, spec in enumerate(self.specs):
             event = "" if self.on_cpu else f", events[{number}]"
             yield f"r{number} = Array(m{number}, {self.constant(spec)}, device{event})"
-        outputs = "".join(f"r{i}, " for i in range(len(self.specs)))
-        if self.specs:
-            holds = f"({''.join(f'{k}, ' for k in kept)})"
-            known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
-            into = "    " if self.in_place else ""
-            if self.in_place:
-                yield "try:"
-            exits = plan_boundary(self.plan).exits
-            yield f"{into}if caller and join(caller, forked, events, {exits}, {holds}): {known}None"
-            if self.on_cpu:
-                yield f"{into}elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
-                yield f"{into}    track_memory(events, {holds})"
-            else:
-                yield f"else: track(events, {holds}, {sum(held)})"
-            if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
-                yield f"except BaseException: track_memory(events, {holds}); raise"
-        yield from (f"r{output}.numpy()" for output in self.in_place)
-        for which, check in self.captured.failures:  # before anything is written
-            numbers = "".join(f"r{i}, " for i in which)
-            yield f"error = {self.constant(check)}.error(({numbers}), ({outputs}))"
+
+    def _lines_that_wait_or_track(self, memories: str) -> Iterator[str]:
+        """memories: what the work reads and writes, to be kept for as long as it lasts."""
+        known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
+        into = "    " if self.in_place else ""
+        if self.in_place:
+            yield "try:"
+        exits = plan_boundary(self.plan).exits
+        yield f"{into}if caller and join(caller, forked, events, {exits}, {memories}): {known}None"
+        if self.on_cpu:
+            settled = f"settled(events, {self.outputs}, {self.waits}, over)"
+            yield f"{into}elif events is not over[0] and not {settled}:"
+            yield f"{into}    track_memory(events, {memories})"
+        else:
+            held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
+            held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
+            yield f"else: track(events, {memories}, {sum(held)})"
+        if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
+            yield f"except BaseException: track_memory(events, {memories}); raise"
+
+    def _lines_that_raise_failures(self) -> Iterator[str]:
+        """What values have decided to raise, before anything is written."""
+        for which, check in self.captured.failures:
+            yield f"error = {self.constant(check)}.error({_tuple_text(which, 'r')}, {self.outputs})"
             yield f"if error is not None: raise {'InNumPy(error, caught)' if self.captured.reruns else 'error'}"
+
+    def _lines_that_write(self) -> Iterator[str]:
+        """What the call assigns to its arguments, and to what they hold."""
         if self.writes:
-            before = "before" if any(write.differing for write in self.writes) else "{}"
-            yield f"write_back({written}, leaves, ({outputs}), {before})"
+            before = "before" if self.differing else "{}"
+            yield f"write_back({self.constant(self.writes)}, leaves, {self.outputs}, {before})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
-        for which, watcher in self.captured.watched:
-            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
-        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
     def _lines_that_store_state(self, given: str) -> Iterator[str]:
         """What the call does to what its arguments hold. given: what names the leaves as the caller has them."""
@@ -358,27 +381,21 @@ class _LauncherWriter:
     def _arrays_beside_assigned_leaf(self, leaf: int) -> str:
         """The arrays beside one that is assigned to."""
         names = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
-        return f"({''.join(f'{name}, ' for name in names)})"
+        return _tuple_text(names)
 
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
-        targets = [leaf for leaf, _ in captured.assigned]
         if captured.watched or (self.state is not None and self.state.shared):
-            return False
-        if captured.failures and not self.on_cpu:
-            return False
-        if not all(self.on_cpu or type(self.leaves[t]) is np.ndarray for t in targets):
-            return False
-        if any(map(self._overlap_test_of_leaf, targets)):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
         if not self.on_cpu:
-            alone = not (targets or others or captured.arrays or self.uses_host)
-            return arrays == {Array} and alone and bool(self.specs)
+            more = captured.failures or captured.assigned or captured.arrays or others or self.uses_host
+            return arrays == {Array} and not more and bool(self.specs)
         plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
-        return plain and all(map(self._type_test_of_leaf, others))
+        overlaps = any(self._overlap_test_of_leaf(leaf) for leaf, _ in captured.assigned)
+        return plain and not overlaps and all(map(self._type_test_of_leaf, others))
 
     def _type_test_of_leaf(self, leaf: Any) -> str:
         """An expression that is true of leaves of this one's key, which is no array; empty: there is none."""
@@ -423,64 +440,77 @@ class _LauncherWriter:
             yield f"if {met}: return NOT_TAKEN"
         if not self.on_cpu:
             yield "after = ()"
-        given = []
+        given: list[str] = []
         before: dict[int, str] = {}  # what the call has read, where what differs is written
-        for leaf in self.arrays:
-            kind = type(self.leaves[leaf])
-            if leaf in self.copied:
-                yield f"b{leaf} = copied(leaves[{leaf}])"
-                before[leaf] = f"b{leaf}"
-            if kind is not Array:
-                given.append(before.get(leaf, f"leaves[{leaf}]"))
-                continue
-            a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
-            yield f"{a} = leaves[{leaf}]"
-            yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
-            yield from self._lines_that_take_array_memory(a, leaf)
-            if leaf in {write.leaf for write in self.writes if write.differing}:
-                before[leaf] = f"o{leaf}"
-            given.append(a)
-        others = [leaf for leaf in range(self.count) if leaf not in self.arrays]
-        if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
-            yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
-        if checks:
-            yield "try:"
-            yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
-            yield "except Exception: return NOT_TAKEN"
-        for leaf, _ in self.captured.assigned:
-            if type(self.leaves[leaf]) is Array:
-                yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
-        if not self.on_cpu:
-            yield "if caller and capturing(caller): return NOT_TAKEN"
+        yield from self._lines_that_take_arrays(given, before)
+        yield from self._lines_that_test_call(checks)
         given += [self.constant(array) for array in self.captured.arrays]
         given += [f"leaves[{leaf}]" for leaf in sorted(self.copied)]
         sizes = {f"m{n}": max(1, output.nbytes) for n, output in enumerate(self.specs) if n not in self.in_place}
         if self._takes_arena():
             sizes["arena"] = self.plan.arena_bytes
-        made = [*sizes]
-        makers = {m: inline_block_class(size) if self.on_cpu and m != "arena" else None for m, size in sizes.items()}
-        for m, maker in makers.items():
-            if maker is not None:
-                yield f"{m} = {self.constant(maker)}()"
-        if any(maker is None for maker in makers.values()):
-            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in sizes.items() if makers[m] is None)
-            yield "except OutOfMemory: return NOT_TAKEN"
-        numbers = [*self.statements] if self.uses_host else []
-        if count := len(self.captured.graph.numbers):
-            made.append("packed")
-            numbers.append(f"packed = pack({', '.join(self.names[:count])})")
-        if numbers:
-            yield "try:"
-            yield from (f"    {statement}" for statement in numbers)
-            yield "except Exception: return NOT_TAKEN"
-        self.numbers = self.names
-        yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
+        yield from self._lines_that_allocate(sizes)
+        yield from self._lines_that_compute_numbers()
+        packed = ["packed"] if self.captured.graph.numbers else []
+        yield from self._lines_that_start_plan([*given, *sizes, *packed], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         yield from self._lines_that_write_results(returned, before)
         if self.state is not None:
             yield from self._lines_that_store_state("leaves")
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+
+    def _lines_that_take_arrays(self, given: list[str], before: dict[int, str]) -> Iterator[str]:
+        """What `start` reads of each array argument goes to `given`; what it was, where that is needed, to `before`."""
+        for leaf in self.arrays:
+            if leaf in self.copied:
+                yield f"b{leaf} = copied(leaves[{leaf}])"
+                before[leaf] = f"b{leaf}"
+            if type(self.leaves[leaf]) is not Array:
+                given.append(before.get(leaf, f"leaves[{leaf}]"))
+                continue
+            a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
+            yield f"{a} = leaves[{leaf}]"
+            yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
+            yield from self._lines_that_take_array_memory(a, leaf)
+            if leaf in self.differing:
+                before[leaf] = f"o{leaf}"
+            given.append(a)
+
+    def _lines_that_test_call(self, checks: Sequence[str]) -> Iterator[str]:
+        """Whether the numbers, the surroundings and the arrays that are assigned to are as expected."""
+        others = [leaf for leaf in range(self.count) if leaf not in self.arrays]
+        if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
+            yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
+        if checks:
+            yield from _lines_or_not_taken([f"if not ({' and '.join(checks)}): return NOT_TAKEN"])
+        for leaf, _ in self.captured.assigned:
+            if type(self.leaves[leaf]) is Array:
+                yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
+        if not self.on_cpu:
+            yield "if caller and capturing(caller): return NOT_TAKEN"
+
+    def _lines_that_allocate(self, sizes: Mapping[str, int]) -> Iterator[str]:
+        """sizes: the memories that are to be made, in bytes."""
+        allocated = []
+        for name, size in sizes.items():
+            maker = inline_block_class(size) if self.on_cpu and name != "arena" else None
+            if maker is None:
+                allocated.append(f"{name} = allocate({size})")
+            else:
+                yield f"{name} = {self.constant(maker)}()"
+        if allocated:
+            yield f"try: {'; '.join(allocated)}"
+            yield "except OutOfMemory: return NOT_TAKEN"
+
+    def _lines_that_compute_numbers(self) -> Iterator[str]:
+        """Python's arithmetic on the call's numbers, and those of the graph in a row of words."""
+        numbers = [*self.statements] if self.uses_host else []
+        if count := len(self.captured.graph.numbers):
+            numbers.append(f"packed = pack({', '.join(self.names[:count])})")
+        if numbers:
+            yield from _lines_or_not_taken(numbers)
+        self.numbers = self.names
 
     def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
         """Lines that make the arrays that are returned, and write to the arguments."""
@@ -599,8 +629,8 @@ class _LauncherWriter:
     def _lines_that_take_array_memory(self, a: str, leaf: int) -> Iterator[str]:
         """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
         if self.on_cpu:
-            differs = any(write.leaf == leaf and write.differing for write in self.writes)
-            yield f"o{leaf} = {f'held({a})' if differs else f'{a}._memory'}"  # then the event: see `replace_memory`
+            memory = f"held({a})" if leaf in self.differing else f"{a}._memory"
+            yield f"o{leaf} = {memory}"  # then the event: see `replace_memory`
             yield f"if {a}._event is not None: return NOT_TAKEN"
             yield f"{a} = o{leaf}"
             yield f"if type({a}) is NumpyMemory: {a} = {a}.array"
@@ -623,11 +653,10 @@ class _LauncherWriter:
     def _lines_that_place_buffers(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
-        differing = {write.leaf for write in self.writes if write.differing}
         read = {region.buffer for task in program.tasks for region in task.reads}
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
             if type(self.leaves[leaf]) is Array:
-                yield f"a{leaf} = {'before' if leaf in differing else 'leaves'}[{leaf}]"
+                yield f"a{leaf} = {'before' if leaf in self.differing else 'leaves'}[{leaf}]"
                 yield f"if a{leaf}._device is not device or a{leaf}._event is not None:"
                 yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
                 memories[buffer] = f"a{leaf}._memory.address"
@@ -640,8 +669,7 @@ class _LauncherWriter:
                     memories[buffer] = f"address(before[{leaf}])"
                     kept.append(f"before[{leaf}]")
                     continue
-                low = lowest_byte_offset_of_call_array(self.leaves[leaf].shape, self.leaves[leaf].strides)
-                memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+                memories[buffer] = _lowest_address_text(f"places[{self.places[leaf]}]", self.leaves[leaf])
             elif buffer not in read:  # it is only assigned to
                 memories[buffer] = "0"
             else:
@@ -668,8 +696,7 @@ class _LauncherWriter:
             buffer = self.plan.program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
-                low = lowest_byte_offset_of_call_array(array.shape, array.strides)
-                memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
+                memories[buffer] = _lowest_address_text(f"address({name})", array)
             elif self.on_cpu:
                 yield f"b{number} = readable({name})"
                 memories[buffer] = f"address(b{number})"
@@ -699,11 +726,11 @@ class _LauncherWriter:
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
         parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:
-            return f"({''.join(f'{p}, ' for p in parts)})"
+            return _tuple_text(parts)
         if tree.kind is list:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
-        return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+        return f"unflatten({self.constant(shallow)}, {_tuple_text(parts)})"
 
 
 def _number_leaf_of_call(leaf: Any) -> tuple[str, Any] | None:
@@ -722,6 +749,24 @@ def _launch_argument_from_array(buffer: int, array: Any, assigned: bool) -> Dire
     if type(array) is not np.ndarray:
         return DirectArgument(buffer, array)
     return DirectArgument(buffer, array, lowest_byte_offset_of_call_array(array.shape, array.strides), assigned)
+
+
+def _lowest_address_text(first: str, array: np.ndarray[Any, Any]) -> str:
+    """Where an array's memory begins. first: where its first element lies."""
+    low = lowest_byte_offset_of_call_array(array.shape, array.strides)
+    return f"{first} - {-low}" if low else first
+
+
+def _lines_or_not_taken(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; the call is not taken where they raise."""
+    yield "try:"
+    yield from (f"    {line}" for line in lines)
+    yield "except Exception: return NOT_TAKEN"
+
+
+def _tuple_text(parts: Iterable[Any], before: str = "") -> str:
+    """A tuple of names, or of these numbers with a letter before each."""
+    return f"({''.join(f'{before}{part}, ' for part in parts)})"
 
 
 _LEAF = re.compile(r"\bleaves\[(\d+)\]")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic
 
+from ..core.errors import error_at_user_line
+
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
@@ -30,7 +32,10 @@ class BoundKernelGraph(Generic[P, R]):
         self.__self__ = instance
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        result: R = self.__func__(self.__self__, *args, **options)
+        try:
+            result: R = self.__func__(self.__self__, *args, **options)
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
         return result
 
     def __getattr__(self, name: str) -> Any:

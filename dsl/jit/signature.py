@@ -379,28 +379,22 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)
     whole = kind is Array and not leaf._device.host_memory
+    if kind is StaticArgument:
+        return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
     if known and (strides := byte_strides_of_leaf(leaf)) is not None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
         return TracedArgument(spec, None, (spec, strides, whole), strides=strides, whole=whole)
-    if kind is StaticArgument:
-        return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
-    if known and kind is np.ndarray:  # an array, though its value is known
-        return TracedArgument(
-            _spec_of_call_array(leaf),
-            leaf.copy(),
-            (_spec_of_call_array(leaf), StaticArgument(python_number_of_call_leaf(leaf))),
-            strides=(),
-        )
     if known:
-        return TracedArgument(
-            None, python_number_of_call_leaf(leaf), StaticArgument(python_number_of_call_leaf(leaf)), True
-        )
-    if kind is np.ndarray:
+        number = python_number_of_call_leaf(leaf)
+        if kind is not np.ndarray:
+            return TracedArgument(None, number, StaticArgument(number), True)
+        spec = _spec_of_call_array(leaf)  # an array, though its value is known
+        return TracedArgument(spec, leaf.copy(), (spec, StaticArgument(number)), strides=())
+    if kind is np.ndarray or kind in GENERICS:
         spec = _spec_of_call_array(leaf)
-        return TracedArgument(spec, leaf, (spec,)) if leaf.ndim == 0 else TracedArgument(spec, None, spec)
-    if kind in GENERICS:
-        spec = _spec_of_call_array(leaf)
-        return TracedArgument(spec, leaf, (spec, kind))
+        if leaf.ndim:
+            return TracedArgument(spec, None, spec)
+        return TracedArgument(spec, leaf, (spec,) if kind is np.ndarray else (spec, kind))
     if kind is Array:
         spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
         return TracedArgument(spec, None, (spec, "whole") if whole else spec, whole=whole)

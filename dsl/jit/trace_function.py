@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ...compiler.reroll.joining import join_loop_iterations
 from ...compiler.reroll.reroll import LEAST_NODES, MANY_ITERATIONS, reroll_graph
 from ...compiler.reroll.rewrite import Rerolled
 from ...runtime.core.errors import add_note_to_error_once
+from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
@@ -28,7 +29,6 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
     UserError,
-    is_numpy_error,
     is_raised_by_compiled_code,
     line_of_traceback,
     locate_graph_error,
@@ -57,6 +57,7 @@ from ..trace.trace import (
     NeedValue,
     RecordedLoops,
     Trace,
+    TraceRestart,
     TraceTooLong,
     UndecidedValue,
     trace_in_progress,
@@ -64,9 +65,6 @@ from ..trace.trace import (
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_read_at_break
 from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
-
-NUMBERS = (int, float, complex)
-
 
 LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
 LONGER = 2048  # and that again where loops are recorded
@@ -86,145 +84,207 @@ def trace_function(
     tree: Tree,
     arguments: Sequence[TracedArgument],
     reader: GraphBreakValueReader | None = None,
-    rewriting: bool = False,
-    loops: RecordedLoops | None = None,
     target_name: Callable[[], str] = lambda: "cpu",
     reruns: bool = False,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
-    rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
-    loops: which loops are recorded, where any is; a trace that gets long without begins again with.
     target_name: of the target that the graph is for, asked where it decides.
     reruns: whether a call that meets an error runs again in NumPy.
-    Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
+    Raises UserError at the user's line, NeedCachedProperty, UnfinishedFunction; what the function raises goes through.
+    """
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
-    found = _trace_once(function, name, tree, arguments, reader, rewriting, loops, target_name, reruns)
-    while isinstance(found, partial):  # outside of what has ended the trace: else errors have that as their context
-        found = found()
+    found: Outcome = TraceAttempt(TraceRequest(function, name, tree, arguments, reader, target_name, reruns))
+    while isinstance(found, TraceAttempt):  # outside of what has ended the one before: that is no error's context
+        found = found.run()
     return found
 
 
-def _trace_once(
-    function: Callable[..., Any],
-    name: str,
-    tree: Tree,
-    arguments: Sequence[TracedArgument],
-    reader: GraphBreakValueReader | None,
-    rewriting: bool,
-    loops: RecordedLoops | None,
-    target_name: Callable[[], str],
-    reruns: bool,
-) -> TracedFunction | frozenset[int] | partial[Any]:
-    """What `trace_function` gives, or the call that begins again."""
-    trace = Trace(name, target_name)
-    trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
-    trace.loops_of, trace.reruns = loops, reruns
-    again = partial(_trace_once, function, name, tree, arguments, reader, True, target_name=target_name, reruns=reruns)
-    if loops is not None:
-        loops.recorded.clear()
-    world = trace.world = environment_of(trace)
-    _watch_trace_length_of_call(trace)
-    opened: OpenedArguments | None = None
-    try:
-        with (
-            trace_in_progress(trace),
-            paused_garbage_collection(),
-            contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails(),
-        ):
-            leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
-            for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
-                if a.static and world is not None:
-                    leaves[i] = world.guard_argument(a.value)
-            flat = tree.kind is not OpenedKind and _are_all_arguments_leaves(tree)
-            if world is not None and tree.kind is OpenedKind:
-                opened = OpenedArguments(world, tree, leaves)
-                trace.holders = opened.holders
-                world.defaults_of = getattr(function, "__func__", function)
-                trace.leaves += len(opened.holders) + 1
-                args, options = opened.args, opened.options
-            else:
-                args, options = unflatten(tree, leaves, rebuild_container if flat else frozen_container_maker(world))
-                if world is not None:
-                    world.may_open = not flat or any(a.static for a in arguments)
-            trace.builder.where = user_line_reader()
-            try:
-                result = (function if world is None else world.traced_root_function(function))(*args, **options)
-            except Exception as error:
-                if trace.restart is not None:  # which NumPy or a `finally` has made an error of its own
-                    raise trace.restart from None
-                trace.chosen.check_unchanged()
-                _refuse_own_error_in_tracing(trace, world, error)
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """What is to be traced: see `trace_function`."""
+
+    function: Callable[..., Any]
+    name: str
+    tree: Tree
+    arguments: Sequence[TracedArgument]
+    reader: GraphBreakValueReader | None
+    target_name: Callable[[], str]
+    reruns: bool
+
+
+class TraceAttempt:
+    """One run of the user's function on stand-ins. It gives the trace, the values that it needs, or the next attempt.
+
+    The next one is made for one of the reasons in `_OUTCOMES`, or after a refusal in a loop. rewriting: functions run
+    with their control flow rewritten. loops: which loops are recorded, where any is."""
+
+    def __init__(self, request: TraceRequest, rewriting: bool = False, loops: RecordedLoops | None = None) -> None:
+        self.request = request
+        trace = self.trace = Trace(request.name, request.target_name)
+        trace.split, trace.leaves, trace.rewriting = request.reader, len(request.arguments), rewriting
+        trace.loops_of, trace.reruns = loops, request.reruns
+        self.world: Environment | None = environment_of(trace)
+        trace.world = self.world
+        self.opened: OpenedArguments | None = None
+
+    def again(self, loops: RecordedLoops | None) -> TraceAttempt:
+        """The next attempt."""
+        return TraceAttempt(self.request, True, loops)
+
+    def run(self) -> Outcome:
+        """Trace. Raises as `trace_function` does."""
+        trace, world = self.trace, self.world
+        if trace.loops_of is not None:
+            trace.loops_of.recorded.clear()
+        _watch_trace_length_of_call(trace)
+        outside = contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails()
+        try:
+            with trace_in_progress(trace), paused_garbage_collection(), outside:
+                result = self._result_of_function(*self._arguments_of_function())
+                return _finish_trace(trace, self.request.function, result, self.opened)
+        except TraceRestart as reason:
+            if (outcome := _OUTCOMES.get(type(reason))) is None:
                 raise
-            if trace.restart is not None:
-                raise trace.restart  # which was swallowed
-            trace.check_refusals()
-            trace.chosen.check_unchanged()
-            if world is not None:
-                world.check()
-            trace.builder.limit = 1 << 62
-            return _finish_trace(trace, function, result, opened)
-    except NeedValue:
-        return frozenset(trace.needed)
-    except NeedCachedProperty as need:
-        need.guards = GuardSet([] if world is None else [*world.guards.values()])
-        raise
-    except UndecidedValue:
-        return partial(again, loops)
-    except TraceTooLong as long:
-        from ..recorded_loops.record import record_comprehension, record_loop, record_loop_as_routine
-
-        if long.repeated:
-            return partial(again, RecordedLoops(record_loop_as_routine, False, long.few, True))
-        return partial(again, RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension))
-    except LoopNotRecordable as error:
-        if loops is None or not loops.recorded:
-            raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
-        for site in loops.recorded if error.site is None else [error.site]:
-            loops.refuse(site, error.reason)
-        if loops.whole and not loops.repeated:
-            from ..recorded_loops.record import record_loop_as_routine
-
-            loops = RecordedLoops(record_loop_as_routine, True, MANY_ITERATIONS, True)
-        return partial(again, loops)
-    except GraphBreak as suspended:
-        trace.check_refusals()
-        return traced_function_of_segment(function, trace, suspended.part)
-    except (GraphError, UserError) as error:
-        if _may_retrace_with_recorded_loops(trace, reader, error):
-            from ..recorded_loops.record import record_comprehension, record_loop
-
-            return partial(again, RecordedLoops(record_loop, False, 0, collect=record_comprehension))
-        found = locate_graph_error(error) if isinstance(error, GraphError) else error
-        found = found.with_traceback(user_frames(error.__traceback__))
-        if not is_numpy_error(error):
-            if loops is not None and loops.unrolled:
-                reasons = [*dict.fromkeys(loops.unrolled.values())]
-                add_note_to_error_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
-            if isinstance(found, Refusal):
-                found.guards = GuardSet([] if world is None else [*world.guards.values()])
+            return outcome(self, reason)
+        except Refusal as error:
+            return self._attempt_after_refusal(error)
+        except Exception as error:
+            if (found := self._error_of_function(error)) is error:
+                raise
             raise found from None
-        _check_order_of_traced_errors(trace, error)
-        raise (
-            _error_after_argument_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found
-        ) from None
-    except Exception as error:
+        finally:
+            if world is not None:
+                world.close()
+            trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
+            trace.restart = None
+
+    def _arguments_of_function(self) -> tuple[Any, Any]:
+        """The function's arguments, made of stand-ins."""
+        trace, world, tree, arguments = self.trace, self.world, self.request.tree, self.request.arguments
+        leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
+        if world is None:
+            args, options = unflatten(tree, leaves, rebuild_container)
+            return args, options
+        for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
+            if a.static:
+                leaves[i] = world.guard_argument(a.value)
+        if tree.kind is OpenedKind:
+            opened = self.opened = OpenedArguments(world, tree, leaves)
+            trace.holders = opened.holders
+            world.defaults_of = getattr(self.request.function, "__func__", self.request.function)
+            trace.leaves += len(opened.holders) + 1
+            return opened.args, opened.options
+        flat = _are_all_arguments_leaves(tree)
+        args, options = unflatten(tree, leaves, rebuild_container if flat else frozen_container_maker(world))
+        world.may_open = not flat or any(a.static for a in arguments)
+        return args, options
+
+    def _result_of_function(self, args: Any, options: Any) -> Any:
+        """What the function returns, once it is sure that it has seen nothing but what the trace knows of."""
+        trace, world, function = self.trace, self.world, self.request.function
+        trace.builder.where = user_line_reader()
+        try:
+            result = (function if world is None else world.traced_root_function(function))(*args, **options)
+        except Exception as error:
+            if trace.restart is not None:  # which NumPy or a `finally` has made an error of its own
+                raise trace.restart from None
+            trace.chosen.check_unchanged()
+            _refuse_own_error_in_tracing(trace, world, error)
+            raise
+        if trace.restart is not None:
+            raise trace.restart  # which was swallowed
+        trace.check_refusals()
+        trace.chosen.check_unchanged()
+        if world is not None:
+            world.check()
+        trace.builder.limit = 1 << 62
+        return result
+
+    def segment(self, part: Segment) -> TracedFunction:
+        """What is traced up to a split."""
+        self.trace.check_refusals()
+        return traced_function_of_segment(self.request.function, self.trace, part)
+
+    def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
+        """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
+        reason.guards = GuardSet([] if self.world is None else [*self.world.guards.values()])
+        raise reason.with_traceback(user_frames(reason.__traceback__)) from None
+
+    def _attempt_after_refusal(self, error: Refusal) -> TraceAttempt:
+        """What is refused in a loop may be followed once that is recorded. Else raises the refusal."""
+        if self._is_refused_in_loop(error):
+            return self.again(_recorded_loops(False, 0))
+        loops = self.trace.loops_of
+        if loops is not None and loops.unrolled:
+            reasons = [*dict.fromkeys(loops.unrolled.values())]
+            add_note_to_error_once(error, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
+        self.raise_guarded(error)
+
+    def _is_refused_in_loop(self, error: Refusal) -> bool:
+        """Whether the trace comes to slices and masks that a value decides, and no loop was recorded."""
+        trace = self.trace
+        if trace.world is None or trace.split is not None or trace.loops_of is not None or trace.depth:
+            return False
+        from ..recorded_loops.long_traces import is_error_from_user_loop
+
+        return is_error_from_user_loop(error.__traceback__)
+
+    def _error_of_function(self, error: Exception) -> BaseException:
+        """The function's own error or NumPy's, at the user's line; UnfinishedFunction where arguments were assigned to
+        before. Raises UnsupportedError where a call may raise another error before this one."""
+        trace, found = self.trace, locate_graph_error(error) if isinstance(error, GraphError) else error
+        if isinstance(found, UserError):
+            found = found.with_traceback(user_frames(error.__traceback__))
         _check_order_of_traced_errors(trace, error)
         if (package := package_that_raised_error(error.__traceback__)) is not None:
-            add_note_to_error_once(
-                error,
-                f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
-            )
-        if (whole := _error_after_argument_writes(trace, function, error, opened)) is not error:
-            raise whole from None
-        raise
-    finally:
-        if world is not None:
-            world.close()
-        trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
-        trace.restart = None
+            text = f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)"
+            add_note_to_error_once(error, text)
+        changed = trace.assigned or (self.opened is not None and any(self.opened.differences()))
+        refuses = isinstance(found, UserError) and not isinstance(found, _AS_NUMPY)
+        if refuses or not changed or trace.path or trace.depth or trace.loops:
+            return found
+        with trace_in_progress(trace):
+            return UnfinishedFunction(found, _finish_trace(trace, self.request.function, None, self.opened))
+
+
+Outcome = TracedFunction | frozenset[int] | TraceAttempt
+
+
+def _recorded_loops(whole: bool, few: int) -> RecordedLoops:
+    from ..recorded_loops.record import record_comprehension, record_loop
+
+    return RecordedLoops(record_loop, whole, few, collect=record_comprehension)
+
+
+def _repeated_loops(whole: bool, few: int) -> RecordedLoops:
+    from ..recorded_loops.record import record_loop_as_routine
+
+    return RecordedLoops(record_loop_as_routine, whole, few, True)
+
+
+def _loops_without(loops: RecordedLoops | None, error: LoopNotRecordable) -> RecordedLoops:
+    """What is recorded in the next attempt, where a loop was not."""
+    if loops is None or not loops.recorded:
+        raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
+    for site in loops.recorded if error.site is None else [error.site]:
+        loops.refuse(site, error.reason)
+    return _repeated_loops(True, MANY_ITERATIONS) if loops.whole and not loops.repeated else loops
+
+
+# why an attempt ends without a trace -> what comes of it; other reasons are the caller's
+_OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
+    NeedValue: lambda attempt, _: frozenset(attempt.trace.needed),
+    UndecidedValue: lambda attempt, _: attempt.again(attempt.trace.loops_of),
+    TraceTooLong: lambda attempt, long: attempt.again(
+        _repeated_loops(False, long.few) if long.repeated else _recorded_loops(long.rolls, long.few)
+    ),
+    LoopNotRecordable: lambda attempt, error: attempt.again(_loops_without(attempt.trace.loops_of, error)),
+    GraphBreak: lambda attempt, suspended: attempt.segment(suspended.part),
+    NeedCachedProperty: lambda attempt, need: attempt.raise_guarded(need),
+}
 
 
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error: Exception) -> None:
@@ -278,33 +338,6 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
             line_of_traceback(error.__traceback__),
             needs_values=True,
         ) from error
-
-
-def _error_after_argument_writes(
-    trace: Trace, function: Callable[..., Any], error: Exception, opened: OpenedArguments | None
-) -> BaseException:
-    """The error, or Unfinished where the function has assigned to arguments before it."""
-    changed = trace.assigned or (opened is not None and any(opened.differences()))
-    if not changed or trace.path or trace.depth or trace.loops:
-        return error
-    with trace_in_progress(trace):
-        return UnfinishedFunction(error, _finish_trace(trace, function, None, opened))
-
-
-def _record_no_loop_in_trace(*loop: Any) -> bool:
-    return False
-
-
-def _may_retrace_with_recorded_loops(trace: Trace, reader: GraphBreakValueReader | None, error: Exception) -> bool:
-    """Whether what was refused in a loop may be followed once the loop is recorded: slices and masks that a value
-    decides."""
-    if trace.world is None or reader is not None or trace.loops_of is not None or trace.depth or is_numpy_error(error):
-        return False
-    if not isinstance(error, (TraceError, UnsupportedError)):
-        return False
-    from ..recorded_loops.long_traces import is_error_from_user_loop
-
-    return is_error_from_user_loop(error.__traceback__)
 
 
 def _watch_trace_length_of_call(trace: Trace) -> None:

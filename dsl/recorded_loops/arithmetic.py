@@ -124,15 +124,9 @@ class RecordedLoopArithmetic(LoopMemory):
         return tuple(found)
 
     def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
-        rule = RULES.get(op)
-        if (
-            rule is not None
-            and dtype is None
-            and all(type(x) is int or (isinstance(x, LoopNumber) and x.linear is not None) for x in args)
-        ):
-            found = rule(*(self.linear(x) for x in args))
-            if found is not None:
-                return LoopNumber(self, None, int, found) if isinstance(found, LinearExpression) else found
+        followed = self._linear_result(op, args) if dtype is None else None
+        if followed is not None:
+            return LoopNumber(self, None, int, followed) if isinstance(followed, LinearExpression) else followed
         if not any(isinstance(x, LoopSymbol) for x in args):
             return OPS[op].numpy(*args)  # type: ignore[misc]
         loop, ((result, kind), *others) = self.loop_dtypes(op, args, dtype)
@@ -143,14 +137,21 @@ class RecordedLoopArithmetic(LoopMemory):
         found = self.body.apply(OPS[op], values, result)
         if kind is not None and OPS[op].errors:
             self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
-        if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
-            bounds = (LinearExpression(0),), (LinearExpression(args[1] - 1),)
-            return LoopNumber(self, None, int, self.atom(found, *bounds))
-        if op == "floor_divide" and kind is int and type(args[1]) is int and args[1] > 0:
-            x = self.linear(args[0])
-            ends = [None if e is None else LinearExpression(e // args[1]) for e in (x.least, x.greatest)]
-            return LoopNumber(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
+        if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:
+            least, greatest = (0, args[1] - 1) if op == "remainder" else self._quotient_bounds(args[0], args[1])
+            ends = (() if e is None else (LinearExpression(e),) for e in (least, greatest))
+            return LoopNumber(self, None, int, self.atom(found, *ends))
         return LoopNumber(self, found, kind, None, others)
+
+    def _linear_result(self, op: str, args: Sequence[Any]) -> Any:
+        """What `op` gives of ints that are followed, if that is one or a known truth; else None."""
+        rule = RULES.get(op)
+        followed = (type(x) is int or (isinstance(x, LoopNumber) and x.linear is not None) for x in args)
+        return None if rule is None or not all(followed) else rule(*map(self.linear, args))
+
+    def _quotient_bounds(self, x: Any, divisor: int) -> list[int | None]:
+        linear = self.linear(x)
+        return [None if e is None else e // divisor for e in (linear.least, linear.greatest)]
 
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""

@@ -41,21 +41,13 @@ def record_ufunc_call_in_loop(
     recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]
 ) -> Any:
     """A ufunc, or a method of one."""
-    if ufunc is np.matmul and method == "__call__" and not options:
+    if method != "__call__":
+        return _record_ufunc_method_in_loop(recorder, ufunc, method, inputs, options)
+    if ufunc is np.matmul and not options:
         return record_matmul_in_loop(recorder, *inputs)
-    if method == "outer" and not options and len(inputs) == 2:
-        a, b = map(recorder.lift, inputs)
-        if isinstance(a, LoopArray):
-            for _ in range(b.ndim if isinstance(b, LoopArray) else 0):
-                a = a[..., None]
-        return record_ufunc_call_in_loop(recorder, ufunc, "__call__", (a, b), {})
-    if method == "reduce" and len(inputs) == 1 and ufunc in _REDUCTIONS:
-        return record_reduction_in_loop(recorder, _REDUCTIONS[ufunc], inputs[0], **{"axis": 0, **options})
-    out = options.get("out")
-    parts = UFUNC_PARTS.get(ufunc)
-    if method != "__call__" or set(options) - {"out", "dtype"} or parts is None:
-        raise LoopNotRecordable(f"np.{ufunc.__name__}.{method}" if method != "__call__" else f"np.{ufunc.__name__}")
-    dtype = options.get("dtype")
+    parts, out, dtype = UFUNC_PARTS.get(ufunc), options.get("out"), options.get("dtype")
+    if set(options) - {"out", "dtype"} or parts is None:
+        raise LoopNotRecordable(f"np.{ufunc.__name__}")
     if dtype is not None:
         inputs = [record_astype_in_loop(recorder, x, dtype) for x in inputs]
     if ufunc is np.power:
@@ -63,12 +55,31 @@ def record_ufunc_call_in_loop(
     else:
         several = tuple(recorder.map(part, *inputs) for part in parts)
         found = several if len(several) > 1 else several[0]
-    if out is None or (isinstance(out, tuple) and out == (None,)):
+    targets = out if isinstance(out, tuple) else (out,)
+    if len(targets) == 1 and targets[0] is None:
         return cast_to_numpy_type_in_loop(recorder, found)
-    target = out[0] if isinstance(out, tuple) else out
-    if isinstance(found, tuple) or (isinstance(out, tuple) and len(out) > 1):
+    if isinstance(found, tuple) or len(targets) > 1:
         raise LoopNotRecordable(f"np.{ufunc.__name__} with out=")
-    return _record_store_into_loop_out(recorder, target, found)
+    return _record_store_into_loop_out(recorder, targets[0], found)
+
+
+def _record_ufunc_method_in_loop(
+    recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]
+) -> Any:
+    if method == "outer" and not options and len(inputs) == 2:
+        return record_ufunc_call_in_loop(recorder, ufunc, "__call__", _outer_operands_in_loop(recorder, *inputs), {})
+    if method == "reduce" and len(inputs) == 1 and ufunc in _REDUCTIONS:
+        return record_reduction_in_loop(recorder, _REDUCTIONS[ufunc], inputs[0], **{"axis": 0, **options})
+    raise LoopNotRecordable(f"np.{ufunc.__name__}.{method}")
+
+
+def _outer_operands_in_loop(recorder: Recorder, *operands: Any) -> tuple[Any, Any]:
+    """The operands with axes for each other's."""
+    a, b = map(recorder.lift, operands)
+    if isinstance(a, LoopArray):
+        for _ in range(b.ndim if isinstance(b, LoopArray) else 0):
+            a = a[..., None]
+    return a, b
 
 
 _REDUCTIONS: dict[np.ufunc, str] = {
@@ -386,10 +397,6 @@ def record_astype_in_loop(
     if isinstance(x, LoopNumber):
         return LoopNumber(recorder, x.value.cast(to))
     return LoopNumber(recorder, recorder.element_value(x, to))
-
-
-def refuse_to_record_reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
-    raise LoopNotRecordable("an array is reshaped in it")
 
 
 # by value

@@ -155,14 +155,21 @@ def _record_masked_store_in_loop(recorder: Recorder, section: LoopArraySection, 
     return True
 
 
-def _parse_gather_key_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> GatheredLoopElements:
+@dataclass(frozen=True)
+class _IndexArray:
+    """An array among the indices. unsure: whether it may be out of range."""
+
+    array: LoopArray
+    unsure: bool
+
+
+def _parts_of_key_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> list[Any]:
+    """The items of a key, its arrays as `_IndexArray`s; a mask is one for each of its axes."""
     items = _items_of_key(key)
-    arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
     parts: list[Any] = []
     for item in items:
         if has_changing_step(item):
-            arrays[len(parts)] = (_indices_of_slice(recorder, item, section, items), False)
-            parts.append(arrays[len(parts)][0])
+            parts.append(_IndexArray(_indices_of_slice(recorder, item, section, items), False))
             continue
         if not _is_index_array(item):
             parts.append(item)
@@ -171,37 +178,40 @@ def _parse_gather_key_in_loop(recorder: Recorder, section: LoopArraySection, key
         if not isinstance(array, LoopArray) or array.dtype.kind not in "biu":
             raise LoopNotRecordable("an index is no array of integers or booleans")
         if array.dtype.kind != "b":
-            arrays[len(parts)] = (recorder.light(array), True)
-            parts.append(array)
+            parts.append(_IndexArray(recorder.light(array), True))
             continue
         _check_mask_shape_in_loop(array, section, parts, items)
-        for index in record_indices_of_loop_mask(recorder, array):
-            arrays[len(parts)] = (index, False)
-            parts.append(index)
+        parts += [_IndexArray(index, False) for index in record_indices_of_loop_mask(recorder, array)]
+    return parts
+
+
+def _with_whole_axes(parts: list[Any], rank: int) -> list[Any]:
+    """The parts with a whole slice for each axis that the ellipsis stands for, or that is left out."""
     taken = sum(p is not None and p is not Ellipsis for p in parts)
-    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
-    dots = sum(p is Ellipsis for p in parts)
-    if taken > len(section.shape) or dots > 1:
+    dots = [i for i, p in enumerate(parts) if p is Ellipsis]
+    if taken > rank or len(dots) > 1:
         raise LoopNotRecordable("an array has too many indices")
-    fill = len(section.shape) - taken
-    parts[at : at + dots] = [slice(None)] * fill
-    arrays = {i if i < at else i + fill - dots: a for i, a in arrays.items()}
+    at = dots[0] if dots else len(parts)
+    return [*parts[:at], *[slice(None)] * (rank - taken), *parts[at + len(dots) :]]
+
+
+def _parse_gather_key_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> GatheredLoopElements:
+    parts = _with_whole_axes(_parts_of_key_in_loop(recorder, section, key), len(section.shape))
+    arrays = {i: p for i, p in enumerate(parts) if isinstance(p, _IndexArray)}
     advanced = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
     base = loop_section_of_key(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))
-    axes: dict[int, int] = {}  # of the base, for each part
-    for i, p in enumerate(parts):
-        if i in arrays or p is None or isinstance(p, slice):
-            axes[i] = len(axes)
+    kept = [i for i, p in enumerate(parts) if p is None or isinstance(p, (slice, _IndexArray))]
+    axes = {i: axis for axis, i in enumerate(kept)}  # of the base, for each part
     apart = advanced[-1] - advanced[0] + 1 != len(advanced)
     first = 0 if apart else sum(i < advanced[0] for i in axes)
-    shape = recorder.common_shape([a.expression.shape for a, _ in arrays.values()])
+    shape = recorder.common_shape([index.array.expression.shape for index in arrays.values()])
     chosen = []
-    for i, (array, unsure) in arrays.items():
-        wide = recorder.broadcast(array.expression, shape)
-        if unsure:
+    for i, index in arrays.items():
+        wide = recorder.broadcast(index.array.expression, shape)
+        if index.unsure:
             axis = sum(p is not None for p in parts[:i])
-            _record_index_check_in_loop(recorder, array.expression, base.shape[axes[i]], axis)
-        chosen.append((axes[i], wide, unsure))
+            _record_index_check_in_loop(recorder, index.array.expression, base.shape[axes[i]], axis)
+        chosen.append((axes[i], wide, index.unsure))
     rest = [n for axis, n in enumerate(base.shape) if axis not in {a for a, _, _ in chosen}]
     return GatheredLoopElements(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
 

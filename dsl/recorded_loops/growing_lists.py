@@ -107,6 +107,14 @@ class GrowingLists:
         self.outside[id(held)] = held
         raise RecordAgain
 
+    def lengths(self) -> list[LinearExpression]:
+        return [made.length for made in self.made]
+
+    def set_lengths(self, lengths: Sequence[LinearExpression]) -> None:
+        """As long as they were; those that were made since stay as they are."""
+        for made, length in zip(self.made, lengths, strict=False):
+            made.length = length
+
     def place_stand_ins(self, recorder: Recorder, functions: Sequence[Callable[..., Any]]) -> None:
         """Put stand-ins where the lists of before the loops are that grow."""
         self.remove_stand_ins()

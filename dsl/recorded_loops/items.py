@@ -3,7 +3,7 @@ the trace as sections of the memory that they look at."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...compiler.core.types import INT64
@@ -168,27 +168,42 @@ def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple
     shape = root.shape
     subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
     for step in reversed(chain):
-        if isinstance(step, TracerSliceView):
-            subs = [
-                (start + step.starts[axis] * by, by * step.steps[axis], axis) if axis >= 0 else (start, by, axis)
-                for start, by, axis in subs
-            ]
-            shape = step.shape
-        elif isinstance(step, TracerRowView):
-            subs = [
-                (start + step.index * by, 0, -1) if axis == 0 else (start, by, axis - 1 if axis > 0 else axis)
-                for start, by, axis in subs
-            ]
-            shape = shape[1:]
-        elif isinstance(step, TracerPermuteView):
-            places = [step.axes.index(axis) for axis in range(len(shape))]
-            subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
-            shape = tuple(shape[axis] for axis in step.axes)
-        elif isinstance(step, TracerReshapeView) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
-            long = iter([axis for axis, n in enumerate(step.shape) if n != 1])
-            places = [-1 if n == 1 else next(long) for n in shape]
-            subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
-            shape = step.shape
-        else:
+        found = _VIEW_STEPS[type(step)](step, shape) if type(step) in _VIEW_STEPS else None
+        if found is None:
             return None
-    return root, tuple(subs), tuple(shape)
+        moved, shape = found
+        subs = [sub if sub[2] < 0 else moved(*sub) for sub in subs]
+    return root, tuple(subs), shape
+
+
+Shape = tuple[int, ...]
+MovedSub = Callable[[LinearExpression, int, int], Sub]  # where an axis starts, steps and goes, behind one more view
+
+
+def _moved_by_slice(step: TracerSliceView, shape: Shape) -> tuple[MovedSub, Shape]:
+    return lambda start, by, axis: (start + step.starts[axis] * by, by * step.steps[axis], axis), step.shape
+
+
+def _moved_by_row(step: TracerRowView, shape: Shape) -> tuple[MovedSub, Shape]:
+    return lambda start, by, axis: (start, by, axis - 1) if axis else (start + step.index * by, 0, -1), shape[1:]
+
+
+def _moved_by_permutation(step: TracerPermuteView, shape: Shape) -> tuple[MovedSub, Shape]:
+    return lambda start, by, axis: (start, by, step.axes.index(axis)), tuple(shape[axis] for axis in step.axes)
+
+
+def _moved_by_reshape(step: TracerReshapeView, shape: Shape) -> tuple[MovedSub, Shape] | None:
+    """That of a view that only adds or drops axes of length 1."""
+    long, others = ([axis for axis, n in enumerate(of) if n != 1] for of in (step.shape, shape))
+    if [step.shape[axis] for axis in long] != [shape[axis] for axis in others]:
+        return None
+    places = dict(zip(others, long, strict=True))
+    return lambda start, by, axis: (start, by, places.get(axis, -1)), step.shape
+
+
+_VIEW_STEPS: dict[type, Callable[[Any, Shape], tuple[MovedSub, Shape] | None]] = {
+    TracerSliceView: _moved_by_slice,
+    TracerRowView: _moved_by_row,
+    TracerPermuteView: _moved_by_permutation,
+    TracerReshapeView: _moved_by_reshape,
+}

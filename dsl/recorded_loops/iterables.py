@@ -111,7 +111,7 @@ def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopIt
         return LoopItems(LinearExpression(args[1]), lambda k: args[0])
     parts = [recorded_loop_items_of_iterable(recorder, x) for x in _iterated_arguments_of_recorded_loop(function, args)]
     found = [part for part in parts if part is not None]
-    if not found or len(found) < len(parts):
+    if not 0 < len(found) == len(parts):
         return None
     if function is zip:
         count = found[0].count

@@ -13,7 +13,7 @@ from ..control_flow.comprehensions import listed
 from ..control_flow.loops import for_, while_
 from ..control_flow.source import SourceUnavailable, syntax_tree_of_function
 from ..core.errors import UnsupportedError
-from ..trace.trace import Trace, TraceTooLong
+from ..trace.trace import RecordedLoops, Trace, TraceTooLong
 
 SURE = 512  # nodes from which loops one in another are recorded; and others, if it is certain that these are turns:
 MANY = 2048  # and a loop of so many over elements, or of turns that are no loop by then
@@ -36,38 +36,47 @@ def check_loops_of_long_trace(trace: Trace) -> None:
     if trace.turn is not None:
         trace.turn.check_length()
         return
-    if len(builder.nodes) < TURNS * len({*builder.lines}):
+    length = len(builder.nodes)
+    if length < TURNS * len({*builder.lines}):
         return
-    if len(builder.nodes) * min(count_user_loops_around(), 2) >= ENDLESS:
+    if length * min(count_user_loops_around(), 2) >= ENDLESS:
         raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
-    builder.limit = min(builder.limit, ENDLESS // 2 if len(builder.nodes) < ENDLESS // 2 else ENDLESS)
+    builder.limit = min(builder.limit, ENDLESS // 2 if length < ENDLESS // 2 else ENDLESS)
     repeated = trace.loops_of is not None and trace.loops_of.repeated
     if trace.loops_of is not None and not (repeated and not trace.loops_of.whole):
-        if not _can_long_trace_be_rerolled(trace):
-            if trace.loops_of.short and not trace.loops_of.recorded:  # those in one another have many turns together
-                raise TraceTooLong(False, 1)
-            if len(builder.nodes) < LONGEST:
-                builder.limit = LONGEST
-                return
-            raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
+        _check_trace_with_recorded_loops(trace, trace.loops_of)
         return
     if trace.depth > trace.deriving or trace.loops:
         return
-    loops = count_user_loops_around()
-    nested = loops > 1
+    _check_trace_of_traced_loops(trace, repeated)
+
+
+def _check_trace_of_traced_loops(trace: Trace, repeated: bool) -> None:
+    """Raises TraceTooLong where loops that are traced turn by turn had better be recorded."""
+    length, loops = len(trace.builder.nodes), count_user_loops_around()
     if loops and (_do_shapes_change_in_long_trace(trace) or _is_long_trace_of_elements(trace)):
         raise TraceTooLong(False)
-    if len(builder.nodes) >= MANY and (
+    if length >= MANY and (
         _is_long_trace_of_elements(trace) or not _count_rerolled_loops_of_trace(trace, _graph_of_trace(trace))[0]
     ):
         raise TraceTooLong(True)
-    if len(builder.nodes) >= SURE:
+    if length >= SURE:
         rolls = _can_long_trace_be_rerolled(trace)
-        if not rolls or nested:
+        if not rolls or loops > 1:
             raise TraceTooLong(rolls)
-        enough = len(builder.nodes) >= (SURE if trace.target_name() == "cpu" else MANY)
+        enough = length >= (SURE if trace.target_name() == "cpu" else MANY)
         if enough and not repeated and not trace.deriving and not _is_long_trace_of_elements(trace):
             raise TraceTooLong(rolls, MANY_ITERATIONS, True)
+
+
+def _check_trace_with_recorded_loops(trace: Trace, loops: RecordedLoops) -> None:
+    if _can_long_trace_be_rerolled(trace):
+        return
+    if loops.short and not loops.recorded:  # those in one another have many turns together
+        raise TraceTooLong(False, 1)
+    if len(trace.builder.nodes) >= LONGEST:
+        raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
+    trace.builder.limit = LONGEST
 
 
 def check_recordings_of_loop(trace: Trace, site: CodeType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -185,11 +185,12 @@ class EndedLoopValue:
         raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
 
 
-def _end_values_in_memory(
-    recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]
-) -> list[tuple[Callable[[Any], None], int, Any]]:
+PlacedResult = tuple[Callable[[Any], None], int, Any]  # where it goes, the number of its array, and what it was
+
+
+def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]) -> list[PlacedResult]:
     """Numbers that live on, in memory: where each goes, the number of the array, and what it was."""
-    found: list[tuple[Callable[[Any], None], int, Any]] = []
+    found: list[PlacedResult] = []
     for slot in slots:
         number = recorder.lift(slot.held)
         section = recorder.temporary((), number.dtype)
@@ -198,9 +199,9 @@ def _end_values_in_memory(
     return found
 
 
-def _grown_lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any], None], int, Any]]:
+def _grown_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:
     """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
-    found: list[tuple[Callable[[Any], None], int, Any]] = []
+    found: list[PlacedResult] = []
     for held, made in recorder.lists.grown_lists():
         count, (dtype, weak) = made.length.known, made.kinds[0]
         if count is None:
@@ -216,18 +217,20 @@ def _grown_lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any],
     return found
 
 
-def _place_results_of_recorded_loop(
-    recorder: LoopRecorder, results: Sequence[tuple[Callable[[Any], None], int, Any]]
-) -> None:
-    trace = recorder.trace
-    ends = {number for _, number, _ in results}
+def _memory_of_recorded_routine(recorder: LoopRecorder, ends: Container[int]) -> list[RoutineMemory]:
+    """ends: the numbers of the arrays that are results."""
     arrays = []
     for storage in recorder.storages:
-        given = storage.value is not None
-        role = "out" if storage.number in ends else "temp" if not given else "inout" if storage.written else "in"
+        given = "inout" if storage.written else "in"
+        role = "out" if storage.number in ends else "temp" if storage.value is None else given
         arrays.append(RoutineMemory(storage.dtype, storage.shape, role))
-    if recorder.checks:
-        arrays.append(RoutineMemory(INT64, (ERROR_WORDS,), "out"))
+    return [*arrays, *[RoutineMemory(INT64, (ERROR_WORDS,), "out")] * bool(recorder.checks)]
+
+
+def _place_results_of_recorded_loop(recorder: LoopRecorder, results: Sequence[PlacedResult]) -> None:
+    trace = recorder.trace
+    ends = {number for _, number, _ in results}
+    arrays = _memory_of_recorded_routine(recorder, ends)
     block = tuple(recorder.body.scopes[0].statements)
     if undefined_routine_value(block) is not None:
         raise LoopNotRecordable("a value is used outside of the turn that it belongs to")

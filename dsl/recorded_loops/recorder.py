@@ -96,40 +96,43 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.settle_all()
         state = ReachableControlFlowState([then, otherwise])
         sides, grown = [], []
-        lengths = [(made, made.length) for made in self.lists.made]
+        lengths = self.lists.lengths()
         for part in (then, otherwise):
-            before = state.take()
-            self.level += 1
-            with self.block() as scope:
-                given = self._branch_result_or_raise(part)
-                if isinstance(given, LoopArray) and given.section is None:
-                    self.materialize(given)
-            self.level -= 1
-            after = state.take()
-            note_lists_that_grew(self.lists, before)
-            sides.append((scope, given, changes_between_control_flow_snapshots(before, after)))
-            restore_variables_of_snapshot(before)
-            if given is not RAISED:
-                grown.append([made.length for made, _ in lengths])
-            for made, length in lengths:
-                made.length = length
-        if any(found != grown[0] for found in grown[1:]):
+            sides.append(self._record_side(part, state))
+            if sides[-1][1] is not RAISED:
+                grown.append(self.lists.lengths()[: len(lengths)])
+            self.lists.set_lengths(lengths)
+        if any(found != grown[0] for found in grown):
             raise LoopNotRecordable("a list grows where a value decides")
-        for (made, _), length in zip(lengths, grown[0] if grown else (), strict=bool(grown)):
-            made.length = length
+        self.lists.set_lengths(grown[0] if grown else lengths)
         (first, a, one), (second, b, two) = sides
         if a is RAISED or b is RAISED:
             return self._join_branch_that_raises(flag, sides)
         pending = []
         for key in {**one, **two}:
             slot, old, _ = one.get(key) or two[key]
-            x, y = one[key][2] if key in one else old, two[key][2] if key in two else old
+            x, y = (changed[key][2] if key in changed else old for changed in (one, two))
             pending.append((slot, self._value_merged_from_blocks(x, y, first, second, slot.name)))
         result = self._value_merged_from_blocks(a, b, first, second, "what is chosen")
         self.body.add(If(flag.numbers[0], tuple(first.statements), tuple(second.statements)))
         for slot, value in pending:
             slot.put(value())
         return result()
+
+    def _record_side(self, part: Part, state: ReachableControlFlowState) -> tuple[Scope, Any, Any]:
+        """The statements of a side, what it gives, and what it changes, which is as it was afterwards."""
+        before = state.take()
+        self.level += 1
+        with self.block() as scope:
+            given = self._branch_result_or_raise(part)
+            if isinstance(given, LoopArray) and given.section is None:
+                self.materialize(given)
+        self.level -= 1
+        after = state.take()
+        note_lists_that_grew(self.lists, before)
+        changes = changes_between_control_flow_snapshots(before, after)
+        restore_variables_of_snapshot(before)
+        return scope, given, changes
 
     def _branch_result_or_raise(self, part: Part) -> Any:
         """What a side gives; RAISED where it raises an error of the user's, as a call that takes it then does."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .page import html_page_of_reports
-from .remarks import reported_task_microseconds
+from .remarks import JsonObject, reported_task_microseconds
 from .report import Report
 from .svg import html_details_element
 from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
@@ -77,13 +77,11 @@ def _loaded_report_to_compare(given: Report | str | Path) -> Report:
     return given if isinstance(given, Report) else Report(json.loads(Path(given).read_text(encoding="utf-8")))
 
 
-def compared_report_data(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def compared_report_data(first: JsonObject, second: JsonObject) -> JsonObject:
     """The facts, the lines and the tasks of two reports' data, joined; what differs most comes first."""
     both = first, second
     measured = all("measured" in data for data in both)
-    time: Callable[[dict[str, Any]], float] = (
-        reported_task_microseconds if measured else lambda task: float(task["cost"])
-    )
+    time: Callable[[JsonObject], float] = reported_task_microseconds if measured else lambda task: float(task["cost"])
     names = [data["function"]["name"] for data in both]
     return {
         "comparison": True,
@@ -104,7 +102,7 @@ def compared_report_data(first: dict[str, Any], second: dict[str, Any]) -> dict[
 FACTS = ("device", "arguments", "nodes", "tasks", "streams", "waits", "predicted", "measured", "arena", "least arena")
 
 
-def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
+def _facts_of_report(data: JsonObject) -> tuple[Any, ...]:
     plan, memory = data["plan"], data["memory"]
     arguments = ", ".join(f"{a['name']} {a['type']}" for a in data["arguments"])
     tasks = sum("parent" not in task for task in data["tasks"])
@@ -118,12 +116,12 @@ def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
     return data["device"]["name"], arguments, data["nodes"], tasks, plan["streams"], plan["waits"], *times
 
 
-Row = tuple[tuple[str, str, int], dict[str, Any]]  # what it is joined by, and its numbers
+Row = tuple[tuple[str, str, int], JsonObject]  # what it is joined by, and its numbers
 
 
-def _compared_lines_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _compared_lines_of_report(data: JsonObject, time: Callable[[JsonObject], float]) -> Iterator[Row]:
     """The innermost lines that tasks come from; of a task of several each has its share of the time."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[int, int], JsonObject] = {}
     for number, task in enumerate(data["tasks"]):
         places = [tuple(data["paths"][path][-1][:2]) for path in task["paths"]]
         if "parent" not in task:
@@ -140,7 +138,7 @@ def _compared_lines_of_report(data: dict[str, Any], time: Callable[[dict[str, An
         yield (name, text, counts[name, text]), {**row, "where": f"{name}:{line}", "text": text}
 
 
-def _compared_tasks_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _compared_tasks_of_report(data: JsonObject, time: Callable[[JsonObject], float]) -> Iterator[Row]:
     counts: dict[tuple[str, str], int] = {}
     for number, task in enumerate(data["tasks"]):
         if "parent" not in task:
@@ -150,7 +148,7 @@ def _compared_tasks_of_report(data: dict[str, Any], time: Callable[[dict[str, An
             yield (*key, counts[key]), row
 
 
-def _join_two_reports(first: dict[Any, dict[str, Any]], second: dict[Any, dict[str, Any]]) -> list[dict[str, Any]]:
+def _join_two_reports(first: dict[Any, JsonObject], second: dict[Any, JsonObject]) -> list[JsonObject]:
     rows = []
     for key in dict.fromkeys([*first, *second]):
         pair = first.get(key), second.get(key)
@@ -166,7 +164,7 @@ def _join_two_reports(first: dict[Any, dict[str, Any]], second: dict[Any, dict[s
     return sorted(rows, key=lambda row: -abs((row["times"][1] or 0.0) - (row["times"][0] or 0.0)))
 
 
-def _fusion_cuts(both: tuple[dict[str, Any], dict[str, Any]]) -> list[list[Any]]:
+def _fusion_cuts(both: tuple[JsonObject, JsonObject]) -> list[list[Any]]:
     """How many cuts each rule makes in either."""
     counts = [[cut["rule"] for cut in data["cuts"]] for data in both]
     return [[rule, counts[0].count(rule), counts[1].count(rule)] for rule in dict.fromkeys(counts[0] + counts[1])]

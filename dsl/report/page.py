@@ -12,12 +12,13 @@ import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from .remarks import JsonObject
 
 FOLDER = Path(__file__).parent
 
 
-def html_page_of_reports(every: Sequence[dict[str, Any]]) -> str:
+def html_page_of_reports(every: Sequence[JsonObject]) -> str:
     """The page of the data of one report or several. It shows one at a time.
 
     >>> page([report.data]).startswith("<!doctype html>")  # doctest: +SKIP

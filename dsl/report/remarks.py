@@ -9,10 +9,11 @@ from .text import byte_count_in_words, duration_as_text, text_shortened_for_repo
 
 MOST = 5
 TINY = 20.0  # microseconds, below which launching is what takes the time
+JsonObject = dict[str, Any]  # a report's data, or a part of it, as JSON has them
 Remark = tuple[float, str, list[int]]  # how much it matters, the sentence, the tasks that it is about
 
 
-def remarks_about_report(data: dict[str, Any]) -> list[dict[str, Any]]:
+def remarks_about_report(data: JsonObject) -> list[JsonObject]:
     """At most five, what matters most first: `text`, and the `tasks` to look at."""
     tasks = [task for task in data["tasks"] if "parent" not in task]
     found: list[Remark] = []
@@ -26,17 +27,17 @@ def remarks_about_report(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"text": text, "tasks": about} for _, text, about in kept[:MOST]]
 
 
-def reported_task_microseconds(task: dict[str, Any]) -> float:
+def reported_task_microseconds(task: JsonObject) -> float:
     """Microseconds as measured, else as predicted."""
     return float(task["cost"] if task["measured"] is None else task["measured"])
 
 
-def _user_line_for_remark(data: dict[str, Any], path: int) -> str:
+def _user_line_for_remark(data: JsonObject, path: int) -> str:
     file, line, *_ = data["paths"][path][-1]
     return f"{data['files'][file]['name'].rpartition('/')[2]}:{line}"
 
 
-def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_heaviest_task(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """One task takes most of the time."""
     total = sum(map(reported_task_microseconds, tasks))
     top = max(range(len(tasks)), key=lambda i: reported_task_microseconds(tasks[i]))
@@ -51,7 +52,7 @@ def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) 
         )
 
 
-def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_line_of_many_tasks(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """One line becomes many small kernels."""
     total = sum(map(reported_task_microseconds, tasks))
     lines: dict[tuple[int, int], set[int]] = {}
@@ -70,7 +71,7 @@ def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, An
             )
 
 
-def _remarks_on_wrong_predictions(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_wrong_predictions(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """Tasks that matter take far longer, or less, than predicted."""
     known = [i for i, task in enumerate(tasks) if task["measured"] is not None and task["cost"] > 0]
     total = sum(reported_task_microseconds(tasks[i]) for i in known)
@@ -89,7 +90,7 @@ def _remarks_on_wrong_predictions(data: dict[str, Any], tasks: list[dict[str, An
             yield 0.5 * share, f"{names} took up to {most:.1f} {words}, {share:.0%} of the time in all", about
 
 
-def _remark_on_idle_streams(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_idle_streams(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """Streams that mostly wait: what runs side by side is little."""
     end = max(task["end"] for task in tasks)
     streams = data["plan"]["streams"]
@@ -103,7 +104,7 @@ def _remark_on_idle_streams(data: dict[str, Any], tasks: list[dict[str, Any]]) -
             )
 
 
-def _remarks_on_blocked_fusion(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_blocked_fusion(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """A limit, not the data, keeps kernels apart."""
     words = {
         "long rows": "a reduction is not fused with what follows it",
@@ -119,7 +120,7 @@ def _remarks_on_blocked_fusion(data: dict[str, Any], tasks: list[dict[str, Any]]
             yield 0.2 + 0.02 * len(cuts), f"{text}{times}: {cuts[0]['text']}", about
 
 
-def _remarks_on_promotion_to_wide_dtypes(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_promotion_to_wide_dtypes(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """float64 where all arrays that came in are narrower."""
     given = " ".join(argument["type"] for argument in data["arguments"])
     drawn = next((p for p in data["passes"] if "types" in p), None)
@@ -132,14 +133,14 @@ def _remarks_on_promotion_to_wide_dtypes(data: dict[str, Any], tasks: list[dict[
             return
 
 
-def _remark_on_arena_above_bound(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_arena_above_bound(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     memory = data["memory"]
     if memory["bound"] and memory["arena"] > 1.05 * memory["bound"]:
         ratio = memory["arena"] / memory["bound"] - 1
         yield 0.2, f"the arena is {ratio:.0%} above the least possible, {byte_count_in_words(memory['bound'])}", []
 
 
-def _remarks_on_tasks_far_from_limit(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_tasks_far_from_limit(data: JsonObject, tasks: list[JsonObject]) -> Iterator[Remark]:
     """A kernel that matters is far from what memory and arithmetic allow."""
     total = sum(map(reported_task_microseconds, tasks))
     for i in sorted(range(len(tasks)), key=lambda i: -reported_task_microseconds(tasks[i]))[:5]:

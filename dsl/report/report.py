@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .page import html_page_of_reports
+from .remarks import JsonObject
 from .svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
 from .text import byte_count_in_words, count_in_words, duration_as_text
 
@@ -26,7 +27,7 @@ class Report:
     (3, '<!doctype html>')
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
+    def __init__(self, data: JsonObject) -> None:
         self.data = data
 
     def page(self) -> str:

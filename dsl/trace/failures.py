@@ -14,17 +14,20 @@ import numpy as np
 
 from ...compiler.graph.graph import Node, Value
 from ...compiler.ops.table import OPS
+from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
 from ..core.errors import (
     IndexingError,
     TraceError,
     UnsupportedError,
+    UserError,
     is_error_awaited,
     is_raised_by_user,
     line_of_traceback,
     user_line,
 )
+from ..core.object_model import slots_of_object
 from .dispatch import METHODS
 from .trace import Trace
 from .tracer import SCALAR, Tracer
@@ -33,11 +36,35 @@ from .tracer import SCALAR, Tracer
 def fail_where(trace: Trace, flag: Value, error: Exception) -> None:
     """Notes that Python raises an error here where `flag`, of shape (), is set; a call goes on as if it did not."""
     builder = trace.builder
-    trace.errors.append(error.with_traceback(None))
+    kept = copy_of_error(error)
+    if not isinstance(error, UserError):  # whose text says it
+        add_note_to_error_once(kept, f"at {line_of_traceback(error.__traceback__)}")
+    trace.errors.append(kept)
     first, number = first_failure(trace), builder.const(len(trace.errors), np.int64)
     if trace.has_failure:
         number = builder.map("where", builder.map("equal", first, 0), number, first)
     put_first_failure(trace, builder.map("where", flag, number, first))
+
+
+def copy_of_error(error: Exception) -> Exception:
+    """Another error like it, causes and notes included, that no traceback has yet.
+
+    Its class's `__init__` is not called, since it may take other arguments than the error holds."""
+    kind: Any = type(error)
+    builtin: Any = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    copied: Exception = builtin.__new__(kind, *error.args)
+    copied.args = error.args
+    for slot, held in slots_of_object(error):
+        slot.__set__(copied, held)
+    copied.__dict__.update(error.__dict__)
+    if hasattr(error, "__notes__"):
+        copied.__notes__ = [*error.__notes__]
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
+
+
+_HEAP_TYPE = 1 << 9  # a flag of classes that Python code makes
 
 
 def check_failure_is_possible(trace: Trace, error: Exception) -> None:
@@ -241,9 +268,7 @@ class FailureCheck:
             for number, group in zip(numbers, self.errors, strict=True):
                 place = int(np.asarray(number).item(0))
                 if place:
-                    import copy  # which a warm start does without
-
-                    return copy.copy(group[min(place, len(group)) - 1])
+                    return copy_of_error(group[min(place, len(group)) - 1])
             for array in arrays:
                 array.wait()
         except Exception as error:

@@ -30,21 +30,6 @@ class MemoryLayout(Protocol):
         ...
 
 
-class KnownTracerLayout:
-    """The strides, in bytes."""
-
-    __slots__ = ("strides",)
-
-    def __init__(self, strides: Shape) -> None:
-        self.strides = strides
-
-    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
-        return ()
-
-    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
-        return unreadable_stand_in(type, self.strides)
-
-
 class DenseTracerLayout:
     """Dense, in C's or Fortran's order."""
 

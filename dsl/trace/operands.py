@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...compiler.graph.graph import Value
 from ..core import spec
 from ..core.errors import AxisError, DTypeError, ShapeError, TraceError
 from ..core.spec import (
+    Host,
     array_subclass_spec_error,
     checked_dtype,
     describe_value,
@@ -80,7 +81,7 @@ def to_graph_operand(x: Any) -> Value | Scalar | np.generic:
 _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
 
 
-def host_array_of_operand(x: Any) -> np.ndarray[Any, Any]:
+def host_array_of_operand(x: Any) -> Host:
     """Anything array-like and not traced as a NumPy array of a supported dtype. Any byte order will do."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")
@@ -159,6 +160,11 @@ def to_axes_of_operand(axis: Any, ndim: int, name: str = "axis") -> tuple[int, .
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} {axis} names an axis twice")
     return axes
+
+
+def shape_without_axes(shape: Sequence[int], axes: Container[int], keepdims: bool) -> tuple[int, ...]:
+    """The shape of what is reduced over the axes; keepdims: with 1 for each of them."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
 
 
 def to_native_axis_of_operand(axis: Any, ndim: int) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...compiler.graph.graph import Graph, Node, Value
+from ...compiler.graph.graph import Graph, Node, Value, needed_nodes
 from ...runtime.core.frozen import dataclass
+from ..core.spec import Host
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -21,7 +20,7 @@ class Subgraph:
 
     graph: Graph
     feeds: tuple[int, ...]
-    arrays: tuple[np.ndarray[Any, Any], ...]
+    arrays: tuple[Host, ...]
     scalars: tuple[tuple[str, type], ...]
 
 
@@ -31,24 +30,10 @@ def extract_subgraph_of_trace(
     """The graph of `outputs`. known: nodes that are there, and their places among what was kept. always: inputs that it
     has even if nothing needs them."""
     nodes = trace.builder.nodes
-    needed = {*always}
-    todo = [o.number for o in outputs]
-    while todo:
-        number = todo.pop()
-        if number not in needed:
-            needed.add(number)
-            if number not in known:
-                todo.extend(nodes[number].args)
-    inputs = [n for n in sorted(needed) if n in known or nodes[n].op == "input"]
-    fed = [n for n in inputs if n in known or n not in trace.captured_at]
-    captured = [n for n in inputs if n not in known and n in trace.captured_at]
-    place = {n: i for i, n in enumerate([*fed, *captured])}
-    order = [
-        *place,
-        *(n for n in sorted(needed) if n not in place),
-    ]  # inputs in order
-    numbers = [n for n in order if n not in known and nodes[n].op == "number"]
-    count = {n: i for i, n in enumerate(numbers)}
+    needed = sorted({*always}.union(needed_nodes(nodes, [o.number for o in outputs], {*always, *known})))
+    fed, captured, numbers = _sources_of_subgraph(trace, needed, known)
+    place, count = ({n: i for i, n in enumerate(sources)} for sources in ([*fed, *captured], numbers))
+    order = dict.fromkeys([*place, *needed])  # inputs in order
     new = {old: i for i, old in enumerate(order)}
 
     def node_of_trace_subgraph(old: int) -> Node:
@@ -71,3 +56,17 @@ def extract_subgraph_of_trace(
     names = dict(zip(trace.builder.numbers, trace.scalars, strict=True))
     arrays = tuple(trace.captured[trace.captured_at[n]] for n in captured)
     return Subgraph(graph, feeds, arrays, tuple(names[n] for n in numbers))
+
+
+def _sources_of_subgraph(
+    trace: Trace, needed: Sequence[int], known: Mapping[int, int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Which of the nodes a call's leaves and kept values fill, which are captured arrays, and which are numbers."""
+    found: tuple[list[int], list[int], list[int]] = [], [], []
+    for n in needed:
+        op = "input" if n in known else trace.builder.nodes[n].op
+        if op == "number":
+            found[2].append(n)
+        elif op == "input":
+            found[n not in known and n in trace.captured_at].append(n)
+    return found

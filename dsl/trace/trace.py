@@ -15,7 +15,7 @@ from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import Refusal, TraceError, raised_outside_package, refusal_at_user_line
 from ..core.host_scalars import HostScalarCode
-from ..core.spec import native_byte_order
+from ..core.spec import Host, native_byte_order
 from .chosen_containers import ChosenContainers
 
 
@@ -44,7 +44,7 @@ class TraceReaderProtocol(Protocol):
 
     known: dict[int, int]
 
-    def read(self, trace: Trace, value: Value) -> np.ndarray[Any, Any]: ...
+    def read(self, trace: Trace, value: Value) -> Host: ...
 
     def call(self, trace: Trace, values: Sequence[Value], function: Callable[[Sequence[Any]], Any]) -> Any: ...
 
@@ -153,13 +153,13 @@ class Trace:
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
         self.needed: set[int] = set()  # the leaves of all NeedValue
         self.world: TraceEnvironmentProtocol | None = None
-        self.captured: list[np.ndarray[Any, Any]] = []
+        self.captured: list[Host] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured
         self.constants: set[int] = set()  # those of the captured that nobody else has
-        self.looked_at: dict[int, np.ndarray[Any, Any]] = {}  # those of the captured whose values decided something
+        self.looked_at: dict[int, Host] = {}  # those of the captured whose values decided something
         self.number_inputs: dict[int, int] = {}  # the node of a 0-d array of the call -> leaf
         self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
-        self.values: dict[int, np.ndarray[Any, Any]] = {}  # the nodes whose values are known
+        self.values: dict[int, Host] = {}  # the nodes whose values are known
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
@@ -210,7 +210,7 @@ class Trace:
         """Whether the function may be traced again with its control flow rewritten."""
         return not self.rewriting and self.world is not None and self.split is None
 
-    def capture_array(self, array: np.ndarray[Any, Any]) -> Value:
+    def capture_array(self, array: Host) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
         if value is None and self.recorder is not None:
@@ -228,7 +228,7 @@ class Trace:
             self.captured.append(array)
         return value
 
-    def capture_constant(self, array: np.ndarray[Any, Any]) -> Value:
+    def capture_constant(self, array: Host) -> Value:
         """`capture_array` of an array that nobody else has."""
         value = self.capture_array(array)
         self.constants.add(self.captured_at[value.number])
@@ -278,7 +278,7 @@ class Trace:
         if self.journal is not None:
             self.journal.note(root)
 
-    def read_captured_values(self, captured: int) -> np.ndarray[Any, Any]:
+    def read_captured_values(self, captured: int) -> Host:
         """The values of a captured array, on which the trace then depends."""
         if captured in self.constants:
             return self.captured[captured]

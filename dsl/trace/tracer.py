@@ -22,6 +22,7 @@ from ..core.errors import (
     UnsupportedError,
     nearest_name_hint,
 )
+from ..core.spec import Host
 from .concrete_values import concrete_value, constant_value_of_traced_node
 from .dispatch import (
     ATTRIBUTES,
@@ -256,7 +257,7 @@ class Tracer(NumpyProtocols):
 
     # what has an answer while tracing only where no array of the call decides it
 
-    def _known_scalar(self, what: str, instead: str, numpys: bool = False) -> np.ndarray[Any, Any]:
+    def _known_scalar(self, what: str, instead: str, numpys: bool = False) -> Host:
         check_trace_alive(self)
         found = concrete_value(self._trace, self._value)
         if found is None:

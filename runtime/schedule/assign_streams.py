@@ -3,7 +3,8 @@ costs come in."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 from ..core.frozen import dataclass, replace
 from ..program.dag import (
@@ -110,17 +111,7 @@ def list_schedule_on_streams(
     free: list[float] = []  # by stream: when its last task ends
     tail: list[int] = []
     for v in order:
-        # The latest end of a predecessor on each stream; the last one of all, and the latest on other streams than it.
-        latest: dict[int, float] = {}
-        last, across = -1, -1.0
-        for p in preds[v]:
-            s, e = stream[p], end[p]
-            if e > latest.get(s, -1.0):
-                latest[s] = e
-            if last < 0 or e > end[last]:
-                last = p
-        if len(latest) > 1:
-            across = max((e for s, e in latest.items() if s != stream[last]), default=-1.0)
+        latest, last, across = _latest_ends_of_tasks(preds[v], stream, end)
         best, choice = (float("inf"), True, 0), -1
         others = [len(free)] if len(free) < k else []
         if free:
@@ -140,6 +131,23 @@ def list_schedule_on_streams(
         end[v] = free[choice] = best[0] + costs[v]
         tail[choice] = v
     return StreamAssignment(name, tuple(order), tuple(stream))
+
+
+def _latest_ends_of_tasks(
+    tasks: Iterable[int], stream: Sequence[int], end: Sequence[float]
+) -> tuple[dict[int, float], int, float]:
+    """The latest end on each stream, the task that ends last, and the latest end on other streams than its own."""
+    latest: dict[int, float] = {}
+    last, across = -1, -1.0
+    for p in tasks:
+        s, e = stream[p], end[p]
+        if e > latest.get(s, -1.0):
+            latest[s] = e
+        if last < 0 or e > end[last]:
+            last = p
+    if len(latest) > 1:
+        across = max((e for s, e in latest.items() if s != stream[last]), default=-1.0)
+    return latest, last, across
 
 
 # A plan on several streams must be predicted to be this much better than one stream, else one stream it is.
@@ -218,52 +226,51 @@ def enumerate_stream_assignments(
     most = n if known is None else known
     rank = critical_path_ranks_of_dag(preds, [cost + machine.gap for cost in work.costs])
 
-    def list_scheduled_assignment(
-        k: int, order: Sequence[int] | None = None, name: str = "", wider: AssignmentOption | None = None
-    ) -> AssignmentOption:
-        """wider: the one of more streams; where it took `k` of them at most, it is this one too."""
-        if wider is not None and wider.assignment.streams <= k:
-            own = f"{k} streams{name}"
-            return replace(
-                wider,
-                assignment=replace(wider.assignment, name=own),
-                summary=replace(wider.summary, name=own),
-            )
-        order = order or work.order or None
-        return evaluate_stream_assignment(
-            work,
-            list_schedule_on_streams(
-                preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order, name=name
-            ),
-        )
-
+    list_scheduled = partial(_list_scheduled_assignment, work, rank)
+    widest = partial(assign_streams_for_max_parallelism, preds, work.costs, above=above)
     if streams == "max":
-        asked = evaluate_stream_assignment(work, assign_streams_for_max_parallelism(preds, work.costs, above=above))
+        asked = evaluate_stream_assignment(work, widest())
         return AssignmentOptions((asked,), asked, "asked for", known)
     one = evaluate_stream_assignment(work, assign_tasks_to_one_stream(preds, work.order))
     if isinstance(streams, int):
-        asked = list_scheduled_assignment(min(streams, most)) if min(streams, most) > 1 else one
+        asked = list_scheduled(min(streams, most)) if min(streams, most) > 1 else one
         return AssignmentOptions((asked,), asked, "asked for", known)
     reason = _why_one_stream_is_best(work, one, most, rank)
     if reason and (most <= 1 or not thorough):
         return AssignmentOptions((one,), one, reason, known)
-    found, total = (
-        [one, evaluate_stream_assignment(work, assign_streams_for_max_parallelism(preds, work.costs, above=above))],
-        sum(work.costs),
-    )
+    found, total = [one, evaluate_stream_assignment(work, widest())], sum(work.costs)
     counts = sorted({min(k, most) for k in machine.counts if k > 1}, reverse=True)
     wider: AssignmentOption | None = None
     for k in counts:
         if total / k < min(each.summary.predicted for each in found):
-            wider = list_scheduled_assignment(k, wider=wider)
+            wider = list_scheduled(k, wider=wider)
             found.append(wider)
     if frugal:
         order, wider = depth_first_order_of_dag(preds, above), None
         for k in counts:
-            wider = list_scheduled_assignment(k, order, ", depth first", wider)
+            wider = list_scheduled(k, order, ", depth first", wider)
             found.append(wider)
     chosen = _cheapest_stream_assignment(found, known)
     return replace(chosen, best=one, reason=reason) if reason else chosen
+
+
+def _list_scheduled_assignment(
+    work: SchedulingProblem,
+    rank: Sequence[float],
+    k: int,
+    order: Sequence[int] | None = None,
+    name: str = "",
+    wider: AssignmentOption | None = None,
+) -> AssignmentOption:
+    """wider: the one of more streams; where it took `k` of them at most, it is this one too."""
+    if wider is not None and wider.assignment.streams <= k:
+        own = f"{k} streams{name}"
+        return replace(wider, assignment=replace(wider.assignment, name=own), summary=replace(wider.summary, name=own))
+    order, machine = order or work.order or None, work.machine
+    found = list_schedule_on_streams(
+        work.preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order, name=name
+    )
+    return evaluate_stream_assignment(work, found)
 
 
 def _why_one_stream_is_best(work: SchedulingProblem, one: AssignmentOption, most: int, rank: Sequence[float]) -> str:

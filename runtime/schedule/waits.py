@@ -6,9 +6,11 @@ A node is a task (its number) or a join point (a number past the last task): an 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import and_, or_
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import members_of_bitmask
+from ..program.dag import bitmask_of_members, members_of_bitmask
 from ..program.plan import Launch, Record, Step, Wait
 
 
@@ -133,15 +135,7 @@ def insert_stream_join_point(
     It goes on a stream where all that precedes it precedes the sinks anyway (without sinks: precedes a source), and
     all that follows it follows the sources anyway; on a new stream where there is none. So it delays no task.
     """
-    wanted = 0
-    for a in sources:
-        wanted |= 1 << a
-    harmless = -1 if sinks else 0
-    for v in sinks:
-        harmless &= waits.before[v] & ~(1 << v)
-    if not sinks:
-        for a in sources:
-            harmless |= waits.before[a]
+    wanted, harmless = bitmask_of_members(sources), _nodes_done_before_join(waits, sources, sinks)
     source_streams = {nodes.stream[a] for a in sources}
     sink_streams = {nodes.stream[b] for b in sinks}
     lanes: dict[int, list[int]] = {s: [] for s in sorted(source_streams | sink_streams)}
@@ -172,6 +166,13 @@ def insert_stream_join_point(
         stream=(*nodes.stream, stream),
         streams=max(nodes.streams, stream + 1),
     )
+
+
+def _nodes_done_before_join(waits: StreamWaits, sources: Sequence[int], sinks: Sequence[int]) -> int:
+    """The set of nodes that precede all sinks; without sinks, some source."""
+    if not sinks:
+        return reduce(or_, (waits.before[a] for a in sources), 0)
+    return reduce(and_, (waits.before[v] & ~(1 << v) for v in sinks))
 
 
 def add_output_completion_waits(

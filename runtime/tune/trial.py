@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.errors import CompileError, OutOfMemory
@@ -177,24 +178,23 @@ def open_plan_trial(
     names = [c.name for c in candidates]
     if len(names) < 2:
         return None
-    start = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0)
+    start, origin = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0), ""
     if known is not None and known.winner in names:
         start = names.index(known.winner)
         if known.exact:
             return PlanTrial(
                 candidates[start : start + 1], 0, device, f"measured before: {_format_trial_times(known.times)}"
             )
-        trial = PlanTrial(candidates, start, device, f"starts from {known.winner}, the winner of a neighbouring size")
-    else:
-        trial = PlanTrial(candidates, start, device)
-
-    def store_tuned_winner(tuner: PlanTuner) -> None:
-        if tuner.is_measured:
-            assert tuner.winner is not None
-            store_tuning_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
-
-    trial.on_winner = store_tuned_winner
+        origin = f"starts from {known.winner}, the winner of a neighbouring size"
+    trial = PlanTrial(candidates, start, device, origin)
+    trial.on_winner = partial(_store_tuned_winner, key, sizes, program.name)
     return trial
+
+
+def _store_tuned_winner(key: str, sizes: Sequence[int], name: str, tuner: PlanTuner) -> None:
+    if tuner.is_measured:
+        assert tuner.winner is not None
+        store_tuning_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), name)
 
 
 def _format_trial_times(times: Any) -> str:

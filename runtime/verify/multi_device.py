@@ -109,7 +109,17 @@ def _collective_violations(plan: MultiDevicePlan, step: Collective, values: Sequ
         yield "has values on several devices"
     elif len(set.union(*places)) < len(places):
         yield "comes twice to a device, and never to another"
-    itemsize = np.dtype(step.dtype).itemsize
+    yield from _exchanged_size_violations(step, values, meeting)
+    if each > 1 and step.op != "all_reduce":
+        yield "joins several values"
+    if not 0 <= step.root < meeting or not all(0 <= r < meeting for pair in step.pairs for r in pair):
+        yield f"names a rank beyond the {meeting}"
+    if any(len({*ranks}) < len(ranks) for ranks in zip(*step.pairs, strict=True)):
+        yield "sends twice to or from a rank"
+
+
+def _exchanged_size_violations(step: Collective, values: Sequence[DeviceValue], meeting: int) -> Iterator[str]:
+    itemsize, each = np.dtype(step.dtype).itemsize, len(step.counts)
     for number, (read, write) in enumerate(zip(step.reads, step.writes, strict=True)):
         count = step.counts[number % each]
         if values[read].nbytes < count * itemsize:
@@ -119,9 +129,3 @@ def _collective_violations(plan: MultiDevicePlan, step: Collective, values: Sequ
             yield f"receives {received} bytes in v{write}, which has {values[write].nbytes}"
         if step.op in ("reduce_scatter", "all_to_all") and count % meeting:
             yield f"cuts {count} elements into {meeting} parts"
-    if each > 1 and step.op != "all_reduce":
-        yield "joins several values"
-    if not 0 <= step.root < meeting or not all(0 <= r < meeting for pair in step.pairs for r in pair):
-        yield f"names a rank beyond the {meeting}"
-    if len({b for _, b in step.pairs}) < len(step.pairs) or len({a for a, _ in step.pairs}) < len(step.pairs):
-        yield "sends twice to or from a rank"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import signal
 import struct
 import sys
 import threading
@@ -130,6 +131,7 @@ class MPIWorld(World):
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
+        self._looks = 0  # how often the watcher has read all notices
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
         _latest_world[:] = [(os.getpid(), self)]
@@ -159,10 +161,13 @@ class MPIWorld(World):
         text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
-        since = time.monotonic()  # a notice of who has failed is on its way, or MPI finds it out
-        while self.failure is None:  # whoever is lost may have ended for another that failed: its notice comes first
-            lost = self._lost_ranks()
-            if time.monotonic() - since > (4 * LOOK_SECONDS if lost else NOTICE_SECONDS):
+        until, looks = time.monotonic() + NOTICE_SECONDS, self._looks
+        lost: tuple[int, ...] = ()
+        while self.failure is None and time.monotonic() < until:  # who has failed tells it, or MPI finds it out
+            lost = lost or self._lost_ranks()  # some may have ended for another that failed: its notice comes first
+            if not lost:
+                looks = self._looks
+            elif self._looks > looks + 1 or not self._watcher.is_alive():
                 break
             time.sleep(LOOK_SECONDS / 10)
         if self.failure is None:
@@ -409,6 +414,7 @@ class MPIWorld(World):
             time.sleep(LOOK_SECONDS)
             try:
                 self._read_notices_of_ranks()
+                self._looks += 1
                 since, count = self._since, self.count
                 waited = time.monotonic() - since if since else 0.0
                 gone = [r for r, reached in self.left.items() if reached < count]
@@ -424,8 +430,17 @@ class MPIWorld(World):
                 return
 
     def _read_notices_of_ranks(self) -> None:
+        if not self.elastic:
+            self._read_notices_of(MPI.ANY_SOURCE)
+            return
+        for other in range(self.size):  # one after the other: of any source there is nothing once one is lost
+            if other != self.rank:
+                with suppress(MPI.Exception):
+                    self._read_notices_of(other)
+
+    def _read_notices_of(self, source: int) -> None:
         status = MPI.Status()
-        while self._watch.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+        while self._watch.Iprobe(source, MPI.ANY_TAG, status):
             kind, other = status.Get_tag(), status.Get_source()
             count, text, ranks = self._watch.recv(source=other, tag=kind)
             if kind == BYE:
@@ -503,7 +518,18 @@ class MPIWorld(World):
             self._data.Revoke()
         self._closed = True
         self._watcher.join()
-        return MPIWorld(self._data.Shrink(), True, after_loss=True)
+        late = threading.Timer(settings.collective_timeout, self._abort_shrink)
+        late.daemon = True
+        late.start()
+        try:
+            return MPIWorld(self._data.Shrink(), True, after_loss=True)
+        finally:
+            late.cancel()
+
+    def _abort_shrink(self) -> None:
+        seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
+        print(f"kernelgraph: rank {self.rank} waited {seconds} in shrink for a rank that has not", file=sys.stderr)
+        self._data.Abort(1)
 
     def leave(self) -> None:
         self._notify_other_ranks((self.count, "", ()), BYE)
@@ -578,11 +604,17 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
 
 def _finalize_mpi() -> None:
     """At the end of a rank's process. Not after a loss: MPI_Finalize waits for all ranks, and those that are lost, or
-    have heard of it and ended, do not come (Open MPI 5.0.11)."""
+    have heard of it and ended, do not come. A rank that fails in an elastic world ends as if it were killed: of one
+    that ends with a status `shrink` on the others does not hear, and waits for ever (Open MPI 5.0.11)."""
     for process, world in _latest_world:
-        lost = world.after_loss or world.failure is not None
-        if os.getpid() == process and not lost and not MPI.Is_finalized():
+        if os.getpid() != process or MPI.Is_finalized():
+            continue
+        if world.failure is None and not world.after_loss:
             MPI.Finalize()
+        elif world.failure is not None and world.rank in world.failure[1]:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.kill(process, signal.SIGKILL)
 
 
 def _wake_threads_on_time() -> None:
@@ -600,6 +632,7 @@ def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
         with redirect_stderr(StringIO()) as told:
             before(kind, error, trace)
         sys.stderr.write(told.getvalue())  # in one piece: between its lines a launcher may put words of its own
-        world.fail(f"ends all ranks by {with_article(kind.__name__)} that nobody handled")
+        ends = "ended" if world.elastic else "ends all ranks"
+        world.fail(f"{ends} by {with_article(kind.__name__)} that nobody handled")
 
     sys.excepthook = end_all_ranks

@@ -10,7 +10,7 @@ from ...graph.control_flow import Branch, add_control_flow_node, memory_argument
 from ...graph.graph import Graph, Value
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, graph_with_replaced_builder_nodes
-from ..core.kinds import Linear, Maybe
+from ..core.kinds import Cotangents, Linear, Maybe, Tangents
 
 
 def _differentiated_branch_inputs(call: RuleCall) -> list[int]:
@@ -24,7 +24,7 @@ def _branch_with_derivative_bodies(call: RuleCall, bodies: tuple[Graph, Graph], 
     return add_control_flow_node(call.builder, Branch(bodies), [*call.args[:memory], *extra, *call.args[memory:]])
 
 
-def _branch_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _branch_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """What the branch has computed of its inputs is computed again."""
     moving, seeded = _differentiated_branch_inputs(call), sorted(cts)
 
@@ -51,7 +51,7 @@ def _branch_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]
     return [None, *(found.get(i) for i in range(len(call.args) - 1))]
 
 
-def _branch_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _branch_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     moving = [i for i in _differentiated_branch_inputs(call) if tangents[1 + i] is not None]
     types = call.attr("control").types
     wanted = [i for i, t in enumerate(types) if dtype_kind(t.dtype) in "fc"]

@@ -8,7 +8,7 @@ from ...graph.control_flow import CustomDerivativeNode
 from ...graph.graph import Graph, GraphError, Value
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import inline_graph_into_builder
-from ..core.kinds import Choice, Linear, Maybe, Rule, Tangent
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangent, Tangents
 
 
 def _custom_derivative_of_call(call: RuleCall) -> CustomDerivativeNode:
@@ -24,7 +24,7 @@ def _inlined_custom_derivative_rule(call: RuleCall, body: Graph, given: Sequence
     return inline_graph_into_builder(call.builder, body, [*given, *rest[:split]], rest[split:])
 
 
-def _cotangents_by_custom_derivative(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_by_custom_derivative(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     control = _custom_derivative_of_call(call)
     assert control.reverse is not None
     results = [(i, v) for i, v in enumerate(call.args[: control.results]) if rule_can_differentiate_value(v)]
@@ -34,7 +34,7 @@ def _cotangents_by_custom_derivative(call: RuleCall, cts: dict[int, Value]) -> S
     return [*[None] * control.results, *found, *[None] * rest]
 
 
-def _custom_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _custom_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     control = _custom_derivative_of_call(call)
     assert control.forward is not None
     inputs = call.args[control.results : control.results + control.inputs]
@@ -44,7 +44,7 @@ def _custom_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, May
     return {i: next(found) for i, v in enumerate(call.args[: control.results]) if rule_can_differentiate_value(v)}
 
 
-def _refuse_tangents_of_custom_vjp(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _refuse_tangents_of_custom_vjp(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     raise GraphError(
         "a function with kg.custom_vjp or kg.checkpoint has a rule for cotangents alone, and tangents are wanted; "
         "write kg.custom_jvp, or leave kg.checkpoint out",

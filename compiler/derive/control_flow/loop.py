@@ -27,7 +27,7 @@ from ...graph.graph import Graph, Value
 from ...ops.table import OPS
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
-from ..core.kinds import Choice, Linear, Maybe, Rule
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents
 from ..rules.assignment import add_cotangents_at_places
 from .branch import zeros_for_missing_body_derivatives
 from .snapshots import ReversedIterations, Stretch, kept_loop_snapshots, snapshot_levels_within_budget
@@ -214,7 +214,7 @@ class ReverseLoopIteration:
         return self.builder.finish([*outputs, *self.saved])
 
 
-def _loop_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _loop_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     parts, builder = differentiated_loop_arguments_by_role(call), call.builder
     loop, count = parts.loop, parts.loop.count
     assert count is not None
@@ -227,6 +227,14 @@ def _loop_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
             call.walks.options.budget, count, sum(v.type.nbytes for v in parts.initial)
         )
         return _loop_cotangents_from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
+    return _loop_cotangents_from_kept(call, cts, back, seeded, count)
+
+
+def _loop_cotangents_from_kept(
+    call: RuleCall, cts: Cotangents, back: ReverseLoopIteration, seeded: Sequence[int], count: int
+) -> Sequence[Maybe]:
+    parts, builder = differentiated_loop_arguments_by_role(call), call.builder
+    loop = parts.loop
     stacks = _values_kept_for_reverse_loop(call, parts, back)
     body, windows, invariants = back.reverse_body_graph(count)
     initial = [cts.get(i) or zero_cotangent(builder, parts.initial[i]) for i in back.state]
@@ -339,7 +347,7 @@ def _element_numbers_of_loop_windows(builder: GraphBuilder, window: Window, stac
     return _flattened_loop_cotangent(builder, total)
 
 
-def _loop_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _loop_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """A loop that carries the tangents beside the values."""
     parts = differentiated_loop_arguments_by_role(call)
     loop, body = parts.loop, parts.loop.body
@@ -393,7 +401,7 @@ def _loop_derivative_rule(call: RuleCall) -> Rule:
     )
 
 
-def _cotangents_of_loop_of_unknown_length(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_of_loop_of_unknown_length(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """Of a loop whose number of turns the call decides; one with a flag counts its own."""
     parts, builder = differentiated_loop_arguments_by_role(call), call.builder
     back = ReverseLoopIteration(call, differentiated_loop_inputs(call), [])
@@ -409,7 +417,7 @@ LEAST_PIECES, MOST_PIECES = 8, 128
 
 def _loop_cotangents_from_snapshots(
     call: RuleCall,
-    cts: dict[int, Value],
+    cts: Cotangents,
     back: ReverseLoopIteration,
     seeded: Sequence[int],
     count: Value,

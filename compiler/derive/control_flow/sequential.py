@@ -9,7 +9,7 @@ from ...sequential.backwards import Backwards, reverse_routines
 from ...sequential.form import Routine
 from ...sequential.tangents import routine_with_tangents
 from ..core.call import RuleCall, zero_cotangent
-from ..core.kinds import Linear, Maybe
+from ..core.kinds import Cotangents, Linear, Maybe, Tangents
 
 
 def _differentiated_results_of_routine(routine: Routine) -> list[int]:
@@ -21,7 +21,7 @@ def _differentiated_arguments_of_routine(routine: Routine) -> list[int]:
     return [i for i, a in enumerate(routine.arrays) if a.role in ("in", "inout")]
 
 
-def _routine_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _routine_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     routine: Routine = call.attr("routine")
     made: Backwards = reverse_routines(routine, call.walks.options.ieee)
     builder = call.builder
@@ -47,7 +47,7 @@ def _routine_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe
     return [found.get(array) for array in _differentiated_arguments_of_routine(routine)]
 
 
-def _routine_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _routine_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     routine: Routine = call.attr("routine")
     moving = dict(zip(_differentiated_arguments_of_routine(routine), tangents, strict=True))
     made, floats = routine_with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....runtime.core.frozen import dataclass
-from ...core.types import dtype_kind, real_dtype
+from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value, own_maximum_of_comparison
 
@@ -190,7 +190,3 @@ def transpose_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
 def adjoint_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed and conjugated."""
     return conjugated_cotangent(builder, transpose_matrices_in_rule(builder, value))
-
-
-def real_dtype_of_differentiated_value(value: Value) -> Any:
-    return real_dtype(value.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...graph.builder import GraphBuilder
+from ...graph.builder import GraphBuilder, nodes_to_copy
 from ...graph.graph import Graph, Node, Value
 
 
@@ -53,13 +53,9 @@ def inline_nodes_into_builder(
 
 def builder_with_inlined_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     """A builder with all of the graph, and the value of each node."""
-    builder = GraphBuilder(graph.name)
-    line = ""
-    builder.where = lambda: line
-    new: list[Value] = []
-    for number, node in enumerate(graph.nodes):
-        line = graph.lines[number] if graph.lines else ""
-        new.append(builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs))
+    builder, new = GraphBuilder(graph.name), list[Value]()
+    for _, node in nodes_to_copy(graph, builder):
+        new.append(builder.copy(node, [new[a] for a in node.args]))
     builder.inputs = [new[i].number for i in graph.inputs]
     builder.numbers = [new[i].number for i in graph.numbers]
     return builder, new

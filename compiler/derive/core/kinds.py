@@ -24,10 +24,12 @@ from .call import RuleCall
 from .cotangents import CotangentPart
 
 Maybe: TypeAlias = Value | None
-# (call, the arguments' tangents) -> the results' by part, those that the call has
-TangentFunction = Callable[[RuleCall, Sequence[Maybe]], dict[int, Maybe]]
-# (call, the results' cotangents by part) -> the arguments', of their types; None also for those that are not active
-CotangentFunction = Callable[[RuleCall, dict[int, Value]], Sequence["Maybe | CotangentPart"]]
+Tangents = dict[int, Maybe]  # of the results that a call has, by part
+Cotangents = dict[int, Value]  # of results, by part
+# (call, the arguments' tangents) -> the results'
+TangentFunction = Callable[[RuleCall, Sequence[Maybe]], Tangents]
+# (call, the results' cotangents) -> the arguments', of their types; None also for those that are not active
+CotangentFunction = Callable[[RuleCall, Cotangents], Sequence["Maybe | CotangentPart"]]
 
 
 @dataclass(frozen=True, slots=True)

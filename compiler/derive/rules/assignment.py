@@ -12,7 +12,7 @@ from ...decompose.assignments import flat_numbers_of_assigned_elements
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall, cotangent_fitted_to, zero_cotangent
-from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangents
 from .structure import rule_tangents_or_zeros
 
 
@@ -54,20 +54,20 @@ def take_flat_elements_in_rule(builder: GraphBuilder, a: Value, places: Value) -
     return builder.gather(flat, [places], [0], [], places.shape, checked=False)
 
 
-def _gather_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _gather_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[0]
     args = (0 if t is None else t.number, *(a.number for a in call.args[1:]))
     return {0: None if t is None else call.builder.add("gather", args, call.node.type, call.node.attrs)}
 
 
-def _gather_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _gather_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, a, ct = call.builder, call.args[0], cts[0]
     values = builder.reshape(ct, (ct.type.size,))
     found = add_cotangents_at_places(builder, zero_cotangent(builder, a), gather_rule_element_numbers(call), values)
     return [found, *[None] * (len(call.args) - 1)]
 
 
-def _combine_at_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _combine_at_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     base, _, values = rule_tangents_or_zeros(call, tangents)
     return {0: _same_assignment_in_rule(call, [base, call.args[1], values])}
 
@@ -76,12 +76,12 @@ def _same_assignment_in_rule(call: RuleCall, args: Sequence[Value]) -> Value:
     return call.builder.add("host", tuple(a.number for a in args), call.node.type, call.node.attrs)
 
 
-def _combine_at_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _combine_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     seen = take_flat_elements_in_rule(call.builder, cts[0], call.args[1]) if call.active[2] else None
     return [cts[0], None, None if seen is None else call.builder.cast(seen, call.args[2].dtype)]
 
 
-def _assignment_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _assignment_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     given = rule_tangents_or_zeros(call, tangents)
     return {0: _same_assignment_in_rule(call, [given[0], *call.args[1:-1], given[-1]])}
 
@@ -92,9 +92,7 @@ def are_last_assigned_in_rule(builder: GraphBuilder, places: Value, size: int) -
     return builder.map("equal", take_flat_elements_in_rule(builder, last, places), builder.index(places.shape, 0))
 
 
-def _assignment_cotangents(
-    call: RuleCall, cts: dict[int, Value], places: Value, shape: tuple[int, ...]
-) -> Sequence[Maybe]:
+def _assignment_cotangents(call: RuleCall, cts: Cotangents, places: Value, shape: tuple[int, ...]) -> Sequence[Maybe]:
     """The base keeps the cotangent where nothing was assigned; the value gets it at its places."""
     builder, ct, value = call.builder, cts[0], call.args[-1]
     keys = call.args[1:-1]
@@ -113,7 +111,7 @@ def _assignment_cotangents(
     return [base if call.active[0] else None, *[None] * len(keys), found]
 
 
-def _setitem_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     if call.args[1].dtype.kind == "b":
         return _masked_setitem_cotangents(call, cts)
     places, shape = flat_numbers_of_assigned_elements(
@@ -122,7 +120,7 @@ def _setitem_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe
     return _assignment_cotangents(call, cts, places, shape)
 
 
-def _masked_setitem_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _masked_setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """x[mask] = values: the k-th value gets the cotangent where the mask holds for the k-th time."""
     builder, (_, mask, value), ct = call.builder, call.args, cts[0]
     n, rest = mask.type.size, ct.shape[len(mask.shape) :]
@@ -143,7 +141,7 @@ def _masked_setitem_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequenc
     ]
 
 
-def _put_along_axis_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _put_along_axis_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, indices, axis = call.builder, cts[0], call.args[1], call.options.get("axis")
     if axis is None:
         size = ct.type.size
@@ -167,7 +165,7 @@ def _put_along_axis_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequenc
     return _assignment_cotangents(call, cts, builder.reshape(found, (-1,)), shape)
 
 
-def _ufunc_at_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _ufunc_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, value, options = call.builder, cts[0], call.args[-1], call.options
     keys = call.args[1:-1]
     found: Maybe = None
@@ -197,7 +195,7 @@ def _shares_of_extremum_at(call: RuleCall) -> tuple[Value, Value, Value, Value]:
     )
 
 
-def _routine_partial_of_extremum(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _routine_partial_of_extremum(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     builder, (ta, *_, tv) = call.builder, rule_tangents_or_zeros(call, tangents)
     mine, given, places, wide = _shares_of_extremum_at(call)
     _, shape = flat_numbers_of_assigned_elements(builder, ta.shape, call.options["key"], call.args[1:-1])
@@ -209,7 +207,7 @@ def _routine_partial_of_extremum(call: RuleCall, tangents: Sequence[Maybe]) -> d
     }
 
 
-def _extremum_at_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _extremum_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, value = call.builder, cts[0], call.args[-1]
     mine, given, places, _ = _shares_of_extremum_at(call)
     _, shape = flat_numbers_of_assigned_elements(builder, ct.shape, call.options["key"], call.args[1:-1])
@@ -234,7 +232,7 @@ def _ufunc_at_rule(call: RuleCall) -> Rule:
     return _ATS.get(ufunc, Refused(f"np.{ufunc}.at has none; np.add.at has one, and kg.custom_vjp gives one"))
 
 
-def _put_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """np.put repeats values that are too few, and leaves out those that are too many."""
     builder, (a, indices, values), mode = call.builder, call.args, call.options["mode"]
     n, count, given = a.type.size, indices.type.size, values.type.size
@@ -256,7 +254,7 @@ def _put_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     return [base, None, builder.cast(builder.reshape(found, values.shape), values.dtype)]
 
 
-def _cotangents_of_numpy_place(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_of_numpy_place(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """np.place repeats values that are too few."""
     builder, (a, mask, values), ct = call.builder, call.args, cts[0]
     n, given, zero = a.type.size, values.type.size, builder.const(0, a.dtype)

@@ -10,12 +10,12 @@ from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
-from ..core.kinds import Linear, Maybe, Rule, Written
+from ..core.kinds import Cotangents, Linear, Maybe, Rule, Tangents, Written
 from .cumulative import flip_axis_in_rule
 from .structure import add_tangents_in_rule
 
 
-def _convolve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _convolve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     total: Maybe = None
     for place, t in enumerate(tangents):
         if t is not None:
@@ -37,7 +37,7 @@ def _start_of_convolution_in_rule(mode: str, n: int, m: int) -> int:
     return {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
 
 
-def _convolve_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _convolve_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """With zeros around it, the full convolution's cotangent: correlated with one array it is the other's."""
     builder, (x, w), ct = call.builder, call.args, cts[0]
     (n,), (m,) = x.shape, w.shape

@@ -12,7 +12,7 @@ from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall
-from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Written
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangents, Written
 
 
 def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
@@ -23,12 +23,12 @@ def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
     return builder.slice(value, starts, steps, shape) if value.type.size else value
 
 
-def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
     return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
 
 
-def _cumsum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cumsum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """The running sum from the other end."""
     builder, axis, ct = call.builder, call.options.get("axis", 0), cts[0]
     if ct.shape != call.args[0].shape:  # with the initial zero
@@ -111,13 +111,13 @@ def _rewrite_ufunc_reduce_for_derivative(call: RuleCall) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, call.node.type.shape), call.node.type.dtype)}
 
 
-def _reduceat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _reduceat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[0]
     args = (0 if t is None else t.number, call.args[1].number)
     return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _reduceat_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _reduceat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """Each element gets what its part gets; an element alone, whose index is not less than the next one, that too. NaN
     where indices fall, so that parts overlap."""
     builder, (x, indices), ct, axis = call.builder, call.args, cts[0], call.options.get("axis", 0)

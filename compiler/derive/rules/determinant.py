@@ -19,7 +19,7 @@ from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, add_control_flow_node
 from ...graph.graph import Graph, Value
 from ..core.call import RuleCall
-from ..core.kinds import Choice, Maybe, Rule, Tangent, Written
+from ..core.kinds import Choice, Maybe, Rule, Tangent, Tangents, Written
 from ..core.matrix import RuleMatrix, rule_matrix_of_value
 
 CORNER = 4  # the size of the corner, and of matrices that are all corner
@@ -51,7 +51,7 @@ def _rewrite_small_determinant(call: RuleCall) -> dict[int, Value]:
     return {0: call.builder.cast(call.builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
 
 
-def _determinant_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _determinant_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """The sum of the cofactors times da."""
     (t,), builder, (a,) = tangents, call.builder, call.args
     if t is None:

@@ -17,7 +17,7 @@ from typing import Any
 from ...core.types import ArrayType, real_dtype
 from ...graph.graph import GraphError, Value
 from ..core.call import RuleCall
-from ..core.kinds import Maybe, Rule, Tangent
+from ..core.kinds import Maybe, Rule, Tangent, Tangents
 from ..core.matrix import RuleMatrix, rule_matrix_of_value
 
 
@@ -54,7 +54,7 @@ def _off_diagonal_inverses_in_rule(differences: RuleMatrix) -> RuleMatrix:
 # Cholesky
 
 
-def _cholesky_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cholesky_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """l (the lower triangle of l^-1 da l^-H, its diagonal halved)"""
     (t,) = tangents
     if t is None:
@@ -70,7 +70,7 @@ def _cholesky_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, M
 # QR
 
 
-def _qr_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _qr_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,), mode = tangents, call.options["mode"]
     if t is None:
         return {}
@@ -109,7 +109,7 @@ def _refuse_factorization_derivative(call: RuleCall, why: str) -> None:
 # eigenvalues
 
 
-def _eigh_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _eigh_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """dw = diag(v^H da v); dv = v (v^H da v / (w_j - w_i), beside the diagonal)"""
     (t,) = tangents
     if t is None:
@@ -124,7 +124,7 @@ def _eigh_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe
     return found
 
 
-def _eig_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _eig_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """As `_eigh_tangents`, of v^-1 da v; vectors keep their length, their greatest element stays real, as in LAPACK."""
     (t,) = tangents
     if t is None:
@@ -161,7 +161,7 @@ def _normalized_eigenvector_tangents(call: RuleCall, v: RuleMatrix, dv: RuleMatr
 # singular values
 
 
-def _svd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """ds = diag(u^H da v); du and dv as in the paper"""
     (t,), options = tangents, call.options
     if t is None:
@@ -217,7 +217,7 @@ def singular_value_tangents(call: RuleCall, a: RuleMatrix, da: RuleMatrix, symme
     return RuleMatrix(call.builder, _vectors_in_factorization_rule(call, (u.H @ da @ vh.H).real.diagonal))
 
 
-def _svdvals_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svdvals_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
     found = (
         None

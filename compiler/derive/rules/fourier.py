@@ -15,7 +15,7 @@ from ...core.types import ArrayType, complex_dtype, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
-from ..core.kinds import Choice, Linear, Maybe, Rule, Written
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents, Written
 
 # a transform -> the one in the other direction
 _ONE = {"fft": "ifft", "ifft": "fft", "rfft": "irfft", "irfft": "rfft"}
@@ -48,12 +48,12 @@ def _fourier_rule_lengths(call: RuleCall) -> list[int]:
     return found
 
 
-def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
     return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
 
 
-def _fourier_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _fourier_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, name, (a,) = call.builder, cts[0], _fourier_rule_function_name(call), call.args
     axes, points = _fourier_rule_axes(call), _fourier_rule_lengths(call)
     shape = list(ct.shape)

@@ -19,7 +19,7 @@ from ...core.types import ArrayType, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall, cotangent_fitted_to
-from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Tangent, Written
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangent, Tangents, Written
 from ..core.matrix import RuleMatrix, rule_matrix_of_value
 from .determinant import DETERMINANT
 from .factorization import FACTORIZATIONS, hermitian_of_triangle_in_rule, singular_value_tangents
@@ -41,7 +41,7 @@ def _column_matrix_in_linalg_rule(call: RuleCall, value: Value) -> RuleMatrix:
     return rule_matrix_of_value(call, value)
 
 
-def _solve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _solve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """a^-1 (db - da x)"""
     builder, (ta, tb) = call.builder, tangents
     right = None if tb is None else _column_matrix_in_linalg_rule(call, tb).value
@@ -53,7 +53,7 @@ def _solve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Mayb
     return {0: builder.cast(builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
 
 
-def _solve_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _solve_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """db = a^-H ct; da = -db x^H"""
     builder, (a, b) = call.builder, call.args
     moved = rule_matrix_of_value(call, a).H.solve(_column_matrix_in_linalg_rule(call, cts[0]))
@@ -67,7 +67,7 @@ def _solve_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     ]
 
 
-def _inverse_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _inverse_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """-a^-1 da a^-1"""
     (t,), x = tangents, rule_matrix_of_value(call, call.result)
     return {0: None if t is None else (-(x @ RuleMatrix(call.builder, t) @ x)).value}
@@ -81,7 +81,7 @@ def _log_determinant_tangent(call: RuleCall, t: Value) -> Value:
     return call.builder.reshape(weighted.sum(-2, -1).value, a.shape[:-2])
 
 
-def _slogdet_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _slogdet_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """Of the logarithm, the real part of the trace; of a complex sign, what turns it."""
     (t,), builder = tangents, call.builder
     if t is None:
@@ -100,7 +100,7 @@ def _slogdet_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Ma
 # pseudo-inverses and least squares
 
 
-def _pinv_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _pinv_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """-p da p + p p^H da^H (1 - a p) + (1 - p a) da^H p^H p"""
     t = tangents[0]
     if t is None:
@@ -127,7 +127,7 @@ def pseudo_inverse_in_rule(call: RuleCall, a: Value, rcond: Any) -> RuleMatrix:
     return RuleMatrix(builder, found)
 
 
-def _lstsq_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _lstsq_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """p (db - da x) + p p^H da^H (b - a x) + (1 - p a) da^H p^H x, with p the pseudo-inverse"""
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     found: dict[int, Maybe] = {}

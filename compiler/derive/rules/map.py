@@ -14,9 +14,8 @@ from ..core.call import (
     conjugated_cotangent,
     cotangent_fitted_to,
     mask_fitted_to,
-    rule_can_differentiate_value,
 )
-from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangents
 from .structure import add_tangents_in_rule
 
 MOVES = 2  # the cost of rows whose formulas multiply once at most, or choose
@@ -30,7 +29,7 @@ def derivative_rule_of_elementwise_op(row: Partials) -> Linear:
         formulas = row.formulas if row.complex is None or not complex_ else row.complex
         return formulas[place]
 
-    def tangents_of_row(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def tangents_of_row(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
         found: Maybe = None
         for place, t in enumerate(tangents):
             formula = derivative_formula_of(call, place)
@@ -42,7 +41,7 @@ def derivative_rule_of_elementwise_op(row: Partials) -> Linear:
             found = call.builder.broadcast(found, call.result.shape)
         return {0: found}
 
-    def cotangents_of_row(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    def cotangents_of_row(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
         found: list[Maybe] = []
         for place, active in enumerate(call.active):
             formula = derivative_formula_of(call, place) if active else None
@@ -89,10 +88,6 @@ def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pai
     return result
 
 
-def is_argument_with_derivative_formula(call: RuleCall, place: int) -> bool:
-    return rule_can_differentiate_value(call.args[place])
-
-
 # a user's scalar function: its partial derivatives are one more function, of dual numbers
 
 
@@ -112,7 +107,7 @@ def _partials_of_user_call(call: RuleCall, places: Sequence[int]) -> dict[tuple[
     return {(part, place): next(values) for part in floats for place in places}
 
 
-def _user_call_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _user_call_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     builder = call.builder
     places = [i for i, t in enumerate(tangents) if t is not None]
     partials = _partials_of_user_call(call, places)
@@ -129,7 +124,7 @@ def _user_call_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, 
     return found
 
 
-def _scalar_function_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _scalar_function_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """Where a mask says that it was not called, partial derivatives are of no use."""
     builder, count = call.builder, len(_derivative_of_scalar_function(call).arguments)
     places = [i for i, active in enumerate(call.active) if active]

@@ -23,7 +23,7 @@ from ...decompose.order_statistics import (
 from ...graph.builder import GraphBuilder
 from ...graph.graph import GraphError, Value
 from ..core.call import RuleCall, cotangent_fitted_to
-from ..core.kinds import ZERO, Choice, Linear, Maybe, Refused, Rule, Tangent, Written
+from ..core.kinds import ZERO, Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangent, Tangents, Written
 from .structure import rule_tangents_or_zeros
 
 
@@ -45,7 +45,7 @@ def _sorted_axis_of_rule(call: RuleCall) -> int:
 def _rule_of_sorted_places(places: Callable[[RuleCall], Value]) -> Linear:
     """The rule of what puts values in other places of their row."""
 
-    def permuted_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def permuted_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
         (t,) = tangents
         return {
             0: None
@@ -53,7 +53,7 @@ def _rule_of_sorted_places(places: Callable[[RuleCall], Value]) -> Linear:
             else _take_along_axis_in_rule(call.builder, t, places(call), _sorted_axis_of_rule(call))
         }
 
-    def permuted_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    def permuted_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
         back = sorted_places_in_rule(call.builder, places(call), _sorted_axis_of_rule(call))
         return [_take_along_axis_in_rule(call.builder, cts[0], back, _sorted_axis_of_rule(call))]
 
@@ -100,12 +100,12 @@ def _derivative_rule_by_decomposition(decompose: Callable[..., Value | str]) -> 
 # choose
 
 
-def _choose_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _choose_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     args = (call.args[0].number, *(t.number for t in rule_tangents_or_zeros(call, tangents)[1:]))
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _choose_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _choose_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, (index, *choices), ct, mode = call.builder, call.args, cts[0], call.options["mode"]
     number = builder.cast(index, INT64)
     if mode == "wrap":
@@ -167,7 +167,7 @@ def _interp_point_in_rule(builder: GraphBuilder, values: Value, at: int) -> Valu
 POINTS = 128  # of half a circle; the rest of the integral's error is e^(-(2 * 128)^2 / 2x), 4e-21 at x = 700
 
 
-def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """i1(x) = the mean of cos(a) e^(x cos a) over the circle (Abramowitz and Stegun 9.6.19), which the trapezoidal rule
     gives to all digits (Trefethen and Weideman, The exponentially convergent trapezoidal rule, 2014)."""
     builder, (x,), (t,) = call.builder, call.args, tangents
@@ -205,7 +205,7 @@ def _is_differentiated_histogramdd_weights(call: RuleCall, place: int) -> bool:
     return bool(place == len(call.args) - 1 > call.options["edges"])
 
 
-def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[-1]
     if t is None:
         return {}
@@ -213,7 +213,7 @@ def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _histogramdd_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _histogramdd_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """Each point's weight gets what its bin gets."""
     builder, (points, *_, weights), nothing = call.builder, call.args, [None] * (len(call.args) - 1)
     if 0 not in cts:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import RuleCall
-from ..core.kinds import ZERO, Linear, Maybe, Rule, Written
+from ..core.kinds import ZERO, Cotangents, Linear, Maybe, Rule, Tangents, Written
 
 
 def spread_over_reduced_axes(builder: GraphBuilder, value: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
@@ -16,12 +16,12 @@ def spread_over_reduced_axes(builder: GraphBuilder, value: Value, axes: Sequence
     return builder.broadcast(builder.reshape(value, kept), shape)
 
 
-def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
     return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.type.dtype)}
 
 
-def _sum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _sum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     return [_spread_with_mask(call, cts[0], cts[0])]
 
 
@@ -62,7 +62,7 @@ def _chosen_by_extremum(call: RuleCall) -> tuple[Value, Value]:
     return chosen, builder.reduce("sum", chosen, axes, x.dtype)
 
 
-def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     """The mean of the tangents of all that are the extremum."""
     (t,) = tangents
     if t is None:
@@ -72,7 +72,7 @@ def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, M
     return {0: call.builder.map("divide", total, count)}
 
 
-def _extremum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _extremum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """Equal shares for all that are the extremum: divided once for all of them, not for each element."""
     chosen, count = _chosen_by_extremum(call)
     share = _spread_with_mask(call, cts[0], call.builder.map("divide", cts[0], count))

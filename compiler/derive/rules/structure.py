@@ -12,12 +12,11 @@ from ..core.call import (
     adjoint_matrices_in_rule,
     cotangent_fitted_to,
     mask_fitted_to,
-    rule_can_differentiate_value,
     sum_cotangent_over_broadcast_axes,
     zero_cotangent,
 )
 from ..core.cotangents import CotangentPart
-from ..core.kinds import Lifted, Linear, Maybe, Rule
+from ..core.kinds import Cotangents, Lifted, Linear, Maybe, Rule, Tangents
 
 
 def linear_view_derivative_rule(
@@ -81,7 +80,7 @@ def _windows_cotangent(call: RuleCall, ct: Value) -> Value:
     return builder.permute(summed, [len(places) if i == axis else places.index(i) for i in range(rank - 1)])
 
 
-def _concat_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _concat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, axis, ct = call.builder, call.attr("axis"), cts[0]
     found: list[Maybe] = []
     at = 0
@@ -112,16 +111,16 @@ def rule_tangents_or_zeros(call: RuleCall, tangents: Sequence[Maybe]) -> list[Va
     return [zero_cotangent(call.builder, a) if t is None else t for a, t in zip(call.args, tangents, strict=True)]
 
 
-def _concat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _concat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     return {0: call.builder.concat(rule_tangents_or_zeros(call, tangents), call.attr("axis"))}
 
 
-def _update_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _update_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     base, value = rule_tangents_or_zeros(call, tangents)
     return {0: call.builder.update(base, value, call.attr("starts"), call.attr("steps"))}
 
 
-def _update_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _update_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, value = call.builder, cts[0], call.args[1]
     starts, steps = call.attr("starts"), call.attr("steps")
     base = builder.update(ct, zero_cotangent(builder, value), starts, steps) if call.active[0] else None
@@ -139,7 +138,7 @@ def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value) -> 
     return cotangent_fitted_to(builder, sum_cotangent_over_broadcast_axes(builder, found, like.shape), like)
 
 
-def _matmul_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _matmul_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     left = None if ta is None else builder.matmul(ta, b)
     right = None if tb is None else builder.matmul(a, tb)
@@ -151,14 +150,10 @@ def add_tangents_in_rule(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
     return a if b is None else b if a is None else builder.map("add", a, b)
 
 
-def _matmul_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _matmul_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, (a, b), ct = call.builder, call.args, cts[0]
     left = matmul_cotangent(builder, ct, adjoint_matrices_in_rule(builder, b), a) if call.active[0] else None
     return [left, matmul_cotangent(builder, adjoint_matrices_in_rule(builder, a), ct, b) if call.active[1] else None]
-
-
-def _is_argument_differentiated_by_rule(call: RuleCall, place: int) -> bool:
-    return rule_can_differentiate_value(call.args[place])
 
 
 STRUCTURE: dict[str, Rule] = {

@@ -256,9 +256,9 @@ def _write_llvm_row_reduction(
             frame.results[number, r, part] = value
 
 
-def _store_llvm_parts(slots: Sequence[LlvmValue], parts: Parts) -> None:
+def _store_llvm_parts(slots: Sequence[LlvmValue], parts: Sequence[LlvmValue], align: int | None = None) -> None:
     for slot, part in zip(slots, parts, strict=True):
-        slot.store(part)
+        slot.store(part, align)
 
 
 def _lost_llvm_results(
@@ -300,55 +300,63 @@ def _write_llvm_row_loop(
     copies: int,
 ) -> list[Parts]:
     """The loop, and what each reduction has accumulated."""
-    f, nest = frame.f, frame.nest
-    slots: list[list[list[LlvmValue]]] = []  # reduction, copy, part
-    wide = [1 if combine.ordered else body.lanes for combine, _ in rows]
-    for (combine, _), lanes in zip(rows, wide, strict=True):
-        slots.append([[f.slot(v.kind) for v in combine.start(f, lanes)] for _ in range(copies)])
-        for places in slots[-1]:
-            for place, value in zip(places, combine.start(f, lanes), strict=True):
-                place.store(value, 64)
-
-    def load_accumulators(combine: LlvmReductionCombine, places: list[LlvmValue]) -> Parts:
-        lanes = 1 if combine.ordered else body.lanes
-        return tuple(p.load(llvm_register_type(k), lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
-
-    def accumulate_lanes(lanes: Lanes) -> None:
-        for (combine, sources), copied in zip(rows, slots, strict=True):
-            places = copied[lanes.copy]
-            old = load_accumulators(combine, places)
-            values = tuple(body.value(v, lanes).splat(body.lanes) for v in sources)
-            for place, after in zip(places, _accumulated_values(combine, old, values, lanes.mask), strict=True):
-                place.store(after, 64)
-
-    def fold_all_accumulators() -> None:
-        for (combine, _), copied in zip(rows, slots, strict=True):
-            if combine.fold is not None:
-                for places, parts in zip(
-                    copied,
-                    fold_vector_accumulators(combine, [load_accumulators(combine, c) for c in copied]),
-                    strict=True,
-                ):
-                    for place, value in zip(places, parts, strict=True):
-                        place.store(value, 64)
-
+    f, nest, accumulators = frame.f, frame.nest, _RowAccumulators(frame, body, rows, copies)
     folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
-    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold_all_accumulators if folding else None
+    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], accumulators.fold if folding else None
     fits = stop <= vector_row_buffer_capacity(nest)
     for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
         body.take = chosen
         with emit_llvm_loop_nest(frame, outer), nullcontext() if condition is None else f.when(condition):
-            body.run(phase, start, stop, accumulate_lanes, copies, finish)
+            body.run(phase, start, stop, accumulators.accumulate, copies, finish)
     for axis in outer:
         del frame.index[axis]
-    merged = [
-        merge_vector_lanes(
-            combine, merge_vector_accumulators(combine, [load_accumulators(combine, places) for places in copied])
-        )
-        for (combine, _), copied in zip(rows, slots, strict=True)
-    ]
-    return [combine.fold(parts) if combine.fold else parts for (combine, _), parts in zip(rows, merged, strict=True)]
+    return accumulators.merged()
+
+
+class _RowAccumulators:
+    """What each reduction of a row has accumulated, in memory: of each copy the parts."""
+
+    def __init__(self, frame: CpuKernelFrame, body: VectorLoopBody, rows: Combines, copies: int) -> None:
+        self.body = body
+        self.rows: list[tuple[LlvmReductionCombine, Sequence[int], list[list[LlvmValue]]]] = []
+        for combine, sources in rows:
+            start = partial(combine.start, frame.f, 1 if combine.ordered else body.lanes)
+            copied = [[frame.f.slot(v.kind) for v in start()] for _ in range(copies)]
+            for places in copied:
+                _store_llvm_parts(places, start(), 64)
+            self.rows.append((combine, sources, copied))
+
+    def load(self, combine: LlvmReductionCombine, places: Sequence[LlvmValue]) -> Parts:
+        lanes = 1 if combine.ordered else self.body.lanes
+        return tuple(p.load(llvm_register_type(k), lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+
+    def accumulate(self, lanes: Lanes) -> None:
+        for combine, sources, copied in self.rows:
+            places = copied[lanes.copy]
+            old = self.load(combine, places)
+            values = tuple(self.body.value(v, lanes).splat(self.body.lanes) for v in sources)
+            _store_llvm_parts(places, _accumulated_values(combine, old, values, lanes.mask), 64)
+
+    def fold(self) -> None:
+        for combine, _, copied in self.rows:
+            if combine.fold is not None:
+                folded = fold_vector_accumulators(combine, [self.load(combine, places) for places in copied])
+                for places, parts in zip(copied, folded, strict=True):
+                    _store_llvm_parts(places, parts, 64)
+
+    def merged(self) -> list[Parts]:
+        """The result of each reduction."""
+        merged = [
+            merge_vector_lanes(
+                combine, merge_vector_accumulators(combine, [self.load(combine, places) for places in copied])
+            )
+            for combine, _, copied in self.rows
+        ]
+        return [
+            combine.fold(parts) if combine.fold else parts
+            for (combine, *_), parts in zip(self.rows, merged, strict=True)
+        ]
 
 
 # columns

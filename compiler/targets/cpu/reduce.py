@@ -323,7 +323,7 @@ def vector_values_to_buffer(nest: LoopNest) -> RowBufferReuse:
             own = phase.kind != LOOP or instr.op == "store" or changing
             key = at if own else (instr.op, instr.dtype, tuple(keys[a] for a in instr.args), instr.attr)
             keys[at] = known.setdefault(key, at)
-            if phase.kind == LOOP and (instr.op in MATH or any(a in costly for a in instr.args)):
+            if phase.kind == LOOP and (instr.op in MATH or not costly.isdisjoint(instr.args)):
                 costly.add(at)
                 again.update({at: first[keys[at]]} if keys[at] in first else {})
                 here.setdefault(keys[at], at)

@@ -31,7 +31,7 @@ from ...sequential.form import (
     Stop,
     Store,
     While,
-    blocks_in_routine_statement,
+    statements_in_routine_block,
 )
 from ...sequential.interchange import routine_with_loops_interchanged
 from .kernel_text import cuda_constant_text
@@ -360,13 +360,10 @@ def _cuda_routine_block_accesses(block: Block) -> tuple[bool, bool]:
 
 def _arrays_in_cuda_routine_block(block: Block, kind: type[Let] | type[Store]) -> set[int]:
     """The arrays that it reads, or those that it writes."""
-    found: set[int] = set()
-    for s in block:
-        if isinstance(s, kind):
-            found |= {s.array} if isinstance(s, Store) else {s.instr.attr} if s.instr.op == "load" else set()
-        for inner in blocks_in_routine_statement(s):
-            found |= _arrays_in_cuda_routine_block(inner, kind)
-    return found
+    if kind is Store:
+        return {s.array for s in statements_in_routine_block(block) if isinstance(s, Store)}
+    lets = (s for s in statements_in_routine_block(block) if isinstance(s, Let))
+    return {s.instr.attr for s in lets if s.instr.op == "load"}
 
 
 def _is_cuda_nest_of_parallel_loops(s: For) -> bool:
@@ -385,13 +382,7 @@ def _is_cuda_nest_of_parallel_loops(s: For) -> bool:
 
 def _cuda_shared_fold_dtypes(block: Block) -> set[DType]:
     """What the folds that threads share are computed in."""
-    found: set[DType] = set()
-    for s in block:
-        if isinstance(s, Fold):
-            found.add(_cuda_fold_dtype(s))
-        for inner in blocks_in_routine_statement(s):
-            found |= _cuda_shared_fold_dtypes(inner)
-    return found
+    return {_cuda_fold_dtype(s) for s in statements_in_routine_block(block) if isinstance(s, Fold)}
 
 
 WRITERS: dict[type[Statement], Callable[..., None]] = {

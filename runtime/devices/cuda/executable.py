@@ -189,7 +189,7 @@ class CUDAExecutable(Executable):
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = SerialPoisonTracker(plan, poisoned_buffers_of_plan(plan, after) if after else None)
-        entry = self.events_to_wait_for(after) if after else None
+        entry = self.events_to_wait_for(after)
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
         wait = (
@@ -204,28 +204,16 @@ class CUDAExecutable(Executable):
         for kind, s, what, number in steps:
             stream = streams[s]
             if kind == LAUNCH:
-                if entry is not None and number in entry:
-                    for event in entry[number]:
-                        wait(driver, stopped, s, stream, event)
-                if stopped and s in stopped:
-                    poison.fail(self._tasks[number], stopped[s])
-                    continue
-                if poison and poison.is_poisoned(self._tasks[number]):
-                    continue
-                try:
-                    code, doing = what(addresses, scalars, stream), "launching"
-                    if checked and code == SUCCESS:
-                        code, doing = self._synchronize_or_delay_after_step(driver, stream), "running"
-                except Exception as raised:  # of a library
-                    poison.fail(self._tasks[number], self._error_with_step_location(raised, number))
-                    continue
-                if code != SUCCESS:
-                    poison.fail(
-                        self._tasks[number], self._error_with_step_location(device.failure(code, doing), number)
-                    )
+                for event in entry.get(number, ()):
+                    wait(driver, stopped, s, stream, event)
+                error = stopped.get(s)
+                if error is None and not (poison and poison.is_poisoned(self._tasks[number])):
+                    error = self._launch_error(what, addresses, scalars, stream, checked, number)
+                if error is not None:
+                    poison.fail(self._tasks[number], error)
             elif kind == RECORD:
                 event = events[what] = record(stream)
-                if stopped and s in stopped:
+                if s in stopped:
                     event.error = stopped[s]
             else:
                 wait(driver, stopped, s, stream, events[what])
@@ -234,6 +222,19 @@ class CUDAExecutable(Executable):
             for event, error in zip(results, poison.output_errors(), strict=True):
                 event.error = event.error or error
         return results
+
+    def _launch_error(
+        self, run: Any, addresses: Sequence[int], scalars: Sequence[Any], stream: int, checked: bool, number: int
+    ) -> BaseException | None:
+        """Launches a step. What went wrong."""
+        try:
+            code, doing = run(addresses, scalars, stream), "launching"
+            if checked and code == SUCCESS:
+                code, doing = self._synchronize_or_delay_after_step(self._device.context.driver, stream), "running"
+            error = None if code == SUCCESS else self._device.failure(code, doing)
+        except Exception as raised:  # of a library
+            error = raised
+        return None if error is None else self._error_with_step_location(error, number)
 
     def events_to_wait_for(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
         """The events to wait for before a step."""

@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from ...codegen.word_language import fetch_add, load, load_shared, store, store_shared, swapped
 from .queues import native_monotonic_clock_ns, record_native_event
-from .records import ACTIVE, BEGAN, BEGUN, ENDED, NUMBER, ORDINAL, OTHERS, RELEASED, RUN_EVENT, RUN_FAILED, STREAMS_LEFT
+from .records import (
+    ACTIVE,
+    BEGAN,
+    BEGUN,
+    ENDED,
+    LAUNCHING_LEFT,
+    NUMBER,
+    ORDINAL,
+    OTHERS,
+    RELEASED,
+    RUN_EVENT,
+    RUN_FAILED,
+    STREAMS_LEFT,
+)
 
 
 def set_native_poison(run: int, offset: int, error: int) -> None:
@@ -18,9 +31,9 @@ def set_native_poison(run: int, offset: int, error: int) -> None:
 
 
 def first_native_poison(run: int, offsets: int) -> int:
-    """The first error at a list of offsets of a run that ends in 0; or 0."""
+    """The first error at a list of offsets of a run that ends in 0; or 0, without a list too."""
     error = 0
-    while error == 0 and load(offsets):
+    while error == 0 and offsets and load(offsets):
         error = load_shared(run + load(offsets))
         offsets += 8
     return error
@@ -35,7 +48,7 @@ def propagate_native_poison(run: int, sources: int) -> int:
 
 
 def begin_native_run(engine: int, run: int) -> None:
-    if swapped(run + BEGAN, 0, native_monotonic_clock_ns()):
+    if load_shared(run + BEGAN) == 0 and swapped(run + BEGAN, 0, native_monotonic_clock_ns()):
         store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
         store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
 
@@ -45,6 +58,12 @@ def finish_native_launches(engine: int, run: int) -> None:
     if load_shared(engine + BEGUN) != load(run + ORDINAL):
         store(run + OTHERS, 1)
     fetch_add(engine + ACTIVE, -1)
+
+
+def cease_native_launches(engine: int, run: int) -> None:
+    """A stream launches no more; after the last one the launches of its run have ended."""
+    if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
+        finish_native_launches(engine, run)
 
 
 def end_native_run_stream(engine: int, stream: int, run: int) -> None:

@@ -25,8 +25,8 @@ from ...codegen.word_language import (
 )
 from .errors import (
     begin_native_run,
+    cease_native_launches,
     end_native_run_stream,
-    finish_native_launches,
     first_native_poison,
     propagate_native_poison,
     set_native_poison,
@@ -50,7 +50,6 @@ from .queues import (
 )
 from .records import (
     AWAKE,
-    BEGAN,
     CEASE,
     CHAOS,
     DONE,
@@ -62,7 +61,6 @@ from .records import (
     HOST,
     HOST_WORK,
     LAUNCH,
-    LAUNCHING_LEFT,
     LIVE,
     LOCK,
     LONG,
@@ -139,65 +137,76 @@ def advance_native_stream(engine: int, stream: int, helped: int, needs: int) -> 
                 requeue_native_stream(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
-            if load_shared(run + RUN_FAILED) == 0 or propagate_native_poison(run, load(step + ERROR_SOURCES)) == 0:
-                if load_shared(run + BEGAN) == 0:
-                    begin_native_run(engine, run)
+            if is_native_step_poisoned(run, step) == 0:
+                begin_native_run(engine, run)
                 held = launch_native_step_shared(engine, stream, run, step)
                 if held and load(step + LONG):
-                    if native_signal_handler_raised(engine):
-                        set_native_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
-                        until = 1
-                    elif helped and until == 0:
-                        until = native_monotonic_clock_ns() + SLICE_NS
-                    if until and native_monotonic_clock_ns() > until:  # a helper sees to its signals
+                    until = end_of_native_slice(engine, run, step, helped, until)
+                    if until and native_monotonic_clock_ns() > until:
                         requeue_native_stream(engine, stream)
                         return
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
-            poison = 0
-            if load(step + B):
-                poison = first_native_poison(run, load(step + B))
+            poison = first_native_poison(run, load(step + B))
             record_native_event(engine, run + load(step + A), load(run + NUMBER), poison)
         elif operation == WAIT:
             held = await_native_event_on_stream(engine, stream, run + load(step + A), load(run + NUMBER))
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == GATE:
-            gated = load(run + load(step + A))
-            while held and gated and load(gated):
-                held = await_native_event_on_stream(engine, stream, load(gated), load(gated + 8))
-                if held and load(load(gated) + POISON):
-                    set_native_poison(run, load(gated + 16), load(load(gated) + POISON))
-                gated += GATED_BYTES
+            held = pass_native_gates(engine, stream, run, load(run + load(step + A)))
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == PYTHON:
-            if load_shared(run + RUN_FAILED) and propagate_native_poison(run, load(step + ERROR_SOURCES)):
+            if is_native_step_poisoned(run, step):
                 store(stream + STEP, step + STEP_BYTES)
             else:
-                if load_shared(run + BEGAN) == 0:
-                    begin_native_run(engine, run)
-                hand_native_step_to_python(
-                    engine, stream, helped and is_native_step_needed(helped, needs, stream, step)
-                )
+                begin_native_run(engine, run)
+                hand_native_step_to_python(engine, stream, helped, needs, step)
                 held = 0
         elif operation == STAMP:
             store(stream + STEP, step + STEP_BYTES)
             store(run + load(step + A), native_monotonic_clock_ns())
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
-            if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
-                finish_native_launches(engine, run)
+            cease_native_launches(engine, run)
         else:
             end_native_run_stream(engine, stream, run)
             held = 0
 
 
+def is_native_step_poisoned(run: int, step: int) -> int:
+    """Whether an error keeps a step from being done; who waits for it gets that."""
+    return load_shared(run + RUN_FAILED) and propagate_native_poison(run, load(step + ERROR_SOURCES))
+
+
+def end_of_native_slice(engine: int, run: int, step: int, helped: int, until: int) -> int:
+    """When a helper stops to see to its signals, or 0: at once where a handler of one has raised an error."""
+    if native_signal_handler_raised(engine):
+        set_native_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
+        return 1
+    if helped and until == 0:
+        return native_monotonic_clock_ns() + SLICE_NS
+    return until
+
+
+def pass_native_gates(engine: int, stream: int, run: int, gated: int) -> int:
+    """Wait for each event of a list, and take its poison. Whether the caller still holds the stream."""
+    while gated and load(gated):
+        if await_native_event_on_stream(engine, stream, load(gated), load(gated + 8)) == 0:
+            return 0
+        if load(load(gated) + POISON):
+            set_native_poison(run, load(gated + 16), load(load(gated) + POISON))
+        gated += GATED_BYTES
+    return 1
+
+
 # Steps that need Python.
 
 
-def hand_native_step_to_python(engine: int, stream: int, helped: int) -> None:
-    """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
+def hand_native_step_to_python(engine: int, stream: int, helper: int, needs: int, step: int) -> None:
+    """Leave a stream to Python: to the helper itself, if it needs it, or to the Python thread or who waits for it."""
+    helped = helper and is_native_step_needed(helper, needs, stream, step)
     mutex_lock(engine + LOCK)
     push_ready_native_stream(engine + HOST, stream)
     if helped == 0:

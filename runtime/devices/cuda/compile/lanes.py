@@ -34,7 +34,8 @@ NUMBA: dict[str, Any] = {
 SHORT = {t: name for name, t in NUMBA.items() if name not in ("f16", "bf16")}
 
 Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -> lanes of the result
-Rule = Callable[..., tuple[Any, Codegen]]  # (*argument types) -> result type, code generator
+Typed = tuple[Any, Codegen]  # the type of a result, and what generates its code
+Rule = Callable[..., Typed]  # (*argument types) -> what they give
 
 
 def numba_lane_element_type(t: Any) -> Any:

@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from .lanes import (
     NUMBA,
-    Codegen,
+    Typed,
     all_numba_lane_flags_hold,
     emit_nvvm_branch,
     make_numba_lane_intrinsic,
@@ -116,7 +116,7 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
     """load(pointer, first, group stride[, lane stride][, mask])"""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
@@ -170,7 +170,7 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
     offset of several lanes has one for each."""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         own = numba_lane_count(argtypes[-2 if masked else -1])
         count = max(length * repeats, own)
 
@@ -214,7 +214,7 @@ def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
     cell = NumbaElementAccess("i64")
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
             some, value = bad[0], values[0]
             for k in range(1, max(len(bad), len(values))):
@@ -237,7 +237,7 @@ def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str,
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             values = rest[0 if vector else 1 :][: cell.parts]
@@ -286,7 +286,7 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule() -> tuple[Any, Codegen]:
+    def numba_typing_rule() -> Typed:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             array = ir.ArrayType(cell.storage, int(elements))
             memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
@@ -304,7 +304,7 @@ def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
             return cell.load(b, base[0], first[0], int(lanes))
 
@@ -317,7 +317,7 @@ def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
             cell.store(b, base[0], first[0], _repeat_mask_over_lanes(value, int(lanes)))
             return []
@@ -331,7 +331,7 @@ def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> A
     """sget(memory, first, group stride, lane stride)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
             rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
@@ -345,7 +345,7 @@ def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> 
     """sput(memory, first, group stride, lane stride, value)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
             rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             places = [number for row in rows for number in row]

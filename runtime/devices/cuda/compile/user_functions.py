@@ -107,14 +107,13 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
                     for d, parts in zip(function.arguments, arguments, strict=True)
                 ]
                 status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
-                results = [b.extract_value(result, i) for i in range(len(outputs))] if function.several else [result]
-                found = []
-                for value, parts in zip(results, outputs, strict=True):
-                    found += [b.extract_value(value, i) for i in (0, 1)] if len(parts) == 2 else [value]
-                return [
-                    b.select(status.is_ok, v, nothing)
-                    for v, nothing in zip(found, _nvvm_result_of_failed_user_function(flat), strict=True)
+                results = _extract_nvvm_parts(b, result, len(outputs), function.several)
+                found = [
+                    part
+                    for value, parts in zip(results, outputs, strict=True)
+                    for part in _extract_nvvm_parts(b, value, 2, len(parts) == 2)
                 ]
+                return [*map(partial(b.select, status.is_ok), found, _nvvm_result_of_failed_user_function(flat))]
 
             rows = []
             for k in range(count):
@@ -134,6 +133,10 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
     return make_numba_lane_intrinsic(
         function.symbol, sum(map(len, arguments)) + masked, numba_typing_rule, in_context=True
     )
+
+
+def _extract_nvvm_parts(b: ir.IRBuilder, value: Value, count: int, several: bool) -> list[Value]:
+    return [b.extract_value(value, i) for i in range(count)] if several else [value]
 
 
 def _compile_numba_cuda_callee(cc: tuple[int, int], function: Any) -> Any:

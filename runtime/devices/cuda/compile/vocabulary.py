@@ -50,7 +50,7 @@ from llvmlite import ir
 from .lanes import (
     NUMBA,
     SHORT,
-    Codegen,
+    Typed,
     call_register,
     make_numba_lane_intrinsic,
     numba_cuda_type_of_lanes,
@@ -90,7 +90,7 @@ def _broadcast_numba_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iter
 
 
 def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         count, element = max(map(numba_lane_count, argtypes)), numba_lane_element_type(argtypes[-1])
         dtype = SHORT[element]
         together = None if fastmath or count == 1 else LANES.get((name, dtype))
@@ -105,7 +105,7 @@ def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
 
 
 def _argmin_or_argmax_preference_intrinsic(name: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         count, dtype = max(map(numba_lane_count, argtypes)), SHORT[numba_lane_element_type(argtypes[0])]
 
         def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
@@ -117,7 +117,7 @@ def _argmin_or_argmax_preference_intrinsic(name: str) -> Any:
 
 
 def _dtype_conversion_intrinsic(name: str, target: str, source: str) -> Any:
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [nvvm_dtype_conversion(b, x, source, target) for x in lanes]
 
@@ -127,7 +127,7 @@ def _dtype_conversion_intrinsic(name: str, target: str, source: str) -> Any:
 
 
 def _bitcast_lanes_intrinsic(name: str, target: str, source: str) -> Any:
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [b.bitcast(x, LLVM[target]) for x in lanes]
 
@@ -137,7 +137,7 @@ def _bitcast_lanes_intrinsic(name: str, target: str, source: str) -> Any:
 
 
 def _half_conversion_intrinsic(name: str) -> Any:
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         half = numba_lane_count(t) // 2
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
@@ -149,7 +149,7 @@ def _half_conversion_intrinsic(name: str) -> Any:
 
 
 def _repeat_lanes_intrinsic(name: str, count: str) -> Any:
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [lanes[k % len(lanes)] for k in range(int(count))]
 
@@ -163,7 +163,7 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
     size, skip = int(length), int(first)
     values = 1 + (skip > 0)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
             joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
             return [x for row in joined for x in row[skip : skip + size]]
@@ -174,7 +174,7 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
 
 
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
             rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
             return [widen_numba_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
@@ -185,7 +185,7 @@ def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
 
 
 def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
             rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
             return [b.icmp_signed("<", *widen_numba_integers(b, i, n[0])) for row in rows for i in row]
@@ -198,7 +198,7 @@ def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
 def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
     """Combine the halves of the lanes until `until` are left."""
 
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         dtype = SHORT[numba_lane_element_type(t)]
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
@@ -215,7 +215,7 @@ def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
 def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
-    def numba_typing_rule(t: Any, among: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any, among: Any) -> Typed:
         dtype = SHORT[numba_lane_element_type(t)]
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
@@ -231,14 +231,14 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
 
 
 def _cuda_special_register_intrinsic(name: str, special: str) -> Any:
-    def numba_typing_rule() -> tuple[Any, Codegen]:
+    def numba_typing_rule() -> Typed:
         return types.int32, lambda b: [call_register(b, special)]
 
     return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
 def _barrier_intrinsic(name: str) -> Any:
-    def numba_typing_rule() -> tuple[Any, Codegen]:
+    def numba_typing_rule() -> Typed:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             call_external_nvvm_function(b, "llvm.nvvm.barrier0", ir.VoidType())
             return []
@@ -251,7 +251,7 @@ def _barrier_intrinsic(name: str) -> Any:
 def _cluster_barrier_intrinsic(name: str) -> Any:
     """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
 
-    def numba_typing_rule() -> tuple[Any, Codegen]:
+    def numba_typing_rule() -> Typed:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
                 b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
@@ -263,7 +263,7 @@ def _cluster_barrier_intrinsic(name: str) -> Any:
 
 
 def _part_of_lanes_intrinsic(name: str, number: str, among: str) -> Any:
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
         count = len(kinds) // int(among)
         first = int(number) * count
@@ -281,7 +281,7 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
     kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
             array = context.make_array(kind)(context, b)
             itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
@@ -319,7 +319,7 @@ def _numba_index_arithmetic_intrinsic(name: str) -> Any:
         "least": lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y),
     }
 
-    def numba_typing_rule(x: Any, y: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(x: Any, y: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
             return [methods[name](b, *widen_numba_integers(b, x[0], y[0]))]
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from .lanes import (
     NUMBA,
-    Codegen,
+    Typed,
     make_numba_lane_intrinsic,
     numba_cuda_type_of_lanes,
     numba_lane_count,
@@ -58,7 +58,7 @@ def warp_shuffle_intrinsic(name: str, kind: str) -> Any:
     clamp = ir.Constant(I32, 0) if kind == "up" else CLAMP
     shfl = {"xor": "bfly"}.get(kind, kind)
 
-    def numba_typing_rule(t: Any, which: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any, which: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], which: Sequence[Value]) -> list[Value]:
             by = _narrow_lane_to_32_bits(b, which[0])
             return [exchange_lanes_of_warp(b, shfl, x, by, clamp) for x in lanes]
@@ -73,7 +73,7 @@ def warp_match_intrinsic(name: str, bits: str) -> Any:
     bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of
     2.9)."""
 
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
             peers: Value = FULL
             for k in range(int(bits)):
@@ -90,7 +90,7 @@ def warp_match_intrinsic(name: str, bits: str) -> Any:
 def warp_ballot_intrinsic(name: str) -> Any:
     """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
 
-    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
             return [call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
 
@@ -102,7 +102,7 @@ def warp_ballot_intrinsic(name: str) -> Any:
 def sync_warp_intrinsic(name: str) -> Any:
     """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
 
-    def numba_typing_rule() -> tuple[Any, Codegen]:
+    def numba_typing_rule() -> Typed:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             call_external_nvvm_function(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
             return []
@@ -122,7 +122,7 @@ def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     cell = NumbaElementAccess(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
             return [b.atomic_rmw(op, _address_of_atomic_element(b, cell, base[0], number[0]), x[0], "monotonic")]
 
@@ -135,7 +135,7 @@ def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
             pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(
@@ -152,7 +152,7 @@ def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> Typed:
         def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
             pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(

@@ -160,6 +160,7 @@ class ControlFlowGraph:
         ]
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
+        self.known = self.counted and not isinstance(control_flow_arguments(task).count, Pointer)
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
         self._moved = (
             _graph_buffers_moving_by_iteration(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
@@ -180,8 +181,7 @@ class ControlFlowGraph:
         for part in self.parts:
             if (why := part.refusal()) is not None:
                 return why
-        known = self.counted and not isinstance(control_flow_arguments(self._task).count, Pointer)
-        return None if known else self.alone  # iterations of a known number can be nodes one after another
+        return None if self.known else self.alone  # iterations of a known number can be nodes one after another
 
     def _why_host_must_continue(self) -> str | None:
         """Why the GPU cannot go on with iterations of its own accord."""
@@ -191,7 +191,7 @@ class ControlFlowGraph:
             outputs = loop.body.program.outputs
             if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
                 return "its condition is a value that it carries"
-            if any(loop.moves) or graph_body_uses_iteration_number(loop.body):
+            if do_loop_iterations_differ(loop):
                 return "its turns use their number"
         else:
             for task, runner in part.steps:
@@ -367,6 +367,11 @@ def _graph_loop_results_overlap(rotation: LoopRotation) -> bool:
         if wrong & set(held):
             return True
     return False
+
+
+def do_loop_iterations_differ(loop: Loop) -> bool:
+    """Whether its iterations differ in an argument, once the carried values have gone round."""
+    return any(loop.moves) or graph_body_uses_iteration_number(loop.body)
 
 
 def graph_body_uses_iteration_number(body: Plan) -> bool:

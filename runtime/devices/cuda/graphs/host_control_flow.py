@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....interpret.control_flow import RunIteration, run_control_flow
-from ....program.plan import Launch, Loop, Plan, control_flow_arguments
-from ....program.program import Pointer, Task, control_flow_bodies
+from ....program.plan import Launch, Loop, Plan
+from ....program.program import Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import NumpyHostStep
-from .conditional_nodes import ControlFlowGraph, graph_body_uses_iteration_number
+from .conditional_nodes import ControlFlowGraph, do_loop_iterations_differ
 from .device_control_flow import GraphControlFlow, GraphExecutable
 from .nodes import MISTAKES, DriverRefusal, require_graph_call_success
 
@@ -43,13 +43,9 @@ class HostControlFlowStep:
             _CudaGraphHostLoopBody(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
         ]
         self.whole = ControlFlowGraph(device, task, runners)
-        loop = task.kernel
-        counted = isinstance(loop, Loop) and not loop.flag
-        known = counted and not isinstance(control_flow_arguments(task).count, Pointer)
-        even = (
-            isinstance(loop, Loop) and counted and not (any(loop.moves) or graph_body_uses_iteration_number(loop.body))
-        )
-        whole, waits = self.whole, any(body.waits for body in self._bodies)
+        loop, whole = task.kernel, self.whole
+        counted, known, waits = whole.counted, whole.known, any(body.waits for body in self._bodies)
+        even = isinstance(loop, Loop) and counted and not do_loop_iterations_differ(loop)
         able = whole.refusal is None and not (known and (even or whole.alone))
         self._decided = GraphControlFlow(device, whole) if able else None
         if able:

@@ -81,6 +81,51 @@ class OneNodeGraph:
             self._driver.destroy_graph(self._graph)
 
 
+class _OneNodeGraphs:
+    """The graphs of a launch, on each of a few streams; they are made once it has been done a few times."""
+
+    def __init__(self, device: Any, step: KernelStep, order: Sequence[int], streams: Sequence[int], lock: Any) -> None:
+        self._device, self._step, self._order, self._streams, self._lock = device, step, order, streams, lock
+        self.nodes: dict[int, OneNodeGraph] = {}  # by stream
+        self.callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
+        self.turns: Iterator[OneNodeGraph | None] = repeat(None)
+        self._plain = PLAIN
+
+    def of_followed_stream(self, after: Sequence[CudaEvent]) -> OneNodeGraph | None:
+        """That of a stream of the device's that is to be followed: the events of it cost nothing."""
+        common = self._common_streams(after)
+        return self.nodes.get(common[-1]) if common else next(self.turns)
+
+    def _common_streams(self, after: Sequence[CudaEvent]) -> list[int]:
+        return [event.stream for event in after if self._device.is_common_stream(event.stream)]
+
+    def make_when_due(self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> None:
+        """Makes the graphs, once it is their time; that of another stream where a call has to follow that."""
+        self._plain -= 1
+        if self._plain >= 0:
+            return
+        made = self.callers if caller else self.nodes
+        if caller:
+            wanted: Sequence[int] = [caller] if len(made) < CALLERS else []
+        else:
+            wanted = self._common_streams(after)[-1:] if made else self._streams
+        if all(stream in made for stream in wanted):
+            return
+        places = [0] * (1 + max(self._order))
+        for buffer, address in zip(self._order, addresses, strict=True):
+            places[buffer] = address
+        with self._lock:
+            try:
+                for stream in wanted:
+                    made[stream] = OneNodeGraph(self._device, self._step, self._order, places, stream)
+            except MISTAKES:
+                raise
+            except Exception:  # they are an optimisation: launches do as well
+                self._plain = sys.maxsize
+        if self.nodes and not isinstance(self.turns, cycle):
+            self.turns = cycle(list(self.nodes.values()))
+
+
 def make_one_node_graph_call(
     device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
 ) -> Start | None:
@@ -95,18 +140,16 @@ def make_one_node_graph_call(
     streams = device.take_common_streams(2 + int(cost / CALL_US))
     remember_launch, wait = device.recent_launches.append, device.context.driver.wait
     alone, enter = device.context.alone, device.context.enter
-    nodes: dict[int, OneNodeGraph] = {}  # by stream
-    callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
-    turns: Iterator[OneNodeGraph | None] = repeat(None)
-    plain = PLAIN
+    graphs = _OneNodeGraphs(device, step, order, streams, lock)
+    nodes, callers = graphs.nodes, graphs.callers
 
     def start_one_node_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
         if caller:
             node = callers.get(caller)
         else:
-            node = (nodes.get(after[-1].stream) or graph_of_followed_stream(after)) if after else next(turns)
+            node = (nodes.get(after[-1].stream) or graphs.of_followed_stream(after)) if after else next(graphs.turns)
         if node is None or clock.end is not None:
-            make_graphs_when_due(after, caller, addresses)
+            graphs.make_when_due(after, caller, addresses)
             return None
         if not alone:  # the default stream is that of the current GPU
             enter()
@@ -125,36 +168,5 @@ def make_one_node_graph_call(
         node.ends.append(event)
         remember_launch((event, labels))
         return event
-
-    def graph_of_followed_stream(after: Sequence[CudaEvent]) -> OneNodeGraph | None:
-        """That of a stream of the device's that is to be followed: the events of it cost nothing."""
-        common = [event.stream for event in after if device.is_common_stream(event.stream)]
-        return nodes.get(common[-1]) if common else next(turns)
-
-    def make_graphs_when_due(after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> None:
-        """Makes the graphs, once it is their time; that of another stream where a call has to follow that."""
-        nonlocal plain, turns
-        plain -= 1
-        if plain >= 0:
-            return
-        wanted = streams if not nodes else [e.stream for e in after if device.is_common_stream(e.stream)][-1:]
-        made = nodes
-        if caller:
-            wanted, made = [caller] if len(callers) < CALLERS else [], callers
-        if all(stream in made for stream in wanted):
-            return
-        places = [0] * (1 + max(order))
-        for buffer, address in zip(order, addresses, strict=True):
-            places[buffer] = address
-        with lock:
-            try:
-                for stream in wanted:
-                    made[stream] = OneNodeGraph(device, step, order, places, stream)
-            except MISTAKES:
-                raise
-            except Exception:  # they are an optimisation: launches do as well
-                plain = sys.maxsize
-        if nodes and not isinstance(turns, cycle):
-            turns = cycle(list(nodes.values()))
 
     return start_one_node_graph

@@ -65,8 +65,9 @@ def cufft_transform_of_call(
         axes = tuple(a % rank for a in options["axes"])
     if axes != tuple(range(rank - len(axes), rank)) or not 1 <= len(axes) <= MOST_AXES:
         return None
-    whole = target.shape if real and direction == INVERSE else source.shape
-    half = source.shape if real and direction == INVERSE else target.shape
+    whole, half = source.shape, target.shape
+    if real and direction == INVERSE:
+        whole, half = half, whole
     lengths = tuple(whole[a] for a in axes)
     seen = (*lengths[:-1], lengths[-1] // 2 + 1) if real else lengths
     if tuple(half[a] for a in axes) != seen:  # padded or cut first

@@ -60,6 +60,20 @@ def _region_of_one_solver_matrix(region: Region, stack: int) -> Region:
     return Region(r.buffer, r.offset, r.shape[stack:], r.strides[stack:], r.itemsize, r.dtype)
 
 
+def _are_solver_arrays_supported(name: str, options: Mapping[str, Any], task: Task, stack: int) -> bool:
+    """Whether a call is of matrices of one known dtype, in stacks of one shape, with options that are followed."""
+    reads, first = task.reads, task.reads[0]
+    results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))
+    return (
+        stack >= 0
+        and all(r.dtype == first.dtype and r.dtype in TYPES for r in reads)
+        and len(task.writes) == results
+        and all(options.get(option) in allowed for option, allowed in _UNKNOWN.items())
+        and not any(0 in r.shape or r.shape[:stack] != first.shape[:stack] for r in (*reads, *task.writes))
+        and (not stack or all(len(r.shape) == stack + 2 for r in reads))
+    )
+
+
 def make_cusolver_step(
     name: str, options: Mapping[str, Any]
 ) -> Callable[[CudaDriver, CublasHandles, Task], SolverStep | None]:
@@ -68,15 +82,7 @@ def make_cusolver_step(
     def make_cusolver_step_of_task(driver: CudaDriver, blas: CublasHandles, task: Task) -> SolverStep | None:
         reads, every = task.reads, (*task.reads, *task.writes)
         shape, stack = reads[0].shape, len(reads[0].shape) - 2
-        results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))
-        good = (
-            all(r.dtype == reads[0].dtype and r.dtype in TYPES for r in reads)
-            and len(task.writes) == results
-            and all(options.get(option) in allowed for option, allowed in _UNKNOWN.items())
-            and not any(0 in r.shape or r.shape[:stack] != shape[:stack] for r in every)
-            and (not stack or all(len(r.shape) == stack + 2 for r in reads))
-        )
-        if not good or stack < 0 or max(shape[-2:]) >= 1 << 15:
+        if not _are_solver_arrays_supported(name, options, task, stack) or max(shape[-2:]) >= 1 << 15:
             return None
         count, do = math.prod(shape[:stack]), {**SINGLE, **FACTORS}.get(name)
         if do is not None and min(shape[-2:]) >= LEAST and all(len(r.shape) <= stack + 2 for r in every):

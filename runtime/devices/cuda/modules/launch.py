@@ -99,7 +99,6 @@ class KernelArgumentBlock:
         self._moved = all(place is None or o == 0 for place, o in picks)
         self._picks = picks
         self.block, self.rows = ctypes.addressof(block), picks
-        self._fixed = [o for place, o in picks if place is None]
         self._known: Any = None
 
     def places(self, count: int, extra: list[int]) -> None:
