@@ -8,6 +8,7 @@ python -m tests.object_folds --part 0 --parts 4
 python -m tests.object_folds --kind deque --fold "written read" --show 9
 """
 
+# ruff: noqa: E501  (rows of program text)
 from __future__ import annotations
 
 import argparse

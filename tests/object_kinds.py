@@ -1,5 +1,6 @@
 """More kinds of Python objects as layers of worlds: numbers, buffers, iterators, other containers and classes."""
 
+# ruff: noqa: E501  (rows of program text)
 from __future__ import annotations
 
 from tests.world_parts import LAYERS, Layer

@@ -27,8 +27,8 @@ import numpy as np
 
 import kernelgraph as kg
 from tests import random_cases
-from tests.random_cases import Hang, Outcome, under_alarm
 from tests.object_kinds import ALL_LAYERS as LAYERS
+from tests.random_cases import Hang, Outcome, under_alarm
 from tests.world_parts import KINDS, PRELUDE, ROOTS
 
 READERS = {

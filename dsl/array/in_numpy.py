@@ -75,9 +75,7 @@ def call_in_numpy(
     return unflatten(shape, found)
 
 
-def _convert_numpy_results(
-    leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]
-) -> None:
+def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]) -> None:
     """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of. kept: what stays as it is."""
     for i in range(len(leaves)):
         x = leaves[i]

@@ -662,7 +662,7 @@ def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
 )
 def test_an_iterator_in_a_class_gives_its_items_to_no_trace(iterator: Any) -> None:
     owner = classes_that_hold(iterator)["metaclass"]
-    with pytest.raises(kg.TraceError, match="cannot change Meta|holds an? "):
+    with pytest.raises(kg.TraceError, match=r"cannot change Meta|holds an? "):
         cpu(lambda x: x * next(owner().held))(X)
 
 
