@@ -285,24 +285,29 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
         held += [(n, vars(kind)[n].__get__(value)) for n in slots if n in vars(kind) and _is_set(vars(kind)[n], value)]
-    inside: Any = ()
+    inside = _inside(value, walk, bool(held))
+    held = [(n, v) for n, v in held if not (n.startswith("__") and n.endswith("__"))]
+    return own, inside, sorted(((str(n), walk(v)) for n, v in held), key=lambda pair: pair[0])
+
+
+def _inside(value: Any, walk: Callable[[Any], Any], held: bool) -> Any:
+    """What a value contains beside its attributes; of one that contains nothing, and holds nothing, its text."""
     if isinstance(value, (dict, types.MappingProxyType)):
         items = dict.items(value) if isinstance(value, dict) else value.items()
         if isinstance(value, collections.OrderedDict):  # whose order `dict` does not know, nor it what `dict` has put
             listed = [k for k in listed_keys(value) if dict.__contains__(value, k)]
             items = [(k, dict.get(value, k)) for k in listed] + [pair for pair in items if pair[0] not in listed]
-        inside = [(walk(k), walk(v)) for k, v in items]
-    elif isinstance(value, (list, tuple, collections.deque)):
+        return [(walk(k), walk(v)) for k, v in items]
+    if isinstance(value, (list, tuple, collections.deque)):
         base = next(b for b in (list, tuple, collections.deque) if isinstance(value, b))
-        inside = [walk(v) for v in base.__iter__(value)]  # type: ignore[attr-defined]
-    elif isinstance(value, (set, frozenset)):
-        inside = sorted(repr(walk(v)) for v in value)
-    elif issubclass(type(value), ValuesView):
-        inside = [walk(v) for v in value]
-    elif not hasattr(sys.modules.get(type(value).__module__), "deco"):  # of no class in a world
-        inside = "" if held else re.sub(r" at 0x\w+|\w+_(traced|native)\b", "", repr(value))
-    held = [(n, v) for n, v in held if not (n.startswith("__") and n.endswith("__"))]
-    return own, inside, sorted(((str(n), walk(v)) for n, v in held), key=lambda pair: pair[0])
+        return [walk(v) for v in base.__iter__(value)]  # type: ignore[attr-defined]
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(walk(v)) for v in value)
+    if issubclass(type(value), ValuesView):
+        return [walk(v) for v in value]
+    if hasattr(sys.modules.get(type(value).__module__), "deco"):  # of a class in a world
+        return ()
+    return "" if held else re.sub(r" at 0x\w+|\w+_(traced|native)\b", "", repr(value))
 
 
 def listed_keys(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:

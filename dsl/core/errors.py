@@ -234,6 +234,12 @@ def _is_in_installed_package() -> bool:
     return False
 
 
+def code_of_user() -> CodeType | None:
+    """The code that the innermost frame of the user's runs."""
+    frame = _innermost_user_frame()
+    return None if frame is None else frame.f_code
+
+
 def user_line() -> str:
     """`file.py:LINE` of the innermost frame that is the user's."""
     frame = _innermost_user_frame()

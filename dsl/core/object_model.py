@@ -255,6 +255,14 @@ def slots_of_class(kind: Any) -> dict[str, MemberDescriptorType]:
     return {member.__name__: member for member in members_of_class(kind)}
 
 
+def slot_of_class(kind: Any, name: str) -> MemberDescriptorType | None:
+    """The slot of a name, past other members of the name; None where there is none."""
+    for base in MRO(kind):
+        if type(member := VARS(base).get(name)) is MemberDescriptorType:
+            return member
+    return None
+
+
 def slot_value(member: MemberDescriptorType, value: Any) -> Any:
     """What a slot of an object holds; UNSET for nothing."""
     try:
@@ -297,16 +305,15 @@ def seen_attributes_of_object(value: Any) -> dict[str, Any]:
 def put_attributes(value: Any, attributes: Iterable[tuple[Any, Any]]) -> Any:
     """The object, after its slots and its `__dict__` got these, past methods of its class."""
     kind = type(value)
-    slots = slots_of_class(kind) if has_own_slots(kind) else {}
-    held: Any = dict_of_object(value)
-    if not slots and held is not None:
-        held.update(attributes)
+    if not has_own_slots(kind):
+        if (held := dict_of_object(value)) is not None:
+            held.update(attributes)
         return value
     for name, part in attributes:
-        if name in slots:
-            slots[name].__set__(value, part)
+        if (slot := slot_of_class(kind, name)) is not None:
+            slot.__set__(value, part)
         else:
-            held[name] = part
+            dict_of_object(value)[name] = part  # type: ignore[index]
     return value
 
 

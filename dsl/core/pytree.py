@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import EnumMeta
-from types import BuiltinFunctionType, SimpleNamespace
+from types import BuiltinFunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,7 @@ from .object_model import (
     PLAIN,
     VARS,
     Kind,
-    dict_of_object,
     has_default_access,
-    is_plain_object,
     is_user_class,
     is_whole_dict,
     make_object,
@@ -70,18 +68,16 @@ LEAF = Tree(None)
 def flatten(
     value: Any,
     leaves: list[Any],
-    objects: bool = False,
     above: tuple[int, ...] = (),
     results: bool = False,
     stop: Callable[[Any], bool] | None = None,
 ) -> Tree:
     """The structure of `value`, whose leaves are appended to `leaves`.
 
-    objects: an object that is no more than its attributes is a container of them, at every depth (used for `self`).
     above: the identities of the containers that hold the value; what contains itself is a leaf.
     results: so are Python's other containers, and objects that a traced function has made of the user's classes.
     stop: whether a value within is a leaf, whatever it is."""
-    if type(value) in _NEVER_OPENED or id(value) in above or (opened := _opened(value, objects, results)) is None:
+    if type(value) in _NEVER_OPENED or id(value) in above or (opened := _opened(value, results, stop)) is None:
         leaves.append(value)
         return LEAF
     inside = (*above, id(value))
@@ -93,7 +89,7 @@ def flatten(
                 leaves.append(part)
                 found.append(LEAF)
             else:
-                found.append(flatten(part, leaves, objects, inside, results, stop))
+                found.append(flatten(part, leaves, inside, results, stop))
         return found
 
     kind, names, parts, own = opened
@@ -107,7 +103,7 @@ _NONE: dict[str, Any] = {}
 Opened = tuple[type, tuple[Hashable, ...], Iterable[Any], dict[str, Any]]
 
 
-def _opened(value: Any, objects: bool, results: bool) -> Opened | None:
+def _opened(value: Any, results: bool, stop: Callable[[Any], bool] | None) -> Opened | None:
     """The kind of a container, the names and values of its parts, and attributes of its own; None for a leaf."""
     kind = type(value)
     if kind is tuple or kind is list:
@@ -122,9 +118,8 @@ def _opened(value: Any, objects: bool, results: bool) -> Opened | None:
     row = row_of_class(kind)
     if original is list or (row.family is tuple and hasattr(kind, "_fields")):
         return original, *named_parts_of_object(value, row), _NONE
-    if objects and is_plain_object(kind):
-        held = dict_of_object(value) or _NONE
-        return kind, tuple(held), held.values(), _NONE
+    if kind is MethodType and stop is not None and stop(value.__self__):
+        return kind, (value.__func__,), (value.__self__,), _NONE
     return _opened_result(value, original, row) if results else None
 
 
@@ -161,6 +156,11 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is list or kind is tuple:
         return kind(values)
+    if kind is dict:
+        return dict(zip(names, values, strict=True))
+    if kind is MethodType:
+        function: Any = names[0]
+        return MethodType(function, *values)
     if kind is AttributedContainer:
         return put_attributes(values[0], zip(names, values[1:], strict=True))
     return make_object(kind, names, values)

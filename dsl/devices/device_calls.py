@@ -57,7 +57,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
         lines = captured.graph.lines
         line = next((x for x, node in zip(lines, captured.graph.nodes, strict=False) if node.op == "place"), "")
         raise OptionError("a function with untraceable='split' runs on one device; leave kg.place out", line or None)
-    if captured.state is not None:  # what the call does to what its arguments hold
+    if captured.uses_holders:  # what the call does to what its arguments hold
         if explicit:
             raise ArgumentsError(
                 f"{captured.graph.name} changes what its arguments hold, and runs on one device; leave kg.place out"

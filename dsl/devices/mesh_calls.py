@@ -22,7 +22,7 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, ShapeError, error_at_user_line, locate_graph_error
 from ..core.pytree import Tree, unflatten
 from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
-from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
+from ..environment.argument_properties import NeedOpenedArguments
 from ..jit.options import Options, checked_kernel_graph_options
 from ..jit.pickling import PicklableDecoratedFunction
 from ..jit.signature import (
@@ -106,9 +106,6 @@ class MeshFunction(PicklableDecoratedFunction):
             return self._call_on_mesh(args, options)
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedCachedProperty as need:
-            with need.computed((args, options), flatten_arguments_of_call(self._parameters, args, options, False)[0]):
-                return self._call_with_properties(args, options)
 
     def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plan of a call: the plans of its parts on each device, and the copies between them."""
@@ -181,7 +178,7 @@ class MeshFunction(PicklableDecoratedFunction):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
         """The structure of the arguments, their leaves, one device's share of each, and their axes."""
-        tree, leaves = flatten_arguments_of_call(self._parameters, args, options, False)
+        tree, leaves = flatten_arguments_of_call(self._parameters, args, options)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
         axes: list[int | None] = []

@@ -1,45 +1,37 @@
-"""Cached properties of arguments: Python computes one before the call goes on, and keeps it in the user's own object.
-
-A trace has but stand-ins for what is in its arguments. Where it reads a `functools.cached_property` that an argument
-does not hold yet, it ends; the property is read from the argument itself, and the call starts again with it.
-"""
+"""What a trace may need of the objects among its arguments before the call goes on; the call is then made again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..core.errors import is_refusal
-from ..core.pytree import Tree
 from ..core.undo import restorer_of_attributes
 from ..trace.trace import TraceRestart
 from .guards import GuardSet
 
 
 class NeedCachedProperty(TraceRestart):
-    """The trace needs a property of an argument, computed and kept in it; the call is then made again."""
+    """The trace needs a property of an argument, computed by Python and kept in it, since it cannot be traced."""
 
     guards = GuardSet(())  # that it is needed
     known: frozenset[int] = frozenset()  # the leaves whose values decided that
 
-    def __init__(self, path: tuple[int, ...], name: str) -> None:
-        """path: from the arguments' tree down to the object, which child it is at each step."""
+    def __init__(self, holder: int, name: str) -> None:
+        """holder: the object's number among what is opened in the arguments."""
         super().__init__()
-        self.path, self.name = path, name
+        self.holder, self.name = holder, name
 
     def raise_again(self, *_: Any) -> Any:
         """For the next call of this kind."""
-        raise NeedCachedProperty(self.path, self.name)
+        raise NeedCachedProperty(self.holder, self.name)
 
     @contextmanager
-    def computed(self, arguments: Any, tree: Tree) -> Iterator[None]:
+    def computed(self, holders: Sequence[Any]) -> Iterator[None]:
         """The property is in the object; it is taken out again where the call is refused."""
-        holder = arguments
-        for number in self.path:
-            holder, tree = _child_with_cached_property(holder, tree, number), tree.children[number]
-        put_back = restorer_of_attributes(holder)
-        getattr(holder, self.name)
+        put_back = restorer_of_attributes(holders[self.holder])
+        getattr(holders[self.holder], self.name)
         try:
             yield
         except BaseException as error:
@@ -48,18 +40,10 @@ class NeedCachedProperty(TraceRestart):
             raise
 
 
-def _child_with_cached_property(value: Any, tree: Tree, number: int) -> Any:
-    """What `flatten` has found there."""
-    assert tree.kind is not None
-    if not tree.names:
-        base: Any = list if issubclass(tree.kind, list) else tuple
-        return base.__getitem__(value, number)
-    name: Any = tree.names[number]
-    if issubclass(tree.kind, dict):
-        return dict.__getitem__(value, name)
-    held = getattr(value, "__dict__", {})
-    return held[name] if name in held else getattr(value, name)
-
-
 class NeedOpenedArguments(TraceRestart):
-    """The function changes what an argument holds: the call is made again with its arguments opened."""
+    """The call is made again with its arguments opened, or with other parts of them."""
+
+    def __init__(self, attributes: frozenset[str] | None = frozenset(), told_apart: type | None = None) -> None:
+        """attributes: the names of those that are read, None for all. told_apart: a class whose objects are."""
+        super().__init__()
+        self.attributes, self.told_apart = attributes, told_apart

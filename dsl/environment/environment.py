@@ -20,10 +20,11 @@ from typing import Any, NoReturn
 from ...runtime.core.readable_text import with_article
 from ..core.context import context
 from ..core.errors import (
+    Refusal,
     TraceError,
     UnsupportedError,
-    UserError,
     code_names_compared_by_identity,
+    code_of_user,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -210,6 +211,7 @@ def print_in_traced_code(*values: Any, **options: Any) -> None:
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
 DESCRIPTIONS |= {"getdoc": "__doc__"}
+_WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -237,7 +239,13 @@ class Environment:
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
-        self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
+        self.opened: dict[int, int] = {}  # what stands for an opened list, dict or object: its number
+        self.opened_names: frozenset[str] | None = None  # of the attributes that are opened; None for all
+        self.leaves_by_contents: dict[int, int] = {}  # values that are other ones in other calls: which leaf one is
+        self.tells_apart = False  # whether classes of the arguments are not opened, since objects are told apart
+        # whether what is opened has changed, but for these attributes of these holders
+        self.opened_changes: Callable[[set[Any]], bool] = lambda kept: False
+        self._kept: set[tuple[int | None, str]] = set()  # properties that were computed, and are kept
         self._placed: dict[int, Any] = {}  # containers of the arguments
         self._equals: dict[int, Any] = {}  # arguments that others which are equal may take the place of
         self._watched: set[int] = set()  # functions
@@ -432,22 +440,18 @@ class Environment:
 
     def cached_property_value(self, instance: Any, name: str, compute: Any) -> Any:
         """A property that is computed once, of an object made inside, or of an argument."""
-        if not self.refuses_assignments(instance):
-            found = vars(instance)[name] = self.proxy_of(compute)(instance)
-            return found
-        if self.trace.assigned and self.may_open:
-            raise self.open_arguments()  # where it is computed by the trace
-        if self.trace.assigned:
-            raise TraceError(
-                f"the cached property {name!r} is read after an argument was changed, and would be computed from "
-                "what it was before; read it first"
-            )
-        with contextlib.suppress(UserError):
-            self.proxy_of(compute)(instance)  # what Python's own raises; otherwise it is left to Python
-        path = self._path_in_arguments(instance)
-        if not path:
+        if self.refuses_assignments(instance):
             refuse_frozen_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
-        raise NeedCachedProperty(path, name)
+        holder = self.opened.get(id(instance))
+        changed = self.trace.assigned or self.opened_changes(self._kept)
+        try:
+            found = vars(instance)[name] = self.proxy_of(compute)(instance)
+        except Refusal:
+            if holder is None or changed:
+                raise
+            raise NeedCachedProperty(holder, name) from None  # it is left to Python
+        self._kept.add((holder, name))
+        return found
 
     def guard_argument(self, value: Any) -> Any:
         """What stands for an argument that is no array, of which equal ones share a trace."""
@@ -460,14 +464,19 @@ class Environment:
         real, other = self.original_value(a), self.original_value(b)
         if real is other:
             return id(real) in self._equals
+        if id(a) in self.opened and id(b) in self.opened:
+            return False
         given = [self._is_given(x) for x in (a, b)]
         there = [id(x) in self._originals or id(x) in self._lifted for x in (a, b)]
         if not any(given) or not all(map(operator.or_, given, there)):
             return False
         if id(real) in self._equals and id(other) in self._equals:
             return exact_key_of_value(real) == exact_key_of_value(other)
-        kinds = [VARS(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
-        return kinds[0] is kinds[1]
+        if _class_behind_proxy(real) is not _class_behind_proxy(other):
+            return False
+        self.require_known_identity(a)
+        self.require_known_identity(b)
+        return True
 
     def _is_given(self, value: Any) -> bool:
         """Whether it is of the arguments, where others that are like it may take its place."""
@@ -475,23 +484,36 @@ class Environment:
 
     def identity(self, value: Any) -> int:
         """`id`, in traced code. Raises TraceError where that is not known."""
+        self.require_known_identity(value)
         if self._is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
             raise undecided_identity_error("values")
         return id(self.original_value(value))
 
-    def keep_container_of_arguments(self, container: Any, values: list[Any]) -> Any:
-        """A container of the arguments, made of these."""
+    def keep_container_of_arguments(self, container: Any) -> Any:
+        """A container of the arguments."""
         self._placed[id(container)] = container
-        self._above.update((id(value), (container, i)) for i, value in enumerate(values))
         return container
 
-    def _path_in_arguments(self, container: Any) -> tuple[int, ...]:
-        """From all arguments down to a container of theirs."""
-        path: list[int] = []
-        while id(container) in self._above:
-            container, number = self._above[id(container)]
-            path.append(number)
-        return tuple(reversed(path))
+    def require_known_identity(self, value: Any) -> None:
+        """Raises NeedOpenedArguments for an opened object: then its class is not, and each object is itself."""
+        if self._is_opened_object(value):
+            raise NeedOpenedArguments(told_apart=_class_behind_proxy(value))
+
+    def _is_opened_object(self, value: Any) -> bool:
+        """Whether it is of the user's class, and opened; while the trace goes on."""
+        if id(value) not in self.opened or context.trace is not self.trace:
+            return False
+        return is_user_class(_class_behind_proxy(value))
+
+    def require_opened(self, value: Any, name: str) -> None:
+        """Raises NeedOpenedArguments for an attribute of an opened object that is not opened."""
+        whole = name in _WHOLE_OBJECT
+        known = self.opened_names is None or (name in self.opened_names and not whole)
+        if known or not self._is_opened_object(value):
+            return
+        names = () if (code := code_of_user()) is None else texts_in_code(code)
+        if name in names or whole or not name.startswith("__"):  # Python asks for others, which are the class's
+            raise NeedOpenedArguments(None if whole or name not in names else frozenset(names))
 
     # functions
 
@@ -790,6 +812,11 @@ def is_told_by_contents(value: Any) -> bool:
     return kind not in PLAIN and not isinstance(value, type) and getattr(kind, "__eq__", None) is not object.__eq__
 
 
+def _class_behind_proxy(value: Any) -> Any:
+    """The class that a value is of to the user."""
+    return VARS(type(value)).get(ORIGINAL, type(value))
+
+
 def _is_unbound_cell(cell: CellType) -> bool:
     return cell_contents(cell) is UNSET
 
@@ -807,11 +834,11 @@ def frozen_container_maker(world: Environment | None) -> Make:
 
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
-            return world.keep_container_of_arguments(tuple(values), values)
+            return world.keep_container_of_arguments(tuple(values))
         of_python = bool(mutators_of_class(kind)) and not is_user_class(kind)
         names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
         found = rebuild_container(frozen_container_class(kind) if of_python else world.proxy_of(kind), names, values)
-        return world.keep_container_of_arguments(world.refuse_assignments(found), values)
+        return world.keep_container_of_arguments(world.refuse_assignments(found))
 
     return make_frozen_container
 

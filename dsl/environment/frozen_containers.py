@@ -24,12 +24,14 @@ from ..core.object_model import (
 
 def refuse_frozen_container_change(label: str, line: str | None = None) -> NoReturn:
     """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument."""
-    if (world := getattr(context.trace, "world", None)) is not None and world.may_open:
+    world = getattr(context.trace, "world", None)
+    if world is not None and world.may_open:
         raise world.open_arguments()
     raise TraceError(
         f"a traced function cannot change {label}, since later calls would not do it again; change a copy, "
         "or return the value instead",
         line,
+        needs_values=world is not None and world.tells_apart,  # it may be an argument that is not opened
     )
 
 

@@ -410,6 +410,7 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
 
 def _users_object_or_own(world: Environment, self: Any) -> Any:
     """The user's object behind a stand-in, else an object that the trace has made."""
+    world.require_known_identity(self)
     return self if (real := world.users_object(self)) is None else real
 
 
@@ -693,6 +694,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     outside = owner is not None and world.is_class_from_outside(owner)
     if name == "__dataclass_fields__" and outside:
         return getattr(cls, name)
+    world.require_opened(self, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
     if real is not None and not special:
@@ -848,6 +850,7 @@ def _refusing_method_of_container_proxy(kind: type, name: str) -> Any:
 def _setattr_of_proxy_class(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
         world = _environment_of_class(type(self))
+        world.require_opened(self, name)
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         set_ = _users_setattr_behind_proxy(world, self, kind, name)
@@ -876,6 +879,7 @@ def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: 
 def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
         world = _environment_of_class(type(self))
+        world.require_opened(self, "__dict__")  # it may come again, behind all others
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         _attribute_through_class(world, self, kind, "__delattr__")(name)

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...compiler.pipeline import explain_decomposition_stage
+from ...runtime.core.readable_text import with_article
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Task, control_flow_bodies
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
 from ..array.devices import kernel_target_of_device_kind
+from ..core.pytree import Tree
 from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..jit.traced_function import SpecializationEvent
 from ..report.text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from ..state.holders import SameHolder, SameLeaf
+from .names import names_within_call_arguments
 
 MOST_TASKS, MOST_CUTS, MOST_NOTES = 5, 3, 2
 WIDTH = 118
@@ -175,25 +179,39 @@ def _all_tasks_to_explain(plan: Plan, prefix: str) -> Iterator[tuple[str, Task]]
             yield from _all_tasks_to_explain(body, f"{prefix}t{number}.")
 
 
-def why_lines(log: Iterable[SpecializationEvent]) -> list[str]:
+def why_lines(log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -> list[str]:
     """A line for each event: what it was, how long it took, who called, and what differs from the nearest version."""
     lines: list[str] = []
-    before: list[Sequence[str]] = []
+    before: list[dict[str, str]] = []
     for event in log:
         text = event.text + (f", {duration_as_text(event.microseconds)}" if event.microseconds else "")
         text += f", called at {event.line}" if event.line else ""
         if event.kind == "traced":
-            text += _specialization_difference(event.shown, before)
-            before.append(event.shown)
+            leaves = iter(event.shown)
+            shown = {
+                name: next(leaves) if inside.kind is None else _structure_in_words(inside)
+                for name, inside in names_within_call_arguments(event.tree, parameters)
+            }
+            text += _specialization_difference(shown, before)
+            before.append(shown)
         lines.append(text)
     return lines
 
 
-def _specialization_difference(shown: Sequence[str], before: Sequence[Sequence[str]]) -> str:
+def _structure_in_words(tree: Tree) -> str:
+    """What a value that is no leaf is, beside what it holds."""
+    assert tree.kind is not None
+    if tree.kind in (SameHolder, SameLeaf):
+        return "one that is also elsewhere"
+    return with_article(tree.kind.__name__)
+
+
+def _specialization_difference(shown: dict[str, str], before: Sequence[dict[str, str]]) -> str:
     """How a version's arguments differ from those of the nearest one that was there before."""
-    alike = [other for other in before if len(other) == len(shown) and other != shown]
-    if not alike or shown in before:
+    if not before or shown in before:
         return ""
-    nearest = min(reversed(alike), key=lambda other: sum(a != b for a, b in zip(shown, other, strict=True)))
-    pairs = [(i, a, b) for i, (a, b) in enumerate(zip(shown, nearest, strict=True)) if a != b]
-    return "; differs in " + ", ".join(f"argument {i + 1}: {a}, not {b}" for i, a, b in pairs[:3])
+    nearest = min(reversed(before), key=lambda other: len(shown.items() ^ other.items()))
+    names = [name for name in {**shown, **nearest} if shown.get(name) != nearest.get(name)]
+    return "; differs in " + ", ".join(
+        f"{name}: {shown.get(name, 'none')}, not {nearest.get(name, 'none')}" for name in names[:3]
+    )

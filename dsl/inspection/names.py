@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MethodType
 
 from ..core.pytree import Tree
 from ..jit.specializations import CompiledCall
 
 
-def names_of_tree_leaves(tree: Tree, name: str) -> Iterator[str]:
-    """A name for each leaf of what `name` holds."""
-    if tree.kind is None:
-        yield name
-        return
+def names_within_tree(tree: Tree, name: str) -> Iterator[tuple[str, Tree]]:
+    """A name for all that `name` holds, itself included, and the structure of each."""
+    yield name, tree
     for i, child in enumerate(tree.children):
         if not tree.names:
             part = f"[{i}]"
-        elif issubclass(tree.kind, dict):
+        elif tree.kind is not None and issubclass(tree.kind, dict):
             part = f"[{tree.names[i]!r}]"
         else:
-            part = f".{tree.names[i]}"
-        yield from names_of_tree_leaves(child, name + part)
+            part = ".__self__" if tree.kind is MethodType else f".{tree.names[i]}"
+        yield from names_within_tree(child, name + part)
+
+
+def names_of_tree_leaves(tree: Tree, name: str) -> Iterator[str]:
+    """A name for each leaf of what `name` holds."""
+    return (part for part, inside in names_within_tree(tree, name) if inside.kind is None)
+
+
+def names_within_call_arguments(tree: Tree, parameters: tuple[str, ...]) -> Iterator[tuple[str, Tree]]:
+    """A name for all that is in a call's bound arguments, and the structure of each."""
+    positional, named = tree.children
+    *plain, rest = parameters
+    names = [*plain, *(f"{rest}[{i}]" for i in range(len(positional.children) - len(plain)))]
+    for name, child in zip((*names, *map(str, named.names)), (*positional.children, *named.children), strict=False):
+        yield from names_within_tree(child, name)
 
 
 def names_of_call_arguments(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     """A name for each leaf of a call's bound arguments."""
-    positional, named = tree.children
-    *plain, rest = parameters
-    names = [*plain, *(f"{rest}[{i}]" for i in range(len(positional.children) - len(plain)))]
-    found = [
-        n for name, child in zip(names, positional.children, strict=False) for n in names_of_tree_leaves(child, name)
-    ]
-    keywords = zip(named.names, named.children, strict=True)
-    return found + [n for name, child in keywords for n in names_of_tree_leaves(child, str(name))]
+    return [name for name, inside in names_within_call_arguments(tree, parameters) if inside.kind is None]
 
 
 def names_of_program_inputs(inspection: CompiledCall) -> list[str]:

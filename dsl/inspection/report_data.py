@@ -61,7 +61,7 @@ def report_data_of_call_in_numpy(
         "memory": {"arena": 0, "bound": 0, "peak": []},
         "plan": {"streams": 0, "records": 0, "waits": 0, "steps": [], "trial": []},
         "runs": [], "passes": [], "groups": [], "cuts": [], "notes": [f"{graph._name} {reason}"],
-        "log": why_lines(graph._versions.log), "paths": [], "files": [], "devices": [],
+        "log": why_lines(graph._versions.log, parameters.every), "paths": [], "files": [], "devices": [],
         "remarks": [{"text": reason, "tasks": []}],
     }  # fmt: skip
 
@@ -103,7 +103,7 @@ class _ReportBuilder:
             "groups": [str(group) for group in inspection.stages.fusion.groups],
             "cuts": self._fusion_cuts(tasks),
             "notes": [*self.inspection.captured.rolled, *self.inspection.segments],
-            "log": why_lines(inspection.log),
+            "log": why_lines(inspection.log, inspection.parameters),
         }
         if runs:
             data["measured"] = statistics.median(max(end for _, _, end in run["tasks"]) for run in runs if run["tasks"])

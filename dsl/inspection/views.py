@@ -45,9 +45,9 @@ def inspected_source_text(plan: Plan) -> Text:
     return Text(explained_source_text(plan))
 
 
-def why_text(name: str, log: Iterable[SpecializationEvent]) -> Text:
+def why_text(name: str, log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -> Text:
     """What happened to a function's versions; see `KernelGraph.why`."""
-    return Text("\n".join(why_lines(log)) or f"{name} has not been traced yet")
+    return Text("\n".join(why_lines(log, parameters)) or f"{name} has not been traced yet")
 
 
 def report_of_call(

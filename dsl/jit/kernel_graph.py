@@ -43,9 +43,18 @@ from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArgu
 from ..environment.guards import GuardSet
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_memory_owner
 from ..interop.fast_import import import_arguments
+from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_launcher
+from .launcher import (
+    NOT_TAKEN,
+    FailedCall,
+    Fast,
+    Launcher,
+    OnAnotherDevice,
+    not_taken_by_fast_launcher,
+    runner_behind_key_tests,
+)
 from .methods import BoundKernelGraph, undecorated
 from .options import KernelGraphKeywords, checked_kernel_graph_options
 from .pickling import PicklableDecoratedFunction
@@ -62,6 +71,7 @@ from .signature import (
     open_arguments,
     python_number_of_call_leaf,
     quick_key,
+    require_no_objects,
     to_call_leaf,
     to_opened_call_leaf,
 )
@@ -126,14 +136,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if (code := getattr(function, "__code__", None)) is not None:
             treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
-        self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
         self._latest = Launcher(
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
-        self._opens = False  # whether it changes what arguments hold, which then are opened
+        self._opening: Opening | None = None  # of arguments with objects, or with what it changes
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
@@ -184,9 +193,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             elsewhere = InNumPy(error)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
-        result = call_in_numpy(self._function, args, options, self._versions.device, elsewhere.error)
-        if elsewhere.caught is not None:
-            self._versions.note_caught_error(elsewhere.caught, elsewhere.error)
+        return self._call_in_numpy(elsewhere, args, options)
+
+    def _call_in_numpy(self, reason: InNumPy, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call that runs as the function is written."""
+        result = call_in_numpy(self._function, args, options, self._versions.device, reason.error)
+        if reason.caught is not None:
+            self._versions.note_caught_error(reason.caught, reason.error)
         return result
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -201,7 +214,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         found = self._elsewhere.get(place)
         if found is None:
             found = KernelGraph(self._function, **{**self._given, "device": f"{place[0]}:{place[1]}"})
-            found._is_method = self._is_method
             self._elsewhere[place] = found
         return found
 
@@ -221,7 +233,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             fast = None
         if settings.verify:
             self._call_with_properties(self._verify_trace_of_call, args, options)
-        if self._opens:
+        if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
         if self._arity >= 0:
             result = self._call_by_key(args, fast)
@@ -235,10 +247,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return ask(args, options)
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedOpenedArguments:
-            self._opens = True
+        except NeedOpenedArguments as need:
+            self._opening = self._opening or Opening(self._function)
+            self._opening.extend(need)
         except NeedCachedProperty as need:
-            with need.computed((args, options), self._leaves_of_arguments(args, options)[0]):
+            with need.computed(self._flatten_arguments(args, options)[3]):
                 return self._call_with_properties(ask, args, options)
         return self._call_with_properties(ask, args, options)
 
@@ -328,7 +341,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[0]
+            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {})[0]
+            require_no_objects(tree, ())
         return (tree, flat), *found, tree if found[0] is leaves else False
 
     def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
@@ -349,8 +363,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             result = call.launch()
             if call.entry.fast is not not_taken_by_fast_launcher:
                 begin_calls_natively()
-                if self._opens and not options:
-                    self._install_fast_path(call.tree, call.entry, call.leaves)
             if type(result) is FailedCall:
                 raise result.error
             return result
@@ -358,15 +370,34 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
         if entry.opened is None or entry.opened[0] is not entry.fast:
-            values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
-            entry.opened = (
-                entry.fast,
-                compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, self._opens),
-            )
-            if self._opens and entry.opened[1] is not None:
+            entry.opened = entry.fast, self._reader_before(tree, entry, leaves)
+            if type(tree) is OpenedTree and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
+
+    def _reader_before(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> Fast | None:
+        """What reads the arguments' leaves for the entry's fast way or, where it has none, for what it runs."""
+        values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+        function = self._function if self._parameters.simple else None
+        if entry.fast is not not_taken_by_fast_launcher:
+            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, function)
+        if type(tree) is not OpenedTree or type(entry) is not Launcher or not entry.repeatable:
+            return None
+        inner = runner_behind_key_tests(entry, leaves, self._versions.device)
+        read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN, function)
+        if read is None:
+            return None
+
+        def run_behind_key_tests(args: tuple[Any, ...], caller: int = 0) -> Any:
+            try:
+                return read(args, caller)
+            except InNumPy as reason:
+                return self._call_in_numpy(reason, args, {})
+            except KernelGraphError as error:
+                raise self._error_for_user(error)  # noqa: B904  # the same one
+
+        return run_behind_key_tests
 
     def _leaves_of_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
         return self._flatten_arguments(args, options)[:2]
@@ -375,14 +406,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
         """The structure of the arguments, their leaves, those as given, and opened ones' holders."""
-        if self._opens:
-            tree, given, holders = open_arguments(self._parameters, args, options)
-            return tree, [to_opened_call_leaf(leaf) for leaf in given], given, holders
-        tree, given = flatten_arguments_of_call(self._parameters, args, options, self._is_method)
+        if self._opening is not None:
+            opened, given, holders = open_arguments(self._parameters, args, options, self._opening)
+            return opened, [to_opened_call_leaf(leaf) for leaf in given], given, holders
+        tree, given = flatten_arguments_of_call(self._parameters, args, options)
+        require_no_objects(tree, given)
         return tree, [leaf if type(leaf) in LEAF_TYPES else to_call_leaf(leaf) for leaf in given], given, []
 
     def _leaves_as_given(self, args: tuple[Any, ...]) -> list[Any]:
-        return flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[1]
+        return flatten_arguments_of_call(self._parameters, args, {})[1]
 
     def _cache_key_of_leaves(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
         flat = tuple(part for leaf in leaves for part in cache_key_of_leaf(leaf))
@@ -513,7 +545,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
         captured = self.traced(*args, **options)
-        return bool(captured.assigned) or captured.state is not None
+        return bool(captured.assigned) or captured.uses_holders
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
@@ -528,14 +560,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
         return CompiledCall(
-            self._name, str(self._parameters), (*self._parameters.names, self._parameters.rest), self._options,
+            self._name, str(self._parameters), self._parameters.every, self._options,
             versions.place, gpu, tree, arguments, captured, layouts, versions.stages(captured, leaves),
             versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
         )  # fmt: skip
 
     def why(self) -> str:
         """What was traced and compiled so far, and for whom. It says how long that took, and what was different."""
-        text: str = _report_module_of_decorator().why_text(self._name, self._versions.log)
+        text: str = _report_module_of_decorator().why_text(self._name, self._versions.log, self._parameters.every)
         return text
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
@@ -545,11 +577,6 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self
 
     # methods
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._is_method = True
-        self._arity = -1
-        self._variadic = False
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -601,11 +628,6 @@ class NewCall:
                 self.leaves[i] = copied_to(self.leaves[i], device)
         self.caller = caller_streams(device, self.leaves)
         self.within = within_capture_of_user_stream(device, self.caller)
-        if self.within is not None and self.of._opens:
-            raise ArgumentsError(
-                f"{self.of._name} changes what its arguments hold, which a graph in the making does once and its "
-                "replays would not; return the new values"
-            )
 
     def launch(self) -> Any:
         """The result, which is written back to the arguments; numbers that do not fit the trace are taken by value."""
@@ -618,12 +640,19 @@ class NewCall:
         """Run what is compiled, or has to be; all is as before where that fails. known: numbers to take by value."""
         of, leaves = self.of, self.leaves
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        behind = [*self.holders, self.given] if of._opens else []
+        behind = [*self.holders, self.given] if type(self.tree) is OpenedTree else []
         before, context.undo = context.undo, []
         try:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
             )
+            if self.within is not None and entry.uses_holders:
+                raise ArgumentsError(
+                    f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
+                    "replays would not; return the new values"
+                )
+            if behind:
+                of._install_fast_path(self.tree, entry, leaves)
             copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
             result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         except KernelGraphError:

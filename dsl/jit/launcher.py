@@ -49,7 +49,7 @@ from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy,
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
-from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
+from .signature import GENERICS, ContentsKey, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (
     call_array_overlaps_itself,
@@ -81,7 +81,18 @@ class Launcher:
     the trace. fast(leaves, caller=0) is the same for leaves and guards that nobody has looked at; it gives `NOT_TAKEN`,
     and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
 
-    __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
+    __slots__ = (
+        "assigned",
+        "by_value",
+        "fast",
+        "guards",
+        "opened",
+        "repeatable",
+        "run",
+        "text",
+        "used",
+        "uses_holders",
+    )
 
     def __init__(
         self,
@@ -90,12 +101,16 @@ class Launcher:
         guards: GuardSet,
         assigned: tuple[int, ...] = (),
         fast: Fast = not_taken_by_fast_launcher,
+        uses_holders: bool = False,
+        repeatable: bool = False,
     ) -> None:
         self.run = run
         self.fast = fast
         self.text = text
         self.guards = guards
         self.assigned = assigned
+        self.uses_holders = uses_holders
+        self.repeatable = repeatable  # whether `run` may be called again without more than a look at the arguments
         self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
@@ -115,7 +130,7 @@ def failing_launcher(entry: Launcher, error: Exception) -> Launcher:
         entry.run(leaves, places, caller)
         return FailedCall(error)
 
-    return Launcher(run_and_fail, entry.text, entry.guards, entry.assigned)
+    return Launcher(run_and_fail, entry.text, entry.guards, entry.assigned, uses_holders=entry.uses_holders)
 
 
 def generate_launcher(
@@ -194,7 +209,7 @@ def generate_launcher(
     fast = scope.get("fast", not_taken_by_fast_launcher)
     if start is not None and writer.computes_numbers_alone():
         fast = writer.native_number_function(watched) or fast
-    return Launcher(scope["run"], text, captured.guards, assigned, fast)
+    return Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:
@@ -398,17 +413,7 @@ class _LauncherWriter:
         return plain and not overlaps and all(map(self._type_test_of_leaf, others))
 
     def _type_test_of_leaf(self, leaf: Any) -> str:
-        """An expression that is true of leaves of this one's key, which is no array; empty: there is none."""
-        value = leaf.value if type(leaf) is StaticArgument else leaf
-        if value is None or type(value) is bool:
-            return f"{{0}} is {value}"
-        if type(leaf) is float or type(leaf) is int:
-            return f"type({{0}}) is {type(leaf).__name__}"
-        if type(value) is IdentityKey:
-            return f"{{0}} is {self.constant(value.value)}"
-        if type(value) is str:
-            return f"(type({{0}}) is str and {{0}} == {self.constant(value)})"
-        return ""
+        return type_test_of_leaf(leaf, self.constant)
 
     def taken(self) -> list[DirectArgument]:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
@@ -731,6 +736,67 @@ class _LauncherWriter:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
         return f"unflatten({self.constant(shallow)}, {_tuple_text(parts)})"
+
+
+def type_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:
+    """An expression that is true of leaves of this one's key, which is no array; empty: there is none."""
+    value = leaf.value if type(leaf) is StaticArgument else leaf
+    if value is None or type(value) is bool:
+        return f"{{0}} is {value}"
+    if type(leaf) is float or type(leaf) is int:
+        return f"type({{0}}) is {type(leaf).__name__}"
+    if type(value) is IdentityKey:
+        return f"{{0}} is {constant(value.value)}"
+    if type(value) is ContentsKey:
+        return f"{constant(value.is_like)}({{0}})"
+    if type(value) is str:
+        return f"(type({{0}}) is str and {{0}} == {constant(value)})"
+    kind: Any = type(value)
+    if type(leaf) is StaticArgument and kind.__eq__ is object.__eq__:  # a function, a class, an object
+        return f"{{0}} is {constant(value)}"
+    return ""
+
+
+def key_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:
+    """The same, of any leaf; an array's address goes to `places`."""
+    if type(leaf) is np.ndarray:
+        like = (
+            f"{{0}}.dtype == {constant(leaf.dtype)} and {{0}}.shape == {leaf.shape} and {{0}}.strides == {leaf.strides}"
+        )
+        return (
+            f"(type({{0}}) is ndarray and {like} and (p := address({{0}})) & 15 == {address(leaf) & 15} and not add(p))"
+        )
+    if type(leaf) is Array:
+        return f"(type({{0}}) is Array and {{0}}._spec == {constant(leaf._spec)} and {{0}}._device is device)"
+    if type(leaf) in GENERICS or type(leaf) is complex:
+        return f"type({{0}}) is {constant(type(leaf))}"
+    return type_test_of_leaf(leaf, constant)
+
+
+def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Device) -> Fast | None:
+    """`entry.run` behind a look at leaves and guards, for an entry without a fast way. None where more is needed."""
+    constants: dict[str, Any] = {}
+
+    def constant(value: Any) -> str:
+        name = f"c{len(constants)}"
+        constants[name] = value
+        return name
+
+    tests = [key_test_of_leaf(leaf, constant) for leaf in leaves]
+    if not all(tests):
+        return None
+    fits = " and ".join(test.format(f"x{i}") for i, test in enumerate(tests)) or "True"
+    text = (
+        f"def fast(leaves, caller=0):\n    {''.join(f'x{i}, ' for i in range(len(tests)))}*_ = leaves\n"
+        f"    places = []\n    add = places.append\n    if caller or not ({fits}) or not hold(): return NOT_TAKEN\n"
+        "    if entry.fast is not none: return NOT_TAKEN\n"  # it has one by now
+        "    try: return entry.run([*leaves, leaves], places)\n    except Respecialise: return NOT_TAKEN\n"
+    )
+    scope = {"ndarray": np.ndarray, "Array": Array, "address": address, "device": device, "NOT_TAKEN": NOT_TAKEN}
+    scope |= {"hold": entry.guards.hold, "entry": entry, "none": entry.fast, "Respecialise": Respecialise, **constants}
+    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
+    found: Fast = scope["fast"]
+    return found
 
 
 def _number_leaf_of_call(leaf: Any) -> tuple[str, Any] | None:

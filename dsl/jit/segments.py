@@ -265,7 +265,7 @@ class SegmentedCall(Launcher):
             captured.watched,
         )
         found = self._cache.get(key)
-        if found is None or captured.assigned or captured.state is not None:
+        if found is None or captured.assigned or captured.uses_holders:
             found = self._cache[key] = self._make(captured, leaves)
             self.plans += 1
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...runtime.core.readable_text import with_article
 from ..array.array import Array
 from ..core.errors import ArgumentKindError, ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
+from ..core.object_model import PLAIN
 from ..core.pytree import Tree, flatten
 from ..core.spec import (
     Spec,
@@ -27,7 +29,8 @@ from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, gpu_of_foreign_array, import_array, shared_array_as_call_leaf
 from ..interop.fast_import import import_foreign_array, register_foreign_type
 from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
-from ..state.holders import OpenedKind, is_object_holder, open_holders_of_argument
+from ..state.holders import is_object_holder, is_opened_object, open_holders_of_argument
+from ..state.opening import OpenedTree, Opening
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import TracedArgument
@@ -60,6 +63,7 @@ class DecoratedFunctionParameters:
         self.simple = len(self.names) == len(parameters) and not static
         self.rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), "")
         self.variadic = bool(self.rest)
+        self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
@@ -126,6 +130,8 @@ class StaticArgument:
         self.value = value
         if kind in ATOMS:
             self._exact: Hashable = (kind, value)
+        elif isinstance(value, IdentityKey):
+            self._exact = value
         else:
             hash((value.start, value.stop, value.step) if kind is slice else value)  # Python 3.11 hashes no slices
             self._exact = exact_key_of_value(value)
@@ -156,6 +162,40 @@ class IdentityKey:
         return isinstance(other, IdentityKey) and self.value is other.value
 
 
+class ContentsKey(IdentityKey):
+    """An array of text, dates or plain objects, or a set of them: one with the same contents is as good."""
+
+    __slots__ = ("_contents",)
+
+    def __init__(self, value: Any) -> None:
+        """Raises TypeError for what holds more than plain data."""
+        super().__init__(value)
+        array = type(value) is np.ndarray
+        if array and not value.dtype.hasobject:
+            self._contents: Hashable = value.dtype, value.shape, value.tobytes()
+            return
+        items = value.ravel().tolist() if array else value
+        if (not array and type(value) is not set) or not PLAIN.issuperset(map(type, items)):
+            raise TypeError
+        exact = map(exact_key_of_value, items)
+        self._contents = (value.dtype, value.shape, tuple(exact)) if array else frozenset(exact)
+
+    def __hash__(self) -> int:
+        return hash(self._contents)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ContentsKey and self._contents == other._contents
+
+    def is_like(self, value: Any) -> bool:
+        """Whether it has the same contents."""
+        if type(value) is not type(self.value):
+            return False
+        try:
+            return self == ContentsKey(value)
+        except TypeError:
+            return False
+
+
 def _is_array_or_hashable(leaf: Any) -> bool:
     return (
         isinstance(leaf, (np.ndarray, Array)) or is_foreign_array(leaf) or getattr(leaf, "__hash__", None) is not None
@@ -163,49 +203,62 @@ def _is_array_or_hashable(leaf: Any) -> bool:
 
 
 def flatten_arguments_of_call(
-    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any]]:
-    """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
+    """The structure of bound arguments and their leaves."""
     leaves: list[Any] = []
     positional = tuple(
-        _argument_structure(name, value, parameters, leaves, method and i == 0)
-        for i, (name, value) in enumerate(_arguments_by_name(parameters, args))
+        _argument_structure(name, value, parameters, leaves) for name, value in _arguments_by_name(parameters, args)
     )
-    keywords = tuple(_argument_structure(name, value, parameters, leaves, False) for name, value in options.items())
+    keywords = tuple(_argument_structure(name, value, parameters, leaves) for name, value in options.items())
     return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
 
 
 def open_arguments(
-    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Tree, list[Any], list[Any]]:
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], opening: Opening
+) -> tuple[OpenedTree, list[Any], list[Any]]:
     """The structure of bound arguments with one place for each changeable list, dict and object; the leaves as they are
-    given, and those holders."""
+    given, and those holders. opening: what is opened of objects; it gets the classes that are met first."""
+    before = opening.attributes, opening.by_identity
     given: list[Any] = []
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
 
     def open_argument_of_call(name: str, value: Any) -> Tree:
         return (
-            _argument_structure(name, value, parameters, given, False)
+            _argument_structure(name, value, parameters, given)
             if name in parameters.static
-            else open_holders_of_argument(value, given, holders, seen)
+            else open_holders_of_argument(value, given, holders, seen, opening.contents)
         )
 
     positional = tuple([open_argument_of_call(name, value) for name, value in _arguments_by_name(parameters, args)])
     keywords = tuple([open_argument_of_call(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
-    return Tree(OpenedKind, (), children), given, holders
+    if before != (opening.attributes, opening.by_identity):
+        return open_arguments(parameters, args, options, opening)
+    return OpenedTree(children, opening.attributes, bool(opening.by_identity)), given, holders
+
+
+def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
+    """Raises NeedOpenedArguments where an object is among arguments that are not opened."""
+    todo = [tree]
+    for part in todo:
+        todo += part.children
+    kinds = {part.kind for part in todo if part.kind is not None and part.kind not in _KNOWN}
+    if any(map(is_object_holder, kinds)) or any(is_opened_object(x) for x in leaves if type(x) not in _KNOWN):
+        raise NeedOpenedArguments
 
 
 def to_opened_call_leaf(value: Any) -> Any:
-    """`to_call_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
+    """`to_call_leaf`, of what an argument may hold: what has no hash is told apart by contents, or by identity."""
     if type(value) in LEAF_TYPES:
         return value
-    if not _is_array_or_hashable(value):
-        return StaticArgument(IdentityKey(value))
+    if _is_array_or_hashable(value):
+        with suppress(DTypeError, TypeError):  # of text, dates
+            return to_call_leaf(value)
     try:
-        return to_call_leaf(value)
-    except DTypeError:  # text, dates
+        return StaticArgument(ContentsKey(value))
+    except TypeError:
         return StaticArgument(IdentityKey(value))
 
 
@@ -214,17 +267,9 @@ def _arguments_by_name(parameters: DecoratedFunctionParameters, args: tuple[Any,
     return list(zip(names, args, strict=False))
 
 
-def _argument_structure(
-    name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any], objects: bool
-) -> Tree:
+def _argument_structure(name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any]) -> Tree:
     if name not in parameters.static:
-        start = len(leaves)
-        tree = flatten(value, leaves, objects)
-        if objects:  # what has no hash among the attributes is told apart by identity
-            leaves[start:] = [
-                leaf if _is_array_or_hashable(leaf) else StaticArgument(IdentityKey(leaf)) for leaf in leaves[start:]
-            ]
-        return tree
+        return flatten(value, leaves)
     try:
         leaves.append(StaticArgument(value))
     except TypeError:
@@ -275,8 +320,6 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        if is_object_holder(kind):
-            raise NeedOpenedArguments from None
         raise ArgumentKindError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"
@@ -349,6 +392,7 @@ def add_nested_leaves_of_call(values: Iterable[Any], shape: list[Any], leaves: l
 
 _PLAIN = frozenset({bool, str, type(None)})
 _NESTED = frozenset({list, tuple, dict})
+_KNOWN = LEAF_TYPES | GENERICS | _PLAIN | _NESTED | {np.ndarray, None}  # which are no objects of the user's
 _DEEP = 8  # what contains itself is deeper
 
 
@@ -380,7 +424,8 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
     kind = type(leaf)
     whole = kind is Array and not leaf._device.host_memory
     if kind is StaticArgument:
-        return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
+        value, own = leaf.value, type(leaf.value) is ContentsKey
+        return TracedArgument(None, value.value if isinstance(value, IdentityKey) else value, leaf, True, own=own)
     if known and (strides := byte_strides_of_leaf(leaf)) is not None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
         return TracedArgument(spec, None, (spec, strides, whole), strides=strides, whole=whole)

@@ -244,7 +244,7 @@ class Specializations:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
             self._note_calls_in_numpy(f"at {error}")
-            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()))
+            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         entry = (
@@ -354,7 +354,9 @@ class Specializations:
                         (time.perf_counter_ns() - began) / 1e3,
                     )
                     self.note(
-                        SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
+                        SpecializationEvent(
+                            "traced", f"traced for ({', '.join(shown)})", user_line(), shown, took, tree
+                        )
                     )
                     self._count_static_values(known, leaves)
             if isinstance(found, TracedFunction):

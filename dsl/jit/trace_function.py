@@ -45,8 +45,8 @@ from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
-from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
+from ..state.opening import OpenedTree
 from ..state.results import Place, ResultAndStateLocations
 from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
@@ -171,7 +171,9 @@ class TraceAttempt:
         for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
             if a.static:
                 leaves[i] = world.guard_argument(a.value)
-        if tree.kind is OpenedKind:
+                if a.own:
+                    world.leaves_by_contents[id(a.value)] = i
+        if isinstance(tree, OpenedTree):
             opened = self.opened = OpenedArguments(world, tree, leaves)
             trace.holders = opened.holders
             world.defaults_of = getattr(self.request.function, "__func__", self.request.function)

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
 from ..core.host_scalars import Host
-from ..core.pytree import Tree
+from ..core.pytree import LEAF, Tree
 from ..core.spec import Spec
 from ..environment.guards import GuardSet
 from ..state.argument_writes import ArgumentWrite, AssignedArguments
@@ -24,7 +24,8 @@ Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  #
 class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
-    array whose layout (of a 0-d one: value) is part of the key. whole: what is assigned to it is wanted as a whole."""
+    array whose layout (of a 0-d one: value) is part of the key. whole: what is assigned to it is wanted as a whole.
+    own: of a static value whether each call has another one with the same contents."""
 
     spec: Spec | None
     value: Any
@@ -32,6 +33,7 @@ class TracedArgument:
     static: bool = False
     strides: tuple[int, ...] | None = None
     whole: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,14 @@ class SpecializationEvent:
     """Something that happened to a function's versions.
 
     kind: `traced`, `traced again`, `compiled`, `placed`, `exchanges` or `split`; line: who called; shown: of a trace
-    the arguments as people read them; microseconds: what it took."""
+    the leaves as people read them; tree: what they are the leaves of; microseconds: what it took."""
 
     kind: str
     text: str
     line: str = ""
     shown: tuple[str, ...] = ()
     microseconds: float = 0.0
+    tree: Tree = LEAF
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,12 @@ class TracedFunction:
     def writes(self) -> tuple[ArgumentWrite, ...]:
         """What is written to arguments, in order."""
         return tuple(write for _, writes in self.assigned for write in writes)
+
+    @property
+    def uses_holders(self) -> bool:
+        """Whether a call changes, or gives, lists, dicts and objects that are opened in its arguments."""
+        gives = any(kind == "holder" for kind, _ in self.results)
+        return self.state is not None and (gives or bool(self.state.changes))
 
 
 def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:

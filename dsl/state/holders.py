@@ -7,9 +7,9 @@ structure, whatever leads to it, so that a write by one way is seen by the other
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import EnumMeta
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,18 @@ from ..array.array import Array
 from ..core.object_model import (
     MRO,
     VARS,
+    dict_of_object,
     is_namespace_class,
     is_object_of_attributes,
     is_user_class,
     is_whole_dict,
     members_of_class,
-    named_parts_of_object,
     put_parts,
 )
 from ..core.pytree import LEAF, Tree
 
-_ARRAYS = ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")
+Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
+_ARRAYS = frozenset({"__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__"})
 _CONTAINERS: tuple[type, ...] = (list, dict, OrderedDict)
 
 
@@ -57,34 +58,46 @@ def is_object_holder(kind: type) -> bool:
     return words > 0 and kind.__basicsize__ <= object.__basicsize__ + 8 * words
 
 
-def is_holder(value: Any) -> bool:
-    """Whether what a value holds can be assigned."""
-    kind = type(value)
-    return is_whole_dict(value) if kind in _CONTAINERS else is_object_holder(kind)
+def is_opened_object(value: Any) -> bool:
+    """Whether an object is no more than its attributes, and does not say of itself that it is an array."""
+    return is_object_holder(type(value)) and _ARRAYS.isdisjoint(dict_of_object(value) or ())
 
 
-def open_holders_of_argument(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
+def is_opened_container(value: Any) -> bool:
+    """Whether it is one of the dicts and lists that are opened."""
+    return type(value) in _CONTAINERS and is_whole_dict(value)
+
+
+def open_holders_of_argument(
+    value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree], contents: Contents
+) -> Tree:
     """The structure of `value`; its leaves and holders are appended, each once.
 
-    known: for the identity of each holder and array what stands where it is met again."""
+    known: for the identity of each holder and array what stands where it is met again. contents: the names and values
+    that are opened in a holder; None for a leaf."""
     kind = type(value)
+
+    def open_each(values: Iterable[Any]) -> tuple[Tree, ...]:
+        return tuple([open_holders_of_argument(v, leaves, holders, known, contents) for v in values])
+
     if (place := known.get(id(value))) is not None:
         return place
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(
-            kind, (), tuple([open_holders_of_argument(v, leaves, holders, known) for v in tuple.__iter__(value)])
-        )
+        return Tree(kind, (), open_each(tuple.__iter__(value)))
+    if kind is MethodType and contents(value.__self__) is not None:
+        return Tree(kind, (value.__func__,), open_each([value.__self__]))
     if kind is np.ndarray or kind is Array:
         known[id(value)] = Tree(SameLeaf, (len(leaves),))
         leaves.append(value)
         return LEAF
-    if not is_holder(value):
+    held = contents(value)
+    if held is None:
         leaves.append(value)
         return LEAF
     known[id(value)] = Tree(SameHolder, (len(holders),))
     holders.append(value)
-    names, values = named_parts_of_object(value)
-    return Tree(kind, names, tuple([open_holders_of_argument(v, leaves, holders, known) for v in values]))
+    names, values = held
+    return Tree(kind, names, open_each(values))
 
 
 def rebuild_holders_of_argument(
@@ -92,10 +105,12 @@ def rebuild_holders_of_argument(
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
     lift: Callable[[Any], Any],
+    keep: Callable[[Any], Any],
     given: list[Any],
     holders: list[Any],
 ) -> Any:
-    """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class or key.
+    """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class, key or
+    function. keep: told of tuples.
 
     given, holders: get the leaves and the holders, in the order of `open_holders_of_argument`."""
     kind = tree.kind
@@ -106,11 +121,16 @@ def rebuild_holders_of_argument(
         return holders[tree.names[0]]  # type: ignore[call-overload]
     if kind is SameLeaf:
         return given[tree.names[0]]  # type: ignore[call-overload]
+
+    def rebuild_each() -> list[Any]:
+        return [rebuild_holders_of_argument(c, leaves, blank, lift, keep, given, holders) for c in tree.children]
+
     if issubclass(kind, tuple):
-        parts = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-        return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
+        parts = rebuild_each()
+        return keep(tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts))
+    if kind is MethodType:
+        return MethodType(lift(tree.names[0]), *rebuild_each())
     found = blank(kind)
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
-    values = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-    return put_parts(found, names, values)
+    return put_parts(found, names, rebuild_each())

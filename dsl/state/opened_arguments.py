@@ -8,12 +8,18 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_model import is_user_class, is_whole_dict, mutators_of_class, named_parts_of_object
-from ..core.pytree import Tree
+from ..core.object_model import (
+    is_user_class,
+    is_whole_dict,
+    mutators_of_class,
+    named_parts_of_object,
+    slots_of_class,
+)
 from ..environment.environment import Environment
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
 from .holders import rebuild_holders_of_argument
+from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -34,15 +40,18 @@ class OpenedArguments:
     """holders: what stands for each list, dict and object among the arguments, in the order of
     `open_holders_of_argument`."""
 
-    def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
+    def __init__(self, world: Environment, tree: OpenedTree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
         rest = iter(leaves)
         given: list[Any] = []
+        keep = world.keep_container_of_arguments
         positional, named = (
             [
-                rebuild_holders_of_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
+                rebuild_holders_of_argument(
+                    child, rest, self._make_empty_holder, world.proxy_of, keep, given, self.holders
+                )
                 for child in part.children
             ]
             for part in tree.children
@@ -52,6 +61,11 @@ class OpenedArguments:
         self._before = [named_parts_of_object(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
+        world.opened, world.opened_names = self.numbers, tree.attributes
+        world.tells_apart = tree.tells_apart
+        world.opened_changes = self._has_changed_beside
+        for holder in self.holders:
+            keep(holder)
 
     def _make_empty_holder(self, kind: type) -> Any:
         """An empty holder of a kind; objects are of the class that stands for the user's."""
@@ -81,7 +95,15 @@ class OpenedArguments:
             if not same or now_names != names:
                 own = self._world.original_value
                 before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
-                yield _holder_difference(number, type(found) is list, before, after)
+                kind = self.kinds[number]
+                slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
+                yield _holder_difference(number, type(found) is list, slots, before, after)
+
+    def _has_changed_beside(self, kept: set[tuple[int | None, str]]) -> bool:
+        """Whether more was changed than that these attributes of these holders were put."""
+        return any(
+            d.whole or d.removed or any((d.holder, name) not in kept for name, _ in d.put) for d in self.differences()
+        )
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
@@ -100,17 +122,18 @@ class OpenedArguments:
                 )
 
 
-def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
+def _holder_difference(number: int, is_list: bool, slots: frozenset[str], before: Held, now: Held) -> HolderDifference:
+    """slots: the names that are in no order."""
     if is_list:
         pairs = [*enumerate(now[1])]
         if len(now[1]) != len(before[1]):
             return HolderDifference(number, True, (), tuple(pairs))
         return HolderDifference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
     then, held = dict(zip(*before, strict=True)), dict(zip(*now, strict=True))
-    stay = [name for name in before[0] if name in held]
-    if list(now[0][: len(stay)]) != stay:  # one was removed, and is there again
-        return HolderDifference(number, True, (), tuple(held.items()))
     removed = tuple(name for name in before[0] if name not in held)
+    stay = [name for name in before[0] if name in held and name not in slots]
+    if [name for name in now[0] if name not in slots][: len(stay)] != stay:  # one was removed, and is there again
+        return HolderDifference(number, True, tuple(slots.intersection(removed)), tuple(held.items()))
     put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
     return HolderDifference(number, False, removed, put)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from types import MethodType
 from typing import Any
 
 from ..core.object_model import is_whole_dict, slots_of_class
 from ..core.pytree import Tree
 from .holders import SameHolder, SameLeaf
+from .opening import OpenedTree, opened_attributes_of_class
 
 Fast = Callable[..., Any]
 
@@ -24,9 +27,9 @@ class _UnreadableStructure(Exception):
 class _NestedArgumentReaderWriter:
     """Writes the lines that read one structure."""
 
-    def __init__(self, opens: bool) -> None:
-        """opens: whether what can be changed is given too."""
-        self.opens = opens
+    def __init__(self, tree: Tree) -> None:
+        """tree: of all arguments. Of opened ones what can be changed is given too."""
+        self.opened = tree if isinstance(tree, OpenedTree) else None
         self.constants: dict[str, Any] = {}
         self.leaves: list[str] = []
         self.holders: list[tuple[str, type]] = []
@@ -52,9 +55,20 @@ class _NestedArgumentReaderWriter:
             yield _reader_line_not_taken(f"{value} is {self.holders[_leaf_number_of_nested_argument(tree)][0]}")
         else:
             yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")
-            if self.opens and not issubclass(kind, tuple):
+            if self.opened and not issubclass(kind, tuple):
                 self.holders.append((value, kind))
             yield from self._lines_that_read_argument_container(tree, kind, value)
+
+    def lines_that_add_defaults(self, count: int, function: Any) -> Iterator[str]:
+        """Lines for fewer arguments than the structure has."""
+        defaults = getattr(function, "__defaults__", None)
+        if not defaults:
+            yield "return NOT_TAKEN"
+            return
+        least, given = count - len(defaults), self.constant(defaults)
+        unchanged = f"{self.constant(function)}.__defaults__ is {given}"
+        yield _reader_line_not_taken(f"{least} <= len(args) < {count} and {unchanged}")
+        yield f"args += {given}[len(args) - {least} :]"
 
     def apart(self) -> Iterator[str]:
         """Lines that look whether no holder is at two places that it was not at."""
@@ -70,22 +84,42 @@ class _NestedArgumentReaderWriter:
             yield _reader_line_not_taken(f"len({value}) == {len(names)}")
             if names:
                 yield f"{unpacked} = {value}"
+        elif kind is MethodType:
+            yield _reader_line_not_taken(f"{value}.__func__ is {self.constant(tree.names[0])}")
+            yield f"{names[0]} = {value}.__self__"
         elif issubclass(kind, dict):
             if issubclass(kind, OrderedDict):
                 yield _reader_line_not_taken(f"{self.constant(is_whole_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
-            slots = [n for n in tree.names if n in slots_of_class(kind)]
-            if len(slots) != len(slots_of_class(kind)):
+            attributes = opened_attributes_of_class(kind, None if self.opened is None else self.opened.attributes)
+            every = slots_of_class(kind)
+            slots = [n for n in tree.names if n in every]
+            if len(slots) != sum(attributes is None or n in attributes for n in every):
                 raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
                 yield f"{into} = {self.constant(slots_of_class(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"
-                yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
+                if attributes is None:
+                    yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
+                else:
+                    yield from self._lines_that_read_attributes(tree.names[len(slots) :], attributes, rest, f"{value}d")
         for child, name in zip(tree.children, names, strict=True):
             yield from self.read(child, name)
+
+    def _lines_that_read_attributes(
+        self, names: Sequence[Hashable], attributes: frozenset[str], unpacked: str, value: str
+    ) -> Iterator[str]:
+        """The same of the attributes that are opened; others come and go."""
+        seen = self.constant([None])
+        yield f"if (k := [*{value}]) != {seen}[0]:"
+        yield f"    if {self.constant(attributes)}.intersection(k) != {self.constant({*names})}: return NOT_TAKEN"
+        yield f"    {seen}[0] = k"
+        if names:
+            got = f"{self.constant(itemgetter(*names))}({value})"
+            yield f"{unpacked} = {got if len(names) > 1 else f'({got},)'}"
 
     def _lines_that_read_argument_dict(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
         """Lines that look whether a dict has these names, in this order, and read it."""
@@ -99,27 +133,28 @@ class _NestedArgumentReaderWriter:
 
 
 def compile_reader_of_nested_arguments(
-    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, opens: bool = True
+    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, function: Any = None
 ) -> Fast | None:
     """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
-    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
-    the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""
-    reader = _NestedArgumentReaderWriter(opens)
+    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. function:
+    whose defaults are arguments where fewer are given. None where more than a look is needed."""
+    reader = _NestedArgumentReaderWriter(tree)
     positional, named = tree.children
     if named.names:
         return None
     try:
         names = [reader.name() for _ in positional.children]
-        lines = [_reader_line_not_taken(f"len(args) == {len(names)}")]
+        lines = [f"if len(args) != {len(names)}:"]
+        lines += [f"    {line}" for line in reader.lines_that_add_defaults(len(names), function)]
         lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
         lines += reader.apart()
         for leaf, value in values.items():
-            if type(value) is not int:
+            if type(value) is not int and (type(value) is not float or not value or value != value):  # -0.0, NaN
                 raise _UnreadableStructure
-            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {value}"))
+            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {reader.constant(value)}"))
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]

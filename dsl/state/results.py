@@ -46,6 +46,8 @@ class ResultAndStateLocations:
         trace = self._trace
         if isinstance(leaf, TracedLoopSymbolBase):
             leaf.refuse()
+        if (number := self._leaf_with_contents_of(leaf)) is not None:
+            return "argument", number
         if id(leaf) in self._arrays:
             return "array", self._arrays[id(leaf)][1]
         if type(leaf) is TracedNumber:
@@ -111,7 +113,11 @@ class ResultAndStateLocations:
         if id(value) in self._made:
             return LEAF, (("made", self._made[id(value)][1]),)
         world = self._trace.world
-        own = None if world is None or isinstance(value, Tracer) else world.users_object_told_apart(value)
+        own = (
+            None
+            if world is None or isinstance(value, Tracer) or self._leaf_with_contents_of(value) is not None
+            else world.users_object_told_apart(value)
+        )
         if own is not None:
             return LEAF, (("static", own),)
         parts: list[Any] = []
@@ -138,7 +144,14 @@ class ResultAndStateLocations:
         self._made[id(value)] = (value, len(self.made) - 1)
         return LEAF, (("made", len(self.made) - 1),)
 
+    def _leaf_with_contents_of(self, value: Any) -> int | None:
+        """The argument that a value stands for, where each call has another one with the same contents."""
+        world = self._trace.world
+        return None if world is None else world.leaves_by_contents.get(id(world.original_value(value)))
+
     def _location_of_leaf_in_state(self, leaf: Any, label: str) -> Place:
+        if (number := self._leaf_with_contents_of(leaf)) is not None:
+            return "argument", number
         leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
         if isinstance(leaf, TracedLoopSymbolBase):
             leaf.refuse()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from ..core.object_model import contents_of_object, slots_of_class, walk_objects
+from ..core.object_model import contents_of_object, slot_of_class, walk_objects
 from ..environment.guards import GuardSet
 from .changes import HolderChange
 
@@ -23,7 +23,7 @@ def source_lines_of_state_change(change: HolderChange, kind: type, holder: str, 
         return
     names = [*change.removed, *(name for name, *_ in change.put)]
     items = holder
-    if not issubclass(kind, dict) and not all(name in slots_of_class(kind) for name in names):
+    if not issubclass(kind, dict) and None in [_slot_of_holder(kind, name) for name in names]:
         items = f"d{holder}"
         yield f"{items} = {holder}.__dict__"
     if change.whole:
@@ -47,7 +47,7 @@ def old_value_expression(kind: type, holder: str, name: Hashable, constant: Cons
 
 
 def _slot_of_holder(kind: type, name: Hashable) -> Any:
-    return None if issubclass(kind, (list, dict)) else slots_of_class(kind).get(str(name))
+    return None if issubclass(kind, (list, dict)) else slot_of_class(kind, str(name))
 
 
 def _holder_key_expression(name: Hashable, constant: Constant) -> str:

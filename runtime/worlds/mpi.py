@@ -131,7 +131,7 @@ class MPIWorld(World):
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
-        self._looks = 0  # how often the watcher has read all notices
+        self._readings = 0  # how often the watcher has read all notices
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
         _latest_world[:] = [(os.getpid(), self)]
@@ -161,13 +161,13 @@ class MPIWorld(World):
         text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
-        until, looks = time.monotonic() + NOTICE_SECONDS, self._looks
+        until, readings = time.monotonic() + NOTICE_SECONDS, self._readings
         lost: tuple[int, ...] = ()
         while self.failure is None and time.monotonic() < until:  # who has failed tells it, or MPI finds it out
             lost = lost or self._lost_ranks()  # some may have ended for another that failed: its notice comes first
             if not lost:
-                looks = self._looks
-            elif self._looks > looks + 1 or not self._watcher.is_alive():
+                readings = self._readings
+            elif self._readings > readings + 1 or not self._watcher.is_alive():
                 break
             time.sleep(LOOK_SECONDS / 10)
         if self.failure is None:
@@ -414,7 +414,7 @@ class MPIWorld(World):
             time.sleep(LOOK_SECONDS)
             try:
                 self._read_notices_of_ranks()
-                self._looks += 1
+                self._readings += 1
                 since, count = self._since, self.count
                 waited = time.monotonic() - since if since else 0.0
                 gone = [r for r, reached in self.left.items() if reached < count]

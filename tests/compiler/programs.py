@@ -94,30 +94,7 @@ def _step(draw: st.DrawFn, b: GraphBuilder, values: list[Value]) -> Value:
             a, draw(st.sampled_from(("float32", "float64", "int64", "bool"))) if a.dtype.kind != "c" else a.dtype
         )
     if kind in ("slice", "update"):
-        starts, steps, shape = [], [], []
-        for n in a.shape:
-            m = draw(st.integers(0 if n == 0 else 1, n))
-            step = draw(st.sampled_from((1, 1, 2, -1)))
-            count = min(m, (n + abs(step) - 1) // abs(step))
-            span = (count - 1) * abs(step)
-            low = draw(st.integers(0, max(0, n - 1 - span))) if n else 0
-            starts.append(low if step > 0 else low + max(span, 0))
-            steps.append(step)
-            shape.append(count)
-        if kind == "slice":
-            return b.slice(a, starts, steps, shape)
-        other = draw(st.sampled_from(values))
-        if draw(st.booleans()):  # what it replaces, or what lies beside it
-            beside = draw(st.booleans())
-            near = [
-                min(first, n - count) if beside and step == 1 else first
-                for first, n, count, step in zip(starts, a.shape, shape, steps, strict=True)
-            ]
-            other = b.slice(a, near, steps, shape)
-            other = b.map("add", other, 1)
-        if other.dtype.kind == "c" and a.dtype.kind != "c":
-            other = b.map("real", other)
-        return b.update(a, b.cast(b.broadcast(other, shape), a.dtype), starts, steps)
+        return _sliced(draw, b, a, values, kind == "update")
     if kind == "permute":
         return b.permute(a, draw(st.permutations(range(len(a.shape)))))
     if kind == "reshape":
@@ -142,6 +119,34 @@ def _step(draw: st.DrawFn, b: GraphBuilder, values: list[Value]) -> Value:
     if not a.shape:
         raise GraphError("0-d")
     return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
+
+
+def _sliced(draw: st.DrawFn, b: GraphBuilder, a: Value, values: list[Value], updated: bool) -> Value:
+    """A slice, or the array with something in its place."""
+    starts, steps, shape = [], [], []
+    for n in a.shape:
+        m = draw(st.integers(0 if n == 0 else 1, n))
+        step = draw(st.sampled_from((1, 1, 2, -1)))
+        count = min(m, (n + abs(step) - 1) // abs(step))
+        span = (count - 1) * abs(step)
+        low = draw(st.integers(0, max(0, n - 1 - span))) if n else 0
+        starts.append(low if step > 0 else low + max(span, 0))
+        steps.append(step)
+        shape.append(count)
+    if not updated:
+        return b.slice(a, starts, steps, shape)
+    other = draw(st.sampled_from(values))
+    if draw(st.booleans()):  # what it replaces, or what lies beside it
+        beside = draw(st.booleans())
+        near = [
+            min(first, n - count) if beside and step == 1 else first
+            for first, n, count, step in zip(starts, a.shape, shape, steps, strict=True)
+        ]
+        other = b.slice(a, near, steps, shape)
+        other = b.map("add", other, 1)
+    if other.dtype.kind == "c" and a.dtype.kind != "c":
+        other = b.map("real", other)
+    return b.update(a, b.cast(b.broadcast(other, shape), a.dtype), starts, steps)
 
 
 def _call(draw: st.DrawFn, b: GraphBuilder, values: list[Value], function: UserFunction) -> list[Value]:

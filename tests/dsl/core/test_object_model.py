@@ -105,6 +105,12 @@ class Renamed(Slots):
         Slots.a.__set__(self, a)  # type: ignore[attr-defined]
 
 
+class Bare:
+    """Holds nothing."""
+
+    __slots__ = ()
+
+
 @dataclass
 class Fields:
     a: Any
@@ -194,6 +200,7 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "a slot behind a property": (Renamed, lambda x: setattr(x, "other", OTHER)),
     "dataclass": (Fields, lambda x: setattr(x, "a", OTHER)),
     "dataclass with slots": (SlottedFields, lambda x: setattr(x, "a", OTHER)),
+    "nothing": (lambda a: Bare(), None),
     "namespace": (lambda a: types.SimpleNamespace(a=a), lambda x: setattr(x, "a", OTHER)),
     "UserDict": (lambda a: collections.UserDict(k=a), lambda x: put(x, "k", OTHER)),
     "ChainMap": (lambda a: collections.ChainMap({"k": a}), None),
@@ -214,7 +221,16 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
 }
 CHANGED = [name for name, (_, change) in MAKERS.items() if change is not None]
 # those whose parts are in a function, in an array or in C
-UNSEEN = ("bytearray", "array", "function", "context variable", "array of objects", "numbers", "masked array")
+UNSEEN = (
+    "nothing",
+    "bytearray",
+    "array",
+    "function",
+    "context variable",
+    "array of objects",
+    "numbers",
+    "masked array",
+)
 
 
 def test_each_row_of_a_container_or_holder_is_made_here() -> None:
@@ -290,6 +306,10 @@ def test_values_of_classes_that_extend_numbers_and_texts_are_compared(base: type
     assert comparable_object_state([one]) == comparable_object_state([same]) != comparable_object_state([other])
     assert exact_key_of_value(one) == exact_key_of_value(same) != exact_key_of_value(other)
     assert type(make_object(make, *named_parts_of_object(one))) is make and [*named_parts_of_object(one)[1]] == [one]
+
+
+def test_an_object_of_nothing_is_made_again() -> None:
+    assert type(make_object(Bare, (), [])) is Bare
 
 
 def test_slots_come_in_order_those_of_bases_first() -> None:

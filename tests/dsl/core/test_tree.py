@@ -61,21 +61,6 @@ def test_what_contains_itself_is_a_leaf() -> None:
     assert flatten(loop, found).children == (LEAF, LEAF) and found[1] is loop
 
 
-def test_objects_only_where_asked() -> None:
-    class Model:
-        def __init__(self) -> None:
-            self.w, self.inner = 1, [2, 3]
-
-    found: list[Any] = []
-    model = Model()
-    assert flatten(model, found) == LEAF
-    found.clear()
-    tree = flatten(model, found, objects=True)
-    assert found == [1, 2, 3]
-    copy = unflatten(tree, [4, 5, 6])
-    assert isinstance(copy, Model) and copy.w == 4 and copy.inner == [5, 6] and model.w == 1
-
-
 @dataclass
 class Answering:
     """Has an answer for what was deleted."""

@@ -185,17 +185,17 @@ def test_what_a_property_computes_besides_goes_where_the_call_is_refused_and_sta
     counts = Counted()
 
     def decided(x: Any, given: Any) -> Any:
-        y = x * (counts if outside else given[0]).gain
+        y = x * (held or given)[0].gain
         if x.sum() > 0:
             y = y + 1
         return y
 
     def changing(x: Any, given: Any) -> Any:
-        y = x * (counts if outside else given[0]).gain
+        y = x * (held or given)[0].gain
         OUTSIDE.b = 2  # type: ignore[attr-defined]
         return y
 
-    given = [None if outside else counts]
+    held, given = ([counts], [None]) if outside else ([], [counts])
     refused(lambda: cpu(changing)(X.copy(), given), kg.TraceError, line=changing.__code__.co_firstlineno + 2)
     assert vars(counts) == {"times": [0.0]}
     assert_same(cpu(decided)(X, given), X * 3 + 1)

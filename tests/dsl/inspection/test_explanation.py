@@ -78,7 +78,7 @@ def test_why_says_what_differs_what_it_cost_and_who_called(caplog: pytest.LogCap
     f(np.ones(3), np.ones(3, np.float32))
     lines = f.why().splitlines()
     assert all("called at test_explanation.py:" in line for line in lines if line.startswith("traced"))
-    assert lines[2].endswith("; differs in argument 2: float32[3], not float64[3]")
+    assert lines[2].endswith("; differs in y: float32[3], not float64[3]")
     assert " us, called" in lines[0] or " ms, called" in lines[0]
     assert next(r.message for r in caplog.records) == "<lambda>: traced for (float64[3], float64[3])"
 
