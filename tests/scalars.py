@@ -1,6 +1,6 @@
 """Every function of NumPy's on arrays of every dtype and scalars of every kind, compared with NumPy.
 
-python -m tests.scalars [--count N] [--only NAME] [--shard I/N]
+python -m tests.scalars [--count N] [--only NAME] [--shard I/N] [--edges]
 
 Compared are values, dtypes and shapes, or the type of the exception. The rows are made from NumPy's own namespaces, so
 a function that is added there is tested. Each scalar comes in two ways: known while tracing, and as an argument of the
@@ -38,6 +38,7 @@ SCALARS: tuple[Any, ...] = (
     *(np.float32(1.5), np.float64(-0.0), np.int8(1), np.uint64(2**63), np.bool_(True), np.complex64(2j)),
     *(np.int64(300), np.int64(-1), np.float64(300.5), np.float64("nan"), np.float16("inf")),
 )
+EDGE_DTYPES, EDGE_SHAPES = ("f8", ">f8", ">i4", ">c16", "u8", "huge", "?"), ((), (1,), (0,), (1, 1), (0, 3))
 ASSIGNED = (np.array(300), np.array(-1.5), np.array(float("nan")), np.array([300]))  # in assignments alone
 DATA = (0.0, 1.0, 3.0, -0.0, -2.0, float("nan"), float("inf"), 100.0)
 
@@ -50,6 +51,7 @@ class Case(NamedTuple):
     dtype: str
     scalar: Any
     given: bool
+    shape: tuple[int, ...] | None = None  # of an edge case; else a vector, or a matrix for linear algebra
 
 
 def array_for(dtype: str, square: bool = False) -> np.ndarray[Any, Any]:
@@ -62,6 +64,12 @@ def array_for(dtype: str, square: bool = False) -> np.ndarray[Any, Any]:
         values.imag = values.real[::-1]
     x = values.astype(dtype)
     return x[:4].reshape(2, 2).copy() if square else x
+
+
+def edge_array(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Small numbers, or in 64 bits without a sign what 63 bits do not hold."""
+    x = np.resize(np.array([1, 2, 0]), shape).astype("u8" if dtype == "huge" else dtype)
+    return np.asarray(x + np.array(2**63, x.dtype)) if dtype == "huge" else x
 
 
 # one case
@@ -99,7 +107,16 @@ def _interpreted(decorated: Any, *args: Any) -> Any:
         numbers = captured.host(leaves)
     arrays = [np.asarray(leaves[i]) for i in captured.feeds]
     outputs = interpret_graph(captured.graph, [*arrays, *captured.arrays], numbers)
-    found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v}
+    for which, check in captured.failures:
+        error = check.error([outputs[i] for i in which[: len(check.errors)]], [])
+        if error is not None:
+            raise error
+    found = {
+        "array": outputs.__getitem__,
+        "number": numbers.__getitem__,
+        "static": lambda v: v,
+        "argument": leaves.__getitem__,
+    }
     return unflatten(captured.tree, [found[kind](value) for kind, value in captured.results])
 
 
@@ -112,7 +129,7 @@ def caught_by(error: Exception) -> type[Exception]:
 def judge(case: Case, compiled: bool = False) -> tuple[str, str]:
     """(`right`, `refused` or `wrong`, what was wrong)."""
     square = case.name.startswith("np.linalg.")
-    x = array_for(case.dtype, square)
+    x = array_for(case.dtype, square) if case.shape is None else edge_array(case.dtype, case.shape)
     if isinstance(case.scalar, np.ndarray):
         case = case._replace(scalar=case.scalar.copy())
     expected, error, undefined = outcome(lambda: case.row(x.copy(), case.scalar))
@@ -144,6 +161,7 @@ REFUSALS = (kg.UnsupportedError, kg.TraceError)
 # What is not compared, all in this place: casts of floats that an integer type cannot hold (see `outcome`), which C
 # leaves undefined, and divisions by zero: 0 parts (a ShapeError).
 DIFFERENT = dict.fromkeys(["np.split(x, s)", "np.hsplit", "np.vsplit", "np.dsplit"], ZeroDivisionError)
+DIFFERENT["np.require(x, requirements=s)"] = AttributeError
 
 
 def is_object(scalar: Any) -> bool:
@@ -163,8 +181,12 @@ def other_errors(case: Case, x: Any) -> Iterator[type[Exception]]:
         yield TypeError
     ones = np.ones(x.shape)
     s = case.scalar
-    many = np.full(x.shape, s)
-    mended = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, ones[0]), (x, many), (ones, many)
+    many = np.full(x.shape, np.ravel(s)[0])
+    first = ones[0] if x.ndim and x.size else 1.0
+    mended: Any = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, first), (x, many), (ones, many)
+    if case.shape is not None:
+        longer = np.ones((2,) * x.ndim, x.dtype), np.ones((1, *x.shape), x.dtype), ones.astype("i8")
+        mended += ((x, np.ravel(s)[0]), *((one, s) for one in longer))
     for array, scalar in mended:
         error = outcome(lambda a=array, s=scalar: case.row(a.copy(), s))[1]
         if error is not None:
@@ -180,6 +202,7 @@ def compared(expected: Any, found: Any, undefined: bool) -> tuple[str, str]:
         return "wrong", f"NumPy gives {len(wanted)} results; got {len(results)}"
     for a, b in zip(wanted, results, strict=True):
         p, q = np.asarray(a), np.asarray(b)
+        p = p.astype(p.dtype.newbyteorder("=")) if p.dtype.kind in "biufc" else p  # as all results are
         if p.dtype.kind not in "biufc":
             continue
         if p.dtype != q.dtype or p.shape != q.shape:
@@ -230,6 +253,13 @@ def _every(only: str) -> Iterator[Case]:
                 yield case
 
 
+def edge_cases() -> list[Case]:
+    """Every row on arrays of no, one and no axes' elements, of bytes the other way around, of unsigned 64 bits."""
+    scalars = (1, 0.5, np.array([2]))
+    every = itertools.product(rows().items(), EDGE_DTYPES, EDGE_SHAPES, scalars, (False, True))
+    return [Case(name, row, dtype, s, given, shape) for (name, row), dtype, shape, s, given in every]
+
+
 def _endless(case: Case) -> bool:
     """Whether NumPy would compute Python's integers with more digits than memory holds."""
     return type(case.scalar) is int and case.scalar == 2**64 and any(word in case.name for word in ("pow", "shift"))
@@ -259,11 +289,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=0, help="so many random cases; all by default")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
     parser.add_argument("--shard", default="0/1", help="I/N: the cases I, I + N, I + 2 N, ... of the table")
+    parser.add_argument("--edges", action="store_true", help="arrays of no and of one element, and of rare dtypes")
     parser.add_argument("--shown", type=int, default=1000, help="how many wrong cases are printed")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     first, step = map(int, options.shard.split("/"))
-    every = cases(options.only, first, step)
+    every = edge_cases()[first::step] if options.edges else cases(options.only, first, step)
     if options.count:
         every = random.Random(options.seed).sample(every, min(options.count, len(every)))
     verdicts: Counter[str] = Counter()
@@ -276,7 +307,7 @@ def main() -> int:
             refused[f"{function_of(case.name)}: {kind_of(why)}"] += 1
         if verdict == "wrong" and (shown := shown + 1) <= options.shown:
             way = "argument" if case.given else "known"
-            print(f"wrong: {case.name} {case.dtype} s={case.scalar!r} ({way}): {why[:300]}")
+            print(f"wrong: {case.name} {case.dtype} {case.shape or ''} s={case.scalar!r} ({way}): {why[:300]}")
         if sys.stderr.isatty() and number % 1000 == 0:
             print(f"\r{number} of {len(every)}", end="", file=sys.stderr)
     for text, times in refused.most_common():

@@ -19,10 +19,11 @@ class FlowNetwork:
         return len(self.edges) - 1
 
     def edge(self, start: int, end: int, capacity: int) -> None:
-        for tail, head, left in ((start, end, capacity), (end, start, 0)):
-            self.edges[tail].append(len(self.head))
-            self.head.append(head)
-            self.left.append(left)
+        number = len(self.head)
+        self.edges[start].append(number)
+        self.edges[end].append(number + 1)
+        self.head += (end, start)
+        self.left += (capacity, 0)
 
     def source_side(self) -> list[bool]:
         """For each vertex whether it is on the source's side of a minimum cut: of those, the cut next to the sink."""
@@ -32,13 +33,14 @@ class FlowNetwork:
 
     def _distances(self, start: int, turned: int) -> list[int]:
         """Of each vertex from `start` along edges that have capacity left, or against them (turned: 1); -1: no path."""
-        found = [-1] * len(self.edges)
+        edges, head, left = self.edges, self.head, self.left
+        found = [-1] * len(edges)
         found[start], todo = 0, [start]
         for vertex in todo:
-            for edge in self.edges[vertex]:
-                if self.left[edge ^ turned] and found[self.head[edge]] < 0:
-                    found[self.head[edge]] = found[vertex] + 1
-                    todo.append(self.head[edge])
+            for edge in edges[vertex]:
+                if left[edge ^ turned] and found[head[edge]] < 0:
+                    found[head[edge]] = found[vertex] + 1
+                    todo.append(head[edge])
         return found
 
     def _send_flow(self, level: list[int]) -> None:

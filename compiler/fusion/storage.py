@@ -112,6 +112,7 @@ class StoragePlan:
     def __init__(self, graph: Graph, model: WorkCostModel) -> None:
         self.graph, self.model = graph, model
         self.stored: dict[int, StorageCost] = {}
+        self.sizes = [node.type.size for node in graph.nodes]
         self.args, self.users, self.open = uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
@@ -149,7 +150,7 @@ class StoragePlan:
         for number in numbers:
             if not self.open[number] or number in self.places:
                 continue
-            if self.graph.nodes[number].type.size <= 1:  # is computed wherever it is used
+            if self.sizes[number] <= 1:  # is computed wherever it is used
                 self.places[number] = {self._own_place(number)}
                 continue
             places = self._places(number)
@@ -162,7 +163,7 @@ class StoragePlan:
                 self._cut(self._region(number))
 
     def _store(self, number: int, places: set[Place], again: float) -> None:
-        size = self.graph.nodes[number].type.size
+        size = self.sizes[number]
         self.stored[number] = StorageCost(self._cost_of_storing(number, places) / size, again / size)
         self.places[number] = {self._own_place(number)}
 
@@ -187,7 +188,7 @@ class StoragePlan:
 
     def _may_be_cut(self, number: int) -> bool:
         few = len(self.users[number]) < REGION  # what very many use is stored for all but those
-        return self.open[number] and number not in self.places and self.graph.nodes[number].type.size > 1 and few
+        return self.open[number] and number not in self.places and self.sizes[number] > 1 and few
 
     def _spread(self, number: int) -> int:
         """How many views of a value are used."""
@@ -201,13 +202,13 @@ class StoragePlan:
         memory: dict[int, list[Use]] = {}
         for number in region:
             for arg, views in self.args[number]:
-                if arg not in values and self.graph.nodes[arg].type.size > 1:
+                if arg not in values and self.sizes[arg] > 1:
                     memory.setdefault(arg, []).append((number, views))
         for number, users in memory.items():
             values[number] = self._cut_value(number, users, values, network)
         for number, value in values.items():
             self._add_edges(number, value, network, number in memory)
-            for user, _ in memory.get(number) or self.users[number]:
+            for user in dict.fromkeys([user for user, _ in memory.get(number) or self.users[number]]):
                 if user in values:
                     network.edge(values[user].again, value.demand, NEVER)
         side = network.source_side()
@@ -232,9 +233,13 @@ class StoragePlan:
             if known is None and user in values and len(values[user].everywhere) <= MOST_PLACES:
                 known = values[user].everywhere
             alone = self.places.get(user) or {self._own_place(user)}
-            own.update(self._places_through_views(number, user, views, alone))
-            everywhere.update(self._places_through_views(number, user, views, known or alone))
-        own, everywhere = self._joined(own), self._joined(everywhere)
+            found = [*self._places_through_views(number, user, views, alone)]
+            own.update(found)
+            again = known is not None and known is not alone
+            everywhere.update(self._places_through_views(number, user, views, known) if again and known else found)
+        same = own == everywhere
+        own = self._joined(own)
+        everywhere = own if same else self._joined(everywhere)
         if users is self.users[number]:
             cost = self._cost_of_computing(number, everywhere)
         else:
@@ -249,9 +254,12 @@ class StoragePlan:
             network.edge(value.demand, SINK, round(UNIT * cost))
             return
         once = len(value.own) == 1 and self._is_whole(number, *value.own)
-        store, more = (round(UNIT * self._cost_of_storing(number, at)) for at in (value.own, value.everywhere))
+        store = more = round(UNIT * self._cost_of_storing(number, value.own))
+        if value.own is not value.everywhere:
+            more = round(UNIT * self._cost_of_storing(number, value.everywhere))
         network.edge(value.demand if once else SOURCE, value.again, store)
-        network.edge(value.demand, value.again, max(0, more - store))
+        if more > store:
+            network.edge(value.demand, value.again, more - store)
         limit = NEVER if len(value.everywhere) > MOST_PLACES else round(UNIT * value.cost)
         if limit > 0:
             network.edge(value.again, SINK, limit)
@@ -271,8 +279,8 @@ class StoragePlan:
 
     def _cost_of_computing(self, number: int, places: Iterable[Place]) -> float:
         """Of computing a value at these places, beyond what it costs once."""
-        node = self.graph.nodes[number]
-        return OPS[node.op].cost * (sum([self.at.points[place] for place in places]) - node.type.size)
+        points = self.at.points
+        return OPS[self.graph.nodes[number].op].cost * (sum([points[place] for place in places]) - self.sizes[number])
 
     def _cost_of_storing(self, number: int, places: set[Place]) -> float:
         """Of writing a value and of loading it at these places: not where it is computed once and so is at hand."""
@@ -284,13 +292,14 @@ class StoragePlan:
 
     def _cost_of_loading(self, number: int, places: Iterable[Place]) -> float:
         """Each kernel takes an element from memory once, from a cache wherever it reads it."""
-        at, kind, points = self.at, self.graph.nodes[number].type, dict[int, int]()
-        size, loads = kind.size, 0
+        points, kernels, loads, most = self.at.points, self.at.kernel, 0, dict[int, int]()
         for place in places:
-            count, kernel = at.points[place], at.kernel[place]
+            count, kernel = points[place], kernels[place]
             loads += count
-            points[kernel] = max(points.get(kernel, 0), min(count, size))
-        return self.model.load * loads + self.model.read * kind.dtype.itemsize * sum(points.values())
+            if count > most.get(kernel, 0):
+                most[kernel] = count
+        size, width = self.sizes[number], self.graph.nodes[number].type.dtype.itemsize
+        return self.model.load * loads + self.model.read * width * sum([min(count, size) for count in most.values()])
 
     # places
 

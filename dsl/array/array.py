@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -82,7 +83,6 @@ class Array(ArrayMethods):
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
     operations: ClassVar[KgArrayOperations]
-    _part: bool  # set where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
         """event: when the memory holds the values; None if it does already."""
@@ -91,6 +91,7 @@ class Array(ArrayMethods):
         self._device = device
         self._event = event
         self._host: Host | None = None
+        self._part = False  # set where NumPy's result would be a view of an array that this one is a copy of
 
     # what it is
 
@@ -352,8 +353,6 @@ class Array(ArrayMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name == "_part":
-                return False
             if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
                 raise AttributeError(f"'Array' object has no attribute {name!r}")
             return self.operations.bound_method(self, name)
@@ -366,11 +365,8 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
     """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is. later:
     they may be read until the result is ready, by a GPU that reads them itself."""
     host = np.asarray(values)
-    try:
-        dtype = dtype_of(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
-    except TypeError as error:
-        raise DTypeError(str(error)) from None
-    spec = spec_of(ArrayType(host.shape, dtype))
+    spec = _spec_of_host_array(host.shape, host.dtype)
+    dtype = spec.dtype
     fits = host.flags.c_contiguous and host.dtype == dtype
     if own and fits and device.host_memory and address(host) % 16 == 0:
         return Array(NumpyMemory(host), spec, device)
@@ -382,6 +378,15 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
         return Array(memory, spec, device, event)
     event = device.upload(dense, memory)
     return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
+
+
+@lru_cache(4096)
+def _spec_of_host_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec:
+    """The spec of NumPy's values, in this machine's byte order."""
+    try:
+        return spec_of(ArrayType(shape, dtype_of(dtype if dtype.isnative else dtype.newbyteorder("="))))
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
 
 
 def snapshot(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,9 @@ from .conversion import to_kg_arrays
 from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
 OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
+_NUMBERS = frozenset({int, float, complex, bool, str, type(None)})
+_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
+_LEAVES = _NUMBERS | _SCALARS | {np.ndarray, Array}  # most arguments and results, told apart without a look into each
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
 
@@ -42,17 +46,19 @@ def call_in_numpy(
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
-    Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
-    leaves: list[Any] = []
-    tree = flatten((args, options), leaves)
+    Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
+    arguments that are no NumPy arrays and stand for no copies of them."""
+    leaves = [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_of((args, options))
     held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
-    if any(not _has_host_values(x) for x in leaves) or (
-        copies and any(c.children for part in tree.children for c in part.children)
-    ):
+    if not all([type(x) in _LEAVES or _has_host_values(x) for x in leaves]):
         raise error
-    given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
+    given, named = _with_parts_replaced((args, options), own, set()) if own else (args, options)
+    back = {id(own[id(x)]): x for x in leaves if type(x) is Array}
+    if own and any(type(x) is Array for x in _leaves_of((given, named))):
+        _with_parts_replaced((given, named), back, set())
+        raise error  # one is in a container that can hold none in its place
     try:
         with np.errstate(all="ignore"):
             result = function(*given, **named)
@@ -60,19 +66,28 @@ def call_in_numpy(
         add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
         raise
     finally:
+        if own:
+            _with_parts_replaced((given, named), back, set())
         for i, values in copies.items():
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
-    found: list[Any] = []
-    kept: dict[int, Any] = {}  # which a result may be, or hold
-    _note_containers((args, options), kept)
-    if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
+    parts: Any = result if type(result) in (tuple, list) else (result,)
+    kinds = {*map(type, parts)}
+    if kinds <= _NUMBERS:
         return result
-    shape = flatten(result, found, results=True, stop=lambda x: id(x) in kept)
+    kept: dict[int, Any] = {}  # which a result may be, or hold
+    if type(result) is list or not kinds <= _LEAVES:
+        _note_containers((args, options), kept)
+        if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
+            return result
+    found: list[Any] = [*parts] if kinds <= _LEAVES else []
+    shape = None if found else flatten(result, found, results=True, stop=lambda x: id(x) in kept)
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     _convert_numpy_results(found, owners, device, kept)
-    return unflatten(shape, found)
+    if shape is not None:
+        return unflatten(shape, found)
+    return found[0] if parts is not result else type(parts)(found)
 
 
 def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]) -> None:
@@ -97,6 +112,29 @@ def _note_containers(value: Any, kept: dict[int, Any]) -> None:
         if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
             kept[id(x)] = x
             _note_containers(x, kept)
+
+
+def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
+    """A value with others in the place of those of these identities: in its lists and dicts, and in new tuples."""
+    if id(value) in new:
+        return new[id(value)]
+    kind = type(value)
+    if kind is tuple:
+        parts = tuple([_with_parts_replaced(x, new, done) for x in value])
+        return value if all(map(operator.is_, parts, value)) else parts
+    if kind in (list, dict) and id(value) not in done:
+        done.add(id(value))
+        for key, x in list(value.items() if kind is dict else enumerate(value)):
+            part = _with_parts_replaced(x, new, done)
+            if part is not x:
+                value[key] = part
+    return value
+
+
+def _leaves_of(value: Any) -> list[Any]:
+    leaves: list[Any] = []
+    flatten(value, leaves)
+    return leaves
 
 
 def _has_host_values(x: Any) -> bool:

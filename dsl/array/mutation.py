@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,8 @@ class _MemoryHolder:
         self._memory = memory
 
 
-def _reference_count_of_memory(holder: Any) -> int:
-    return sys.getrefcount(holder._memory)
-
-
-_ALONE = _reference_count_of_memory(
-    _MemoryHolder(object())
-)  # counted, for interpreters count their own temporary references differently
+_HOLDER = _MemoryHolder(object())
+_ALONE = getrefcount(_HOLDER._memory)  # of memory that one holds: interpreters count temporary references differently
 
 
 BLOCK_BYTES = 1 << 17
@@ -182,13 +177,12 @@ def own_memory_of_array(array: Array) -> Host | None:
     if array._event is not None:
         return None
     array._host = None  # which may hold it
-    if _reference_count_of_memory(array) > _ALONE or not array._device.host_memory:
+    if getrefcount(array._memory) > _ALONE or not array._device.host_memory:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:
         return np.ndarray(array._spec.shape, array._spec.dtype, memory)
+    if getrefcount(memory.array) > _ALONE:
+        return None
     own = memory.array
-    alone = (
-        own.base is None and own.flags.writeable and _reference_count_of_memory(_MemoryHolder(own)) == _ALONE + 2
-    )  # and `own`
-    return own if alone else None
+    return own if own.base is None and own.flags.writeable else None

@@ -21,7 +21,14 @@ from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bo
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
-from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error, undecided_identity_error
+from ..core.errors import (
+    TraceError,
+    UnsupportedError,
+    is_numpy_error,
+    locate_graph_error,
+    numpy_error_as_ours,
+    undecided_identity_error,
+)
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
@@ -242,11 +249,14 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if function is np.ndarray:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
+    if convert is None and isinstance(function, type) and issubclass(function, np.generic) and len(args) == 1:
+        found = _scalar_type_call_in_rewritten_code(function, args[0])
+        return function(*args, **options) if found is None else found
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
-        return convert(_branch_flag_as_scalar(args[0]))
+        return convert(_operand_as_python_number(function, args[0]))
     mathematics = math_function(function, args)
     if mathematics is not None and is_undecided_condition(args[0]):
-        return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
+        return _math_call_in_rewritten_code(mathematics, _operand_as_python_number(function, args[0]))
     if isinstance(function, BuiltinFunctionType):  # others may have no hash
         found = _builtin_of_undecided_values(function, args)
         if found is not NotImplemented:
@@ -272,6 +282,17 @@ def _builtin_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
     return NotImplemented
 
 
+def _operand_as_python_number(function: Any, x: Tracer) -> Any:
+    """An array of one element, as one number, where Python takes it for one. Raises DTypeError."""
+    if x.ndim and function is not bool:
+        try:
+            function(np.ones(x.shape, x.dtype))
+        except TypeError as error:
+            raise numpy_error_as_ours(error) from None
+    return _branch_flag_as_scalar(x)
+
+
+KINDS_OF_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _FOLDED_ROWS = frozenset({max, min, sum})
 
@@ -303,6 +324,15 @@ def _float_call_in_rewritten_code(x: Any) -> Any:
     return _as_python_number(
         METHODS["astype"](x, np.float64) if cast else apply("positive", x, dtype=np.float64), float
     )
+
+
+def _scalar_type_call_in_rewritten_code(kind: type[np.generic], x: Any) -> Any:
+    """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. None where Python must know more."""
+    numbers = kind in KINDS_OF_SCALARS and type(x) is Tracer and not (x._held.weak or x._held.others)
+    if not numbers or concrete_value(x._trace, x._value) is not None:
+        return None
+    found = METHODS["astype"](x, np.dtype(kind))
+    return found[()] if not found.ndim else found
 
 
 def _as_python_number(x: Tracer, kind: Any) -> Tracer:

@@ -99,7 +99,10 @@ def histogramdd(
     )
     if points.ndim < 2:
         points = reshape(points, (-1, 1))
-    d = points.shape[1]
+    count, d = points.shape
+    weights = weights if count else None  # which NumPy does not look at then
+    if weights is not None and np.shape(weights) != (count,):
+        raise ShapeError(f"histogramdd takes a weight for each of {count} points, got the shape {np.shape(weights)}")
     each = (
         [_bin_count_or_edges(b) for b in bins] if isinstance(bins, (list, tuple)) else [_bin_count_or_edges(bins)] * d
     )
@@ -115,8 +118,8 @@ def histogramdd(
     else:
         raise UnsupportedError("bins must be numbers or edges for all axes alike; pass np.linspace(low, high, n + 1)")
     lengths = tuple(b if isinstance(b, int) else b.size - 1 for b in each)
-    arrays = [points, *edges, *([] if weights is None else [ravel(weights)])]
-    tiny = [(1, d), *((2,) for _ in edges), *([] if weights is None else [(1,)])]
+    arrays = [points, *edges, *([] if weights is None else [weights])]
+    tiny = [(min(count, 1), d), *((2,) for _ in edges), *([] if weights is None else [(1,)])]
     shapes = [lengths, *((n + 1,) for n in lengths)]
     counts, *found = host_call("histogramdd", arrays, shapes, tiny=tiny, edges=len(edges), **options)
     return counts, tuple(found)
@@ -148,12 +151,11 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):
         shapes = " and ".join(str(a.shape) for a in (numbers, *extra))
         raise ShapeError(f"bincount needs one axis, and weights of that length, got {shapes}; use x.ravel()")
-    for a, wanted in zip((numbers, *extra), (np.int64, np.float64), strict=False):
-        if not np.can_cast(a.dtype, wanted, "safe"):
-            raise DTypeError(f"bincount cannot take {a.dtype} as {np.dtype(wanted)}; convert it with x.astype(...)")
-    return host_call_of_one_result(
-        "bincount", [numbers, *extra], (length,), dtypes=[np.float64 if extra else np.intp], minlength=length
-    )
+    try:
+        counts = np.bincount(*(np.zeros(min(a.size, 1), a.dtype) for a in (numbers, *extra)))
+    except TypeError as error:
+        raise DTypeError(f"bincount: {error}; convert it with x.astype(...)") from None
+    return host_call_of_one_result("bincount", [numbers, *extra], (length,), dtypes=[counts.dtype], minlength=length)
 
 
 # interpolation

@@ -141,7 +141,7 @@ def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
     dots = _indexing_key_has_ellipsis(keys)
     part = getitem(x, keys if dots else (*keys, Ellipsis))
     if not dots and not part.ndim:
-        _check_value_fits_indexed_element(value, x)
+        value = _value_for_one_element(value, x)
     try:
         store_elements_in_tracer(part, value)
     except (NumberError, ConversionError, DTypeError):
@@ -150,12 +150,17 @@ def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
         raise
 
 
-def _check_value_fits_indexed_element(value: Any, x: Tracer) -> None:
-    """Raises ShapeError where an element of x gets several values, or an axis."""
+def _value_for_one_element(value: Any, x: Tracer) -> Any:
+    """What an element of x gets of a value, as one number. Raises what NumPy raises of several, or of an axis."""
     if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
-        return
-    if x.dtype != np.bool_ or isinstance(value, (list, tuple)) or value.size != 1:  # whose truth NumPy takes
-        raise ShapeError("setting an array element with a sequence: one element takes one value; write values[0]")
+        return value
+    listed = isinstance(value, (list, tuple))
+    try:
+        np.zeros(1, x.dtype)[0] = [1] * len(value) if listed else np.ones(value.shape, value.dtype)
+    except (TypeError, ValueError) as error:
+        text = "setting an array element with a sequence: one element takes one value; write values[0]"
+        raise (ShapeError if isinstance(error, ValueError) else DTypeError)(text) from None
+    return len(value) > 0 if listed else value.reshape(())  # whose truth NumPy takes
 
 
 def _flat_assignment_as_indexing(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
@@ -330,7 +335,7 @@ def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
 def _checked_indexing_key_entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
-    if isinstance(entry, (bool, np.bool_)):
+    if isinstance(entry, (bool, np.bool_)) or (getattr(entry, "dtype", None) == np.bool_ and not entry.ndim):
         raise UnsupportedError(
             "indexing with one boolean is not supported; write x[None], or x[None][:0]", needs_values=True
         )
@@ -364,8 +369,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 @implements(method="fill")
 def fill_traced_array(x: Tracer, value: Any) -> None:
     """`x[...] = value` of one value."""
-    _check_value_fits_indexed_element(value, x)
-    store_elements_in_tracer(x, value, ITEM)
+    store_elements_in_tracer(x, _value_for_one_element(value, x), ITEM)
 
 
 def _indexing_key_has_ellipsis(key: Any) -> bool:

@@ -70,7 +70,10 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     limits = {k: v for k, v in (("rcond", rcond), ("rtol", rtol)) if v is not None and v is not NO_VALUE}
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     arrays = [x, *map(to_traced_array, limits.values())]
-    return host_call_of_one_result("linalg.pinv", arrays, shape, named=tuple(limits) or None, hermitian=bool(hermitian))
+    dtypes = None if x.size else [x.dtype]  # NumPy computes nothing then
+    return host_call_of_one_result(
+        "linalg.pinv", arrays, shape, dtypes=dtypes, named=tuple(limits) or None, hermitian=bool(hermitian)
+    )
 
 
 @implements(np.linalg.det)
@@ -206,7 +209,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
         raise MatrixError(
             f"a of shape {x.shape} is no square matrix for b of {y.ndim} axes: {shape} elements are wanted"
         )
-    return host_call_of_one_result("linalg.tensorsolve", [x, y], x.shape[y.ndim :])
+    return host_call_of_one_result("linalg.tensorsolve", [x, y], shape)
 
 
 @implements(np.linalg.matrix_power)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpy_error_as_ours
+from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError, numpy_error_as_ours
 from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, convert_operand_for_element
@@ -148,7 +148,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
         raise UnsupportedError(text, needs_values=True)
     n, place = x.shape[at], to_index(obj, "the place to insert at")
     if not -n <= place <= n:
-        raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")
+        raise IndexingError(f"index {place} is out of bounds for axis {at} with size {n}")
     place = place + n if place < 0 else place
     new = new_traced_result(convert_operand_for_element(x._trace, values, x.dtype, AS_ARRAY), x)
     if new.ndim < x.ndim:
@@ -261,9 +261,16 @@ def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
     return cross(x1, x2, axis=axis)
 
 
+def _require_core_axes(name: str, *operands: tuple[Any, int]) -> None:
+    for number, (operand, wanted) in enumerate(operands):
+        if np.ndim(operand) < wanted:
+            raise ShapeError(f"{name}: Input operand {number} does not have enough dimensions: it requires {wanted}")
+
+
 @implements(np.matvec)
 def matvec(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """(..., m, n) @ (..., n)"""
+    _require_core_axes("matvec", (x1, 2), (x2, 1))
     product = matmul(x1, expand_dims(x2, -1), dtype=dtype, casting=casting)
     return assign_to_out(reshape(product, product.shape[:-1]), out)
 
@@ -272,6 +279,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
 def vecmat(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """conj(..., n) @ (..., n, m)"""
     x = to_traced_array(x1)
+    _require_core_axes("vecmat", (x, 1), (x2, 2))
     x = apply("conjugate", x) if x.dtype.kind == "c" else x
     product = matmul(expand_dims(x, -2), x2, dtype=dtype, casting=casting)
     return assign_to_out(reshape(product, (*product.shape[:-2], product.shape[-1])), out)

@@ -114,9 +114,9 @@ def _traced_copy_function(a: Any, order: Any = "K", subok: bool = False) -> Trac
 def _traced_fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
     items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
     found = array_of_nested_list(items, dtype) if items else creation.zeros((0,), dtype)
-    if found.ndim > 1:
+    if found.ndim > 1 and (found.dtype != np.bool_ or found.size != len(items)):  # whose truth NumPy takes
         raise ShapeError("setting an array element with a sequence: np.fromiter takes numbers; write np.stack")
-    return found
+    return ravel(found) if found.ndim > 1 else found
 
 
 def _filled_array_function(make: Callable[..., Tracer]) -> Callable[..., Tracer]:

@@ -17,7 +17,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import ARRAY, numpy_function_of_call
 from ..core.errors import Refusal, UserError, numpy_error_as_ours
-from ..trace.dispatch import FUNCTIONS, METHODS
+from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS
 from ..trace.operands import to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import assign_to_out, host_call, require_known_numpy_option
@@ -25,6 +25,7 @@ from .host_calls import assign_to_out, host_call, require_known_numpy_option
 F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1 << 14  # elements of an array of ones; of larger arrays its lengths are cut to 2
 NO_VALUE: Any = getattr(np, "_NoValue", None)
+_KNOWN = frozenset({Tracer, int, float, complex, bool, str, slice, np.ndarray, np.dtype})
 REDUCED_BY: dict[Any, Any] = {  # what a ufunc's `reduce` is
     np.add: np.sum,
     np.multiply: np.prod,
@@ -69,7 +70,7 @@ def call_as_numpy(path: str, rule: Callable[..., Any], args: tuple[Any, ...], gi
     raises for such arrays."""
     given = {k: v for k, v in given.items() if v is not NO_VALUE}
     try:
-        answer = _answer_for_ones(path, args, given)
+        answer = _answer_for_ones(numpy_function_of_call(path), args, given)
     except Exception as error:
         raise _error_of_call(error, rule, args, given) from None
     if answer is None:
@@ -106,6 +107,29 @@ def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, 
     return ours
 
 
+def error_of_class_that_numpy_raises(error: Exception, function: Any, args: Any, given: Any) -> Exception:
+    """The error of a call's rule, or what NumPy says of ones in its place, where another `except` catches that."""
+    values = any(x._owner == SCALAR and x.dtype.kind in "biu" for x in _leaves_of_call((args[1:], given), Tracer))
+    if isinstance(error, Refusal) or values or not all(map(_is_known_to_numpy, (*args, *given.values()))):
+        return error
+    try:
+        _answer_for_ones(function, args, given)
+    except Exception as said:
+        ours = numpy_error_as_ours(said)
+        return error if isinstance(error, type(ours)) else ours
+    return error
+
+
+def _is_known_to_numpy(x: Any) -> bool:
+    """Whether an argument is an array or known, and nothing that would call the user's code."""
+    if isinstance(x, (list, tuple)):
+        return all(map(_is_known_to_numpy, x))
+    return x is None or x is NO_VALUE or type(x) in _KNOWN
+
+
+ERRORS.append(error_of_class_that_numpy_raises)
+
+
 class Answer(NamedTuple):
     """NumPy's results for ones. whole: for as many as the arrays have."""
 
@@ -126,7 +150,7 @@ class Answer(NamedTuple):
         )
 
 
-def _answer_for_ones(path: str, args: tuple[Any, ...], given: dict[str, Any]) -> Answer | None:
+def _answer_for_ones(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Answer | None:
     """None where ones say nothing, of dtypes that NumPy has not. Raises NumPy's errors."""
     arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray))
     if any(dtype_kind(a.dtype) not in "biufc" or a.dtype.kind == "V" for a in arrays):
@@ -135,7 +159,7 @@ def _answer_for_ones(path: str, args: tuple[Any, ...], given: dict[str, Any]) ->
     plain = {k: _ones_of_call(v, whole or k == "q") for k, v in given.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        results = numpy_function_of_call(path)(*(_ones_of_call(a, whole) for a in args), **plain)
+        results = function(*(_ones_of_call(a, whole) for a in args), **plain)
     return Answer(results, whole)
 
 
@@ -166,7 +190,7 @@ def _out_of_call(given: dict[str, Any]) -> Any:
 
 def _writes_its_own_dtype(path: str, args: tuple[Any, ...], given: dict[str, Any], out: Any) -> bool:
     """Whether `out` is of the dtype that the result would have without it: else that of the computation changes."""
-    answer = _answer_for_ones(path, args, {k: v for k, v in given.items() if k != "out"})
+    answer = _answer_for_ones(numpy_function_of_call(path), args, {k: v for k, v in given.items() if k != "out"})
     return answer is not None and all(np.asarray(r).dtype == out.dtype for r in answer.every)
 
 

@@ -26,7 +26,13 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import select_choices_in_one_dtype as common
 from .gather import check_assigned_axis_not_empty, gather_elements_of_axes, index_in_range, indices_of_known_mask
-from .host_calls import assign_to_converted_numpy_out, host_call, host_call_of_one_result, require_out_to_convert
+from .host_calls import (
+    assign_to_converted_numpy_out,
+    fail_unless,
+    host_call,
+    host_call_of_one_result,
+    require_out_to_convert,
+)
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
 
@@ -118,8 +124,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
-    index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
     where = None if axis is None else to_axis_of_operand(axis, arr.ndim)
+    index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
     check_assigned_axis_not_empty(arr, 0 not in index.shape)
     new = host_call_of_one_result(
         "put_along_axis",
@@ -136,11 +142,18 @@ def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
     _require_traced_target(a, "put")
     if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
         ind = new_traced_result(convert_operand_for_element(a._trace, ind, np.dtype(np.intp)), a)
-    check_assigned_axis_not_empty(a, to_traced_array(ind).size > 0)
-    assign_to_tracer(
-        a,
-        host_call_of_one_result("put", [a, ind, _assigned_values_in_dtype(v, a)], a.shape, dtypes=[a.dtype], mode=mode),
-    )
+    values = _assigned_values_in_dtype(v, a)
+    known = None if is_traced(ind) else np.ravel(ind)
+    places: Any = to_traced_array(ind) if known is None else known
+    check_assigned_axis_not_empty(a, places.size > 0)
+    if mode == "raise" and values.size and places.size and places.dtype.kind in "iu":
+        inside: Any = ((places >= -a.size) & (places < a.size)).all()
+        if known is None:  # NumPy writes what comes before one that is outside
+            fail_unless(inside, IndexError, f"an index is out of bounds for axis 0 with size {a.size}")
+        if known is None or inside:
+            a.flat[ravel(places) if known is None else known.tolist()] = values
+            return
+    assign_to_tracer(a, host_call_of_one_result("put", [a, ind, values], a.shape, dtypes=[a.dtype], mode=mode))
 
 
 @implements(np.place)
@@ -281,7 +294,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     result = broadcast_to(result, a.shape)
     for mask, function in zip(masks, funclist, strict=True):
         value = _call_piecewise_function(function, a, *args, **kw) if callable(function) else function
-        result = apply("where", mask, _assigned_values_in_dtype(value, a), result)
+        new = _assigned_values_in_dtype(value, a)
+        result = apply("where", mask, reshape(new, ()) if new.size == 1 else new, result)
     return result
 
 

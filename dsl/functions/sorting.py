@@ -15,8 +15,9 @@ from ..trace.dispatch import implements
 from ..trace.operands import Axes, shape_without_axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
+from .host_calls import assign_to_out, host_call_of_one_result, require, require_known_numpy_option
 from .reduction_calls import implements_reduction
+from .reductions import all
 from .statistics import nanmean
 from .views import flip, ravel, reshape
 
@@ -256,8 +257,12 @@ def _quantile_function(name: str) -> Any:
         weights: Any = None,
     ) -> Tracer:
         x = to_traced_array(a)
-        if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
-            return assign_to_out(nanmean(x, axis, keepdims=keepdims is True), out)
+        if name.startswith("nan") and not x.size:  # then NumPy looks at no shape of `q`
+            text, last = ("Percentiles", 100) if name == "nanpercentile" else ("Quantiles", 1)
+            within = apply("logical_and", apply("greater_equal", q, 0), apply("less_equal", q, last))
+            result = nanmean(x, axis, keepdims=keepdims is True)
+            result = require(result, all(within), ValueError, f"{text} must be in the range [0, {last}]")
+            return assign_to_out(result, out)
         shape, axes = _reduced_shape_and_axes(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []

@@ -68,6 +68,8 @@ def cov(
         raise ShapeError("m and y have more than 2 dimensions")
     wanted = np.result_type(*(a.dtype for a in arrays), np.float64) if dtype is None else checked_dtype(dtype)
     rows = [_observation_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
+    if not rows[0].shape[0]:
+        return to_traced_array(np.zeros((0, 0)))  # of whatever dtype the rows would be
     x = rows[0] if len(rows) == 1 else concatenate(rows)
     less = (0 if bias else 1) if less is None else less
     weights = _covariance_weights(fweights, aweights, x.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,16 @@ from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
 
+_NO_AXIS: Any = ...  # of an argument for which none is written
 Axes = int | None | Sequence[int | None]
 
 
 def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph[P, R]:
     """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
 
-    in_axes: the axis of each argument, or of all; None for an argument that all rows share. out_axes: where the results
-    have theirs. What the function computes of shared arguments alone is computed once. Raises ArgumentsError.
+    in_axes: the axis of each argument, or of all; None for an argument that all rows share, as they share what a call
+    leaves out and what can be given by name alone. out_axes: where the results have theirs. What the function computes
+    of shared arguments alone is computed once. Raises ArgumentsError.
 
     >>> kg.vmap(lambda a, b: (a * b).sum(), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0])).tolist()
     [3.0, 4.0]
@@ -46,11 +49,14 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
             raise ArgumentsError(f"in_axes={in_axes!r} of vmap: write a number or None, or a tuple of them")
 
     def vmap_over_mapped_axis(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        every = wanted if isinstance(wanted, tuple) else (wanted,) * len(args)
-        behind = [a for a in args[len(every) :] if a is not None]  # not left out with a default of None
-        if len(every) > len(args) or behind:
-            raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(args)} arguments; write one for each")
-        axes: dict[Place, int] = {i: int(axis) for i, axis in enumerate(every) if axis is not None}
+        places: list[Place] = [*range(len(args)), *_names_of_parameters(function)[len(args) :]]
+        every = wanted if isinstance(wanted, tuple) else (wanted,) * len(places)
+        padded = zip(places, (*every, *[_NO_AXIS] * len(places)), strict=False)
+        given = {place: axis for place, axis in padded if type(place) is int or place in options}
+        missing = [a for place, a in zip(places, every, strict=False) if place not in given and a is not None]
+        if len(every) > len(places) or _NO_AXIS in given.values() or (missing and every is wanted):
+            raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(given)} arguments; write one for each")
+        axes = {place: int(axis) for place, axis in given.items() if axis is not None}
         region = trace_region("vmap", function, args, options, list(axes), axes=axes)
         sizes = {v.shape[0] for v in region.values}
         if len(sizes) != 1:
@@ -62,7 +68,16 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         outputs = [_with_vmap_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
         return region.result(outputs)
 
-    return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)))
+    return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)), defaults=False)
+
+
+def _names_of_parameters(function: Any) -> list[str]:
+    """Of those that can be given by position and by name."""
+    try:
+        every = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # NumPy's own functions have none
+        return []
+    return [p.name for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _with_vmap_axis_moved(trace: Trace, value: Value, axis: int) -> Value:

@@ -37,16 +37,16 @@ def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[s
 
 
 def derived_kernel_graph(
-    what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True
+    what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True, defaults: bool = True
 ) -> KernelGraph[P, Any]:
     """What `body(function, args, options)` does in a trace, as a decorated function.
 
     key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans
-    are kept. like: its parameters are the function's."""
+    are kept. like: its parameters are the function's. defaults: arguments that a call leaves out are given too."""
     try:
-        return _kept(what, function, _DerivedBody(body, (what, key)), like)
+        return _kept(what, function, _DerivedBody(body, (what, key)), like, defaults)
     except TypeError:  # a function without a hash
-        return _make_derived_function(what, function, _DerivedBody(body, (what, key)), like)
+        return _make_derived_function(what, function, _DerivedBody(body, (what, key)), like, defaults)
 
 
 class _DerivedBody:
@@ -64,7 +64,9 @@ class _DerivedBody:
         return isinstance(other, _DerivedBody) and self.key == other.key
 
 
-def _make_derived_function(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGraph[Any, Any]:
+def _make_derived_function(
+    what: str, function: Any, body: _DerivedBody, like: bool, defaults: bool
+) -> KernelGraph[Any, Any]:
     plain, given = plain_function(what, function)
     run = body.run
 
@@ -77,6 +79,7 @@ def _make_derived_function(what: str, function: Any, body: _DerivedBody, like: b
     name = getattr(plain, "__name__", type(plain).__name__)
     derived_function.__name__ = derived_function.__qualname__ = f"{what}_{name}"
     derived_function.__doc__ = f"kg.{what} of {name}."
+    derived_function.leaves_out_defaults = not defaults  # type: ignore[attr-defined]
     if like and not isinstance(plain, np.ufunc):  # whose defaults are not for passing
         with contextlib.suppress(TypeError, ValueError):
             derived_function.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]

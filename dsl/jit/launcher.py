@@ -25,6 +25,7 @@ from ...runtime.engine.direct_call import (
     direct_call_table_packers,
     watched_words_of_object_aspect,
 )
+from ...runtime.engine.masked_copy import LEAST_BYTES, copy_where
 from ...runtime.engine.native_call import native_maker_of_objects
 from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
@@ -66,6 +67,7 @@ Execute = Callable[..., tuple[Event, ...]]
 Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
 UNREAD = -2  # the buffer of what is looked at, and not read
+SMALL_BYTES = 64  # of memory that is read as bytes sooner than as an array
 
 
 def not_taken_by_fast_launcher(leaves: Sequence[Any], caller: int = 0) -> Any:
@@ -192,6 +194,7 @@ def generate_launcher(
         "own_memory": own_memory_of_array,
         "copied": copied_array,
         "copyto": np.copyto,
+        "copy_where": copy_where,
         "values_before_call": values_before_call,
         "write_back": write_back_to_arguments,
         "make_room_for_segments": free_memory_in_flight,
@@ -544,7 +547,7 @@ class _LauncherWriter:
         new = [w for w in self.writes if type(self.leaves[w.leaf]) is Array and (w.is_whole or w.differing)]
         whole = {write.output for write in new}
         for number in sorted({n for write in self.writes for n in write.outputs} - whole):
-            yield f"v{number} = {self._expression_of_written_result(number)}"
+            yield f"w{number} = {self._expression_of_written_result(number)}"
         parts: dict[int, list[str]] = {}  # of `kg.Array`s, each of which is locked once
         for write in self.writes:
             target = f"leaves[{write.leaf}]"
@@ -570,8 +573,8 @@ class _LauncherWriter:
     def _lines_that_write_what_differs(self, write: ArgumentWrite, target: str, before: str) -> Iterator[str]:
         """before: what the call has read: an array, or a `kg.Array`'s memory."""
         if type(self.leaves[write.leaf]) is not Array:
-            word, v = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"v{write.output}"
-            yield f"copyto({target}, {v}, where={v}.view({word}) != {before}.view({word}))"
+            word, new = self.constant(np.dtype(f"u{self.leaves[write.leaf].itemsize}")), f"w{write.output}"
+            yield f"copyto({target}, {new}, where={new}.view({word}) != {before}.view({word}))"
             return
         yield f"with lock_of({target}):"
         yield f"    same = {target}._memory is {before}"
@@ -580,15 +583,16 @@ class _LauncherWriter:
         yield f"if not same: write_back({self.constant((write,))}, leaves, {results}, {{{write.leaf}: {before}}})"
 
     def _line_that_writes_part(self, write: ArgumentWrite, target: str) -> str:
-        """One write to a NumPy array, of the results `v`."""
+        """One write to a NumPy array, of the results `w`."""
         key = self.constant(tuple(slice(*each) for each in write.views[0][1])) if write.views else "..."
-        line = f"{target}[{key}] = v{write.output}"
+        line = f"{target}[{key}] = w{write.output}"
         if write.mask is None:
             return line
-        mask = f"{'' if write.chosen else '~'}v{write.mask}"
+        mask = f"{'' if write.chosen else '~'}w{write.mask}"
         if self.specs[write.mask].size == 1:
             return f"if {mask}: {line}"
-        return f"copyto({target}[{key}], v{write.output}, where={mask})"
+        copy = "copy_where" if self.leaves[write.leaf].nbytes >= LEAST_BYTES else "copyto"
+        return f"{copy}({target}[{key}], w{write.output}, {'' if copy == 'copy_where' else 'where='}{mask})"
 
     def _expression_of_written_result(self, number: int) -> str:
         """A result as a NumPy array; of one element, as one without axes."""
@@ -596,14 +600,18 @@ class _LauncherWriter:
         shape = () if spec.size == 1 else spec.shape
         return f"ndarray({self.constant(shape)}, {self.constant(spec.dtype)}, m{number})"
 
-    def _expression_of_first_element(self, number: int) -> str:
+    def _expression_of_failure(self, number: int) -> str:
+        """Whether the first element of a result on the CPU, a whole number, is another than 0."""
         spec = self.specs[number]
-        return f"ndarray((), {self.constant(spec.dtype)}, m{number})"
+        if spec.nbytes > SMALL_BYTES:
+            return f"ndarray((), {self.constant(spec.dtype)}, m{number})"
+        none = bytes(spec.dtype.itemsize)
+        return f"m{number}.raw[:{len(none)}] != {self.constant(none)}"  # in a fourth of the time
 
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
         spec = self.specs[number]
-        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None}
+        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None, "_part": False}
         make = native_maker_of_objects(Array, "_memory", slots) if self.on_cpu else None
         if make is not None:
             return f"{self.constant(make)}(m{number})"
@@ -649,7 +657,7 @@ class _LauncherWriter:
         if self.on_cpu:
             yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
             for number in dict.fromkeys(number for which, _ in self.captured.failures for number in which):
-                yield f"if {self._expression_of_first_element(number)}: return NOT_TAKEN"  # `run` then raises
+                yield f"if {self._expression_of_failure(number)}: return NOT_TAKEN"  # `run` then raises
             return
         yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
         yield "if e is None: return NOT_TAKEN"

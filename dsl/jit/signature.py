@@ -53,7 +53,7 @@ class DecoratedFunctionParameters:
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.is_ufunc = isinstance(function, np.ufunc)
+        self.leaves_out = isinstance(function, np.ufunc) or getattr(function, "leaves_out_defaults", False)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
         self._read_signature()
@@ -81,7 +81,8 @@ class DecoratedFunctionParameters:
         """The function's signature, which has its defaults."""
         self.signature = inspect.signature(self._whole)
         parameters = self.signature.parameters.values()
-        self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        given = () if self.leaves_out else parameters
+        self.defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}
         self._given = getattr(self._function, "__defaults__", None)
         self._keyword = dict(getattr(self._function, "__kwdefaults__", None) or {})
 
@@ -93,7 +94,7 @@ class DecoratedFunctionParameters:
         return now.keys() != self._keyword.keys() or any(now[k] is not v for k, v in self._keyword.items())
 
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""
+        """All arguments, with defaults where these are passed; by position where they can be. Raises ArgumentsError."""
         if self._defaults_have_changed():
             self._read_signature()
         if self.simple and len(args) <= len(self.names):
@@ -113,7 +114,7 @@ class DecoratedFunctionParameters:
             bound = self.signature.bind(*args, **options)
         except TypeError as error:
             raise ArgumentsError(f"{self.name}: {error}; it is called as {self}") from None
-        if not self.is_ufunc:  # whose defaults are not for passing
+        if not self.leaves_out:
             bound.apply_defaults()
         return bound.args, bound.kwargs
 

@@ -411,7 +411,8 @@ def _finish_trace(
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
-    failures = outputs_of_failures(trace, outputs, bool(assigned or (state is not None and state.changes)))
+    effects = assigned or trace.watched or (state is not None and state.changes)
+    failures = outputs_of_failures(trace, outputs, bool(effects))
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])

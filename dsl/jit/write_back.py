@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.errors import add_note_to_error_once
+from ...runtime.engine.masked_copy import copy_where
 from ...runtime.interpret.numpy_calls import index_key_of_numpy_host_call
 from ..array.array import Array, from_numpy, on_device
 from ..array.devices import open_device
@@ -59,7 +60,10 @@ def refuse_write_back_while_tracing() -> None:
 
 def is_assignable_at_a_look(target: Array, others: Sequence[Any]) -> bool:
     """Whether a look tells that the function may assign to an array; native code looks at NumPy's."""
-    return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
+    for other in others:
+        if other is target:
+            return False
+    return not target._part and target._memory.__class__ not in SHARED
 
 
 def call_array_overlaps_itself(array: Host) -> bool:
@@ -141,7 +145,7 @@ def write_to_numpy_array(write: ArgumentWrite, target: Host, results: Sequence[H
             raise
     elif write.mask is not None:
         value, mask = (x.reshape(()) if x.size == 1 else x for x in (new, rest[0]))
-        np.copyto(part, value, where=mask if write.chosen else ~mask)
+        copy_where(part, value, mask if write.chosen else ~mask)
     else:
         part[...] = new
 

@@ -175,6 +175,9 @@ class LoopRecorder(RecordedLoopArithmetic):
             return lambda: a
         if name.startswith(VALUE) and (a is UNSET or b is UNSET):
             a, b = (zero_of_number_kind(b) if a is UNSET else a), (zero_of_number_kind(a) if b is UNSET else b)
+        if a is UNSET or b is UNSET:  # Python says so where it is read
+            self.trace.half_bound.add(name)
+            return lambda: UNSET
         if not (is_number(a) and is_number(b)):
             return lambda: SpoiledLoopVariable(name)
         kinds = merged_loop_kinds(a, b)

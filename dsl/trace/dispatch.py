@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
-from ..core.errors import TraceError, UnsupportedError, nearest_name_hint
+from ..core.errors import TraceError, UnsupportedError, UserError, nearest_name_hint
 from .trace import loop_recorder_of_trace
 
 Implementation = Callable[..., Any]
@@ -25,6 +25,8 @@ TO_ARRAY: dict[type, Callable[..., Any]] = {}  # how lists that hold traced arra
 ATTRIBUTES: dict[str, Callable[..., Any]] = {}  # how `x.flat` is read, `x.shape`, `x.real` assigned
 # what NumPy itself gives, in a tuple, for a function that has no implementation, or None; by `numpy_fallback`
 FALLBACKS: list[Callable[[Any, Any, Any], tuple[Any] | None]] = []
+# the error of a call of a function, as the class that NumPy raises; by `reduction_calls`
+ERRORS: list[Callable[[Exception, Any, Any, Any], Exception]] = []
 
 
 def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
@@ -93,7 +95,11 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
-    return apply_view_rule_of_numpy(name[3:], implementation(*args, **options), args, options)
+    try:
+        result = implementation(*args, **options)
+    except (UserError, LookupError, ArithmeticError) as error:
+        raise ERRORS[0](error, function, args, options) from None
+    return apply_view_rule_of_numpy(name[3:], result, args, options)
 
 
 def apply_view_rule_of_numpy(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:

@@ -3,5 +3,5 @@ direct calls and the words they watch, native calls and functions of numbers, Ct
 several devices.
 
 In reading order: engine, encode_plan, run, unread_errors, host_steps, deferred_interrupt, direct_call, number_function,
-native_call, promises, communicator, collective_calls, multi_device, words/.
+native_call, promises, communicator, collective_calls, masked_copy, multi_device, words/.
 """

@@ -153,3 +153,36 @@ def test_python_loops_are_looked_into() -> None:
 
     decorated = kg.kernel_graph(program, device="cpu")
     assert shown(lambda: decorated(X), file) == shown(lambda: program(X), file)
+
+
+def looked_up(x: Any, i: Any) -> Any:
+    kg.debug.print("begin", x[0])
+    found = x[i[0]]
+    kg.debug.print("end", found)
+    return found
+
+
+def caught(x: Any, i: Any) -> Any:
+    kg.debug.print("begin", x[0])
+    try:
+        found = x[i[0]]
+    except IndexError:
+        kg.debug.print("caught")
+        found = -1.0
+    kg.debug.print("end", found)
+    return found
+
+
+@pytest.mark.parametrize("function", [looked_up, caught])
+@pytest.mark.parametrize("places", [(7, 1, 7), (1, 7, 7, 1)])
+def test_what_python_comes_to_is_printed_once(function: Any, places: Any, capsys: Any) -> None:
+    compiled = kg.kernel_graph(function, device="cpu")
+    for place in places:
+        said = []
+        for f in (function, compiled):
+            try:
+                f(np.arange(3.0), np.array([place]))
+            except IndexError:
+                print("IndexError")
+            said.append(capsys.readouterr().out)
+        assert said[0] == said[1]

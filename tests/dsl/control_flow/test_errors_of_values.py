@@ -63,6 +63,38 @@ def test_a_function_that_catches_errors_call_by_call_runs_in_numpy_with_one_warn
     assert len(caught) == 1
 
 
+def looked_up(table: Any, x: Any, i: Any) -> Any:
+    table["calls"] = table["calls"] + 1
+    try:
+        return table["rows"][0][i[0]] * x
+    except IndexError:
+        table["rows"].append(x)
+        x[0] = 5.0
+        table["rows"][0][1] = 9.0
+        return -x
+
+
+@pytest.mark.parametrize("first", [7, 1])
+def test_arrays_in_lists_and_dicts_of_a_call_that_runs_in_numpy_stay_what_they_are(first: int) -> None:
+    compiled = kg.kernel_graph(looked_up, device="cpu")
+    for i in (first, 1, 7):
+        plain, x = {"calls": 0, "rows": [np.arange(3.0)]}, np.arange(3.0)
+        wanted = looked_up(plain, x, np.array([i]))
+        row, y = kg.asarray(np.arange(3.0), device="cpu"), kg.asarray(np.arange(3.0), device="cpu")
+        table = {"calls": 0, "rows": [row]}
+        np.testing.assert_array_equal(compiled(table, y, np.array([i])), wanted)
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(row, plain["rows"][0])
+        assert table["calls"] == 1 and table["rows"][0] is row and all(z is y for z in table["rows"][1:])
+        assert len(table["rows"]) == len(plain["rows"])
+
+
+@pytest.mark.parametrize("handler", ["its handler", "nothing", "a bare handler", "else"])
+def test_a_name_that_a_recorded_loop_leaves_unbound_raises_where_nothing_uses_it(handler: str) -> None:
+    for writes in (False, True):
+        assert not [*wrong_calls("name", "long for without use", handler, writes)]
+
+
 def test_the_error_is_pythons_own_and_names_the_line() -> None:
     def positive(x: Any) -> Any:
         if x[0] < 0:

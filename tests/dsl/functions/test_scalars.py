@@ -10,7 +10,7 @@ import pytest
 
 import kernelgraph as kg
 from tests.dsl.tracing import interpreted
-from tests.scalars import cases, compared, judge
+from tests.scalars import cases, compared, edge_cases, judge
 
 EVERY = cases()
 
@@ -20,6 +20,30 @@ def test_a_sample_of_the_table(seed: int) -> None:
     wrong = [(c.name, c.dtype, c.scalar, c.given, why) for c in random.Random(seed).sample(EVERY, 60)
              for verdict, why in [judge(c)] if verdict == "wrong"]  # fmt: skip
     assert not wrong
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sample_of_the_edges(seed: int) -> None:
+    wrong = [(c.name, c.dtype, c.shape, c.scalar, c.given, why) for c in random.Random(seed).sample(edge_cases(), 300)
+             for verdict, why in [judge(c)] if verdict == "wrong"]  # fmt: skip
+    assert not wrong
+
+
+EDGES = {
+    "np.linalg.tensorsolve(x, x)": ("f8", (1, 1)), "np.linalg.pinv(x)": ("u8", (0, 3)), "np.bincount(x)": ("u8", (0,)),
+    "np.corrcoef(x)": (">c16", (0, 3)), "np.corrcoef(x, y=s)": ("f8", (0, 3)), "np.matvec(x, s)": ("f8", (1,)),
+    "np.vecmat(s, s)": ("f8", ()), "np.lexsort(x)": ("f8", (0,)), "np.take(x, s, wrap)": ("f8", (0,)),
+    "np.piecewise": ("f8", ()), "np.histogramdd(x, weights=s)": ("f8", (1,)), "np.insert(x, 1, s)": ("f8", (0,)),
+    "np.linalg.multi_dot": ("f8", (1,)), "np.put_along_axis(x, [0], s)": ("f8", ()), "np.gradient": ("f8", (0, 3)),
+    "np.nanquantile(x, s)": ("f8", (0,)), "np.histogram2d(x, x)": (">c16", (0,)), "np.fromiter": ("?", (1,)),
+    "np.linalg.tensordot(x, s)": ("f8", (0, 3)), "np.linalg.cond(x, p=s)": ("f8", (0, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_that_were_wrong_once(name: str) -> None:
+    chosen = [c for c in edge_cases() if c.name == name and (c.dtype, c.shape) == EDGES[name]]
+    assert chosen and not [why for c in chosen for verdict, why in [judge(c)] if verdict == "wrong"]
 
 
 def test_the_table_finds_a_wrong_value_dtype_and_sign() -> None:

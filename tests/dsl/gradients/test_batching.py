@@ -216,3 +216,50 @@ def test_bad_input_names_the_line(name: str) -> None:
     with pytest.raises(kg.UserError) as caught:
         bad()
     assert text in str(caught.value) and "test_batching.py:" in str(caught.value)
+
+
+SHIFT = np.array([1.0, 2.0, 3.0, 4.0])
+
+
+def scaled(x: Any, s: Any = 2.0, shift: Any = SHIFT) -> Any:
+    return x * s + shift
+
+
+ROWS_OF_TWO = np.arange(8.0).reshape(2, 4)
+
+
+@pytest.mark.parametrize("in_axes", [0, (0,), (0, None), (0, None, None)])
+def test_arguments_that_a_call_leaves_out_are_shared(in_axes: Any) -> None:
+    mapped = kg.vmap(scaled, in_axes=in_axes)
+    np.testing.assert_array_equal(mapped(ROWS_OF_TWO), scaled(ROWS_OF_TWO))
+    np.testing.assert_array_equal(kg.vmap(mapped, in_axes=1, out_axes=1)(ROWS_OF_TWO[None]), scaled(ROWS_OF_TWO)[None])
+
+
+def test_arguments_given_by_name_have_the_axes_of_their_places() -> None:
+    factors = np.array([3.0, 5.0])
+    shifts = np.array([[1.0], [2.0]])
+    wanted = scaled(ROWS_OF_TWO, shift=shifts)
+    np.testing.assert_array_equal(kg.vmap(scaled)(ROWS_OF_TWO, shift=shifts[:, 0]), wanted)
+    np.testing.assert_array_equal(kg.vmap(scaled, in_axes=(0, None, 0))(ROWS_OF_TWO, shift=shifts[:, 0]), wanted)
+    found = kg.vmap(scaled, in_axes=(0, 0, None))(x=ROWS_OF_TWO, s=factors)
+    np.testing.assert_array_equal(found, scaled(ROWS_OF_TWO, factors[:, None]))
+
+
+def test_axes_of_arguments_that_are_not_there_are_refused() -> None:
+    for in_axes, options in (((0, 0), {}), ((0,), {"s": 1.0}), ((0, None, None, None), {})):
+        with pytest.raises(kg.ArgumentsError, match="in_axes for"):
+            kg.vmap(scaled, in_axes=in_axes)(ROWS_OF_TWO, **options)
+
+
+def test_a_default_that_has_changed_is_the_one_that_is_shared() -> None:
+    shift = np.array([1.0, 2.0, 3.0, 4.0])
+
+    def moved(x: Any, by: Any = shift) -> Any:
+        return x + by
+
+    mapped = kg.vmap(moved)
+    for _ in range(2):
+        np.testing.assert_array_equal(mapped(ROWS_OF_TWO), moved(ROWS_OF_TWO))
+        shift += 1
+    moved.__defaults__ = (7.0,)
+    np.testing.assert_array_equal(mapped(ROWS_OF_TWO), ROWS_OF_TWO + 7)

@@ -175,6 +175,33 @@ def test_assignments_take_the_fast_path(made: Any) -> None:
     assert f._fast((x, y))[0] is x
 
 
+OFFSET = np.array([1.0, 2.0])
+
+
+def sliced(x: Any, i: Any) -> None:
+    x[0, :2] = np.sin(OFFSET)
+
+
+def masked(x: Any, i: Any) -> None:
+    x[x > OFFSET[1]] = np.float32(OFFSET[0])
+
+
+def put(x: Any, i: Any) -> None:
+    np.put(x, [1, 2], OFFSET)
+
+
+@pytest.mark.parametrize("made", [np.array, lambda x: kg.asarray(x, device="cpu", copy=True)])
+@pytest.mark.parametrize("function", [sliced, masked, put])
+def test_assignments_of_functions_that_read_globals_take_the_fast_path(function: Any, made: Any) -> None:
+    f = kg.kernel_graph(function, device="cpu")
+    x, expected = made(BASE), BASE.copy()
+    for _ in range(3):
+        f(x, None)
+    assert f._fast((x, None)) is not NOT_TAKEN
+    function(expected, None)
+    np.testing.assert_array_equal(x, expected)
+
+
 def weighed(x: Any, w: Any) -> Any:
     x[1:] = x[1:] - np.average(x[0], weights=w)
     return x.sum()
