@@ -72,18 +72,23 @@ def call_in_numpy(
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
+    owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
+    return _as_result(result, (args, options), owners, device)
+
+
+def _as_result(result: Any, given: Any, owners: dict[int, Any], device: Device) -> Any:
+    """What the call gives: lists, dicts and objects among those given are themselves."""
     parts: Any = result if type(result) in (tuple, list) else (result,)
     kinds = {*map(type, parts)}
     if kinds <= _NUMBERS:
         return result
     kept: dict[int, Any] = {}  # which a result may be, or hold
     if type(result) is list or not kinds <= _LEAVES:
-        _note_containers((args, options), kept)
+        _note_containers(given, kept)
         if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
             return result
     found: list[Any] = [*parts] if kinds <= _LEAVES else []
     shape = None if found else flatten(result, found, results=True, stop=lambda x: id(x) in kept)
-    owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     _convert_numpy_results(found, owners, device, kept)
     if shape is not None:
         return unflatten(shape, found)
