@@ -24,6 +24,7 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import UNSET, ControlFlowSlot, containers_in_control_flow_value
 from .rewrite import VALUE
 
+_NUMBERS = (bool, int, float, complex)  # and no class of the user's that extends one
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
 
 
@@ -130,7 +131,7 @@ class BranchMerge:
 
     def _merge_numbers_or_arrays(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
-            if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
+            if not isinstance(value, (Tracer, np.ndarray, np.generic, TracedNumber)) and type(value) not in _NUMBERS:
                 raise TraceError(
                     f"{_describe_either_branch_value(name, a, b)}; only arrays and numbers can depend on one",
                     needs_values=True,

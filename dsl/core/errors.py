@@ -58,20 +58,26 @@ class Refusal(UserError):
     known: frozenset[int] = frozenset()
 
     def __init__(
-        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool = False
+        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool | None = None
     ) -> None:
         super().__init__(message, line)
+        if needs_values is None:
+            needs_values = type(self).needs_values and not numpys
         self.needs_values = needs_values or _is_in_installed_package()
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 
 
 class TraceError(Refusal, TypeError):
-    """The program does something that cannot be traced, such as `if` on a traced value."""
+    """The program does what only Python can do, such as `if` on a traced value, or a write that one call does."""
+
+    needs_values = True
 
 
 class EscapedValueError(TraceError):
     """A traced value is used outside of the trace that made it."""
+
+    needs_values = False
 
 
 class UnsupportedError(Refusal, NotImplementedError, TypeError):
@@ -116,6 +122,10 @@ class ConversionError(UserError, ValueError):
 
 class ArgumentsError(UserError, TypeError):
     """Arguments that do not fit the decorated function, or a static argument without a hash."""
+
+
+class ArgumentKindError(TraceError, ArgumentsError, DTypeError):
+    """An argument of a kind that no trace stands for, such as a set: the call runs in NumPy."""
 
 
 class NotFiniteError(UserError, FloatingPointError):

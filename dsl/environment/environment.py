@@ -25,7 +25,6 @@ from ..core.errors import (
     UnsupportedError,
     code_names_compared_by_identity,
     code_of_user,
-    is_installed_file,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -49,7 +48,7 @@ from ..core.object_model import (
     is_user_module,
     mutators_of_class,
 )
-from ..core.object_state import names_in_code, texts_in_code
+from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
@@ -149,7 +148,6 @@ class TracedGlobals(dict[str, Any]):
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
                     "return the value instead",
                     user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
-                    needs_values=is_installed_file(dict.get(self, "__file__") or ""),
                 )
 
 
@@ -312,6 +310,9 @@ class Environment:
                 "read it outside of the traced function, and pass what is needed as an argument",
                 needs_values=True,
             ) from None
+        for x in inside:
+            if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
+                raise TraceError(f"{label} holds {with_article(type(x).__name__)}; make a list of it, and pass that")
         self._undo.append(restorer_of_objects([*inside, *referred]))
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
@@ -377,6 +378,18 @@ class Environment:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(proxy))
         return original_behind_numpy_proxy(proxy) if known is None else known[1]
+
+    def is_from_outside(self, value: Any) -> bool:
+        """Whether a result is a list, dict or object that was there before the call, which gives that one itself.
+
+        Raises NeedOpenedArguments for one among the arguments: opened ones are found by their place."""
+        if type(value) in PLAIN or isinstance(value, (tuple, Tracer)):
+            return False
+        real = self.users_object(value)
+        of_arguments = id(value) in self._placed or id(real) in self._placed
+        if of_arguments and self.may_open:
+            raise self.open_arguments()
+        return real is not None and not of_arguments
 
     def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""

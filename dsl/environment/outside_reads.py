@@ -117,7 +117,7 @@ class OutsideProxy:
     def _refuse(self, *args: Any) -> NoReturn:
         raise outside_call_error(self._name)
 
-    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
+    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __copy__ = __deepcopy__ = __call__
     __enter__ = __exit__ = __next__ = __setattr__ = __delattr__ = _refuse
 
 

@@ -384,6 +384,7 @@ def test_refusals(function: Any, kind: type[Exception], words: tuple[str, ...]) 
     refused(lambda: decorated.graph(kg.spec((3, 4), "f4")), kind, *words, line=here(function))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_runs_after_the_trace() -> None:
     """Coroutines and generators, decorated or returned, in any wrapping."""
 
