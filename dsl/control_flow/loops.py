@@ -20,7 +20,7 @@ from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
-from ..trace.aliasing import root_of_view
+from ..trace.aliasing import roots_of_array
 from ..trace.failures import fail_here, has_not_failed, is_reached
 from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.operands import to_graph_operand
@@ -202,8 +202,8 @@ class CarriedLeaf:
         node = trace.builder.value(self.operand)
         self.start = Value(node.number, node.type)
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
-        self.first = root_of_view(value) if isinstance(value, Tracer) and is_array(value) else None
-        self.given: Tracer | None = None  # the one that a turn gives
+        self.first = roots_of_value(value)
+        self.given: list[Tracer] = []  # those that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
 
     @property
@@ -256,7 +256,7 @@ class CarriedSlot:
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
-        self.roots = [root_of_view(x) for x in found if is_array(x)]
+        self.roots = [root for x in found for root in roots_of_value(x)]
 
     def put(self, trace: Trace, leaves: Sequence[Any]) -> None:
         """Puts there what stands for what it is, at a turn or after the loop."""
@@ -365,7 +365,7 @@ class CompiledLoop:
                 )
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
-                leaf.given = root_of_view(x) if is_array(x) else None
+                leaf.given = roots_of_value(x)
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
@@ -422,7 +422,7 @@ class CompiledLoop:
                 continue
             found: list[Any] = []
             flatten(changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot), found)
-            for root in {id(r): r for x in found if is_array(x) for r in [root_of_view(x)]}:
+            for root in {id(r) for x in found for r in roots_of_value(x)}:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
@@ -445,7 +445,7 @@ class CompiledLoop:
                     found[id(array)] = array
                     own = leaves.get(id(array))
                     todo += self.trace.possible_aliases(array)
-                    todo += [x for x in (own.first, own.given) if x is not None] if own else []
+                    todo += [*own.first, *own.given] if own else []
             return found
 
         may = [reached(leaf) for leaf, _ in after]
@@ -482,6 +482,11 @@ class CompiledLoop:
 
 def is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
+
+
+def roots_of_value(x: Any) -> list[Tracer]:
+    """The arrays whose memory it may look at; none of what is no array."""
+    return [*roots_of_array(x)] if is_array(x) else []
 
 
 def value_in_control_flow_slot(slot: ControlFlowSlot) -> Any:

@@ -25,7 +25,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
-from ..trace.aliasing import assign_to_tracer, root_of_view, view_of_tracer
+from ..trace.aliasing import assign_to_tracer, roots_of_array, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
@@ -146,7 +146,6 @@ class RepeatedBodyLoop(CompiledLoop):
             len(trace.caught_refusals()),
             len(trace.errors),
             len(trace.holders),
-            {*trace.returned_later},
         )
 
     def _zero(self, type: ArrayType) -> Value:
@@ -319,9 +318,9 @@ class RepeatedBodyLoop(CompiledLoop):
         """Whether the turn has made an array, and nothing else with its memory lives on."""
         if not is_array(x):
             return True
-        root = root_of_view(x)
+        root, *others = roots_of_array(x)
         row = any(root is made for made, _, _ in self.rows)
-        if root._owner is not None or id(root) not in self.made or id(root) in held or row:
+        if root._owner is not None or id(root) not in self.made or id(root) in held or row or others:
             return False
         held.add(id(root))
         return True
@@ -372,7 +371,9 @@ class RepeatedBodyLoop(CompiledLoop):
             return None
         keys = key if isinstance(key, tuple) else (key,)
         part = self._moving_part(x, keys)
-        root = root_of_view(x)
+        root, *others = roots_of_array(x)
+        if others:
+            self._refuse("it looks by its turn at an array that a value has chosen")
         if id(root) in self.roots or any(leaf.own is root for leaf in self._leaves()):  # which another turn changes
             return self._part_of_changing(x, part, keys)
         builder, base = self.trace.builder, x._value
@@ -414,7 +415,7 @@ class RepeatedBodyLoop(CompiledLoop):
             return False
         part = self._moving_part(x, key if isinstance(key, tuple) else (key,))
         moving = [a for a, move in enumerate(part.moves) if move]
-        outside = x._parent is None and x._owner != SCALAR and id(x) not in self.noted.made
+        outside = x._parent is None and x._step is None and x._owner != SCALAR and id(x) not in self.noted.made
         apart = len(moving) == 1 and part.moves[moving[0]] > 0 and part.lengths[moving[0]] == 1
         if not (outside and apart) or id(x) in self.stores:
             self._refuse("it writes to parts of arrays that may be those of other turns")

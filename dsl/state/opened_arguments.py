@@ -13,7 +13,7 @@ from ..core.object_state import is_user_class, is_whole_ordered_dict
 from ..core.pytree import Tree
 from ..environment.environment import Environment
 from ..environment.frozen_containers import mutating_methods_to_freeze
-from ..trace.aliasing import root_of_view
+from ..trace.aliasing import roots_of_array
 from ..trace.tracer import Tracer
 from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
 
@@ -89,7 +89,8 @@ class OpenedArguments:
         """The identities of the arrays that the arguments hold now."""
         self._require_whole_dicts()
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
-        return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
+        arrays = (v for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
+        return (id(root) for v in arrays for root in roots_of_array(v))
 
     def _require_whole_dicts(self) -> None:
         """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""
@@ -151,6 +152,6 @@ def _holder_values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _is_part_of_assigned_argument(value: Any, assigned: dict[int, Any]) -> bool:
-    return (
-        isinstance(value, Tracer) and type(root_of_view(value)._owner) is int and root_of_view(value)._owner in assigned
+    return isinstance(value, Tracer) and any(
+        type(root._owner) is int and root._owner in assigned for root in roots_of_array(value)
     )

@@ -188,7 +188,7 @@ class Trace:
         self.may_raise: set[int] = set()  # the nodes of host calls that may, and need not be reached
         self.loop_failures: list[tuple[Value, Exception]] = []  # error words that the number does not tell of yet
         self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
-        self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
+        self.choices: list[weakref.ref[Any]] = []  # the arrays that stand for one of several, as values decide
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.chosen = ChosenContainers()
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
@@ -258,18 +258,25 @@ class Trace:
             known = self.shared[id(array)] = weakref.ref(array), {}
         return known[1]
 
-    def possible_aliases(self, root: Any, later: bool = False) -> list[Any]:
-        """The arrays that may be this one. later: or may be once functions have returned them."""
+    def possible_aliases(self, root: Any) -> list[Any]:
+        """The arrays that may be this one."""
+        chosen = [] if root._step is None or root._parent is not None else root._step.roots()
+        return [*self._noted_aliases(root), *chosen, *self.choices_of(root)]
+
+    def _noted_aliases(self, root: Any) -> list[Any]:
         known = self.shared.get(id(root))
         refs = known[1].values() if known is not None and known[0]() is root else ()
-        found = [other for ref in refs if (other := ref()) is not None]
-        if later:
-            found += [b if a is root else a for a, b in self.returned_later.values() if a is root or b is root]
-        return found
+        return [other for ref in refs if (other := ref()) is not None]
+
+    def choices_of(self, root: Any) -> list[Any]:
+        """The arrays that are this one or another, as a value has decided."""
+        living = [(ref, x) for ref in self.choices if (x := ref()) is not None]
+        self.choices = [ref for ref, _ in living]
+        return [x for _, x in living if any(root is other for other in x._step.roots())]
 
     def note_array_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
-        if self.possible_aliases(root):
+        if self._noted_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
                 "name is given to; write x.copy() there",

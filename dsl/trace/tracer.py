@@ -44,6 +44,16 @@ class TracerViewStepProtocol(Protocol):
     def apply(self, builder: GraphBuilder, value: Value) -> Value: ...
 
 
+class TracerChoiceProtocol(Protocol):
+    """Arrays of which a value has chosen one: see `aliasing`."""
+
+    def versions(self) -> tuple[int, ...]: ...
+
+    def roots(self) -> Iterator[Any]: ...
+
+    def chosen_value(self, builder: GraphBuilder) -> Value: ...
+
+
 class Tracer(NumpyProtocols):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
@@ -92,6 +102,10 @@ class Tracer(NumpyProtocols):
             value = self._parent._value
             if value.number != self._base:
                 self._held, self._base = self._step.apply(self._trace.builder, value), value.number
+        elif self._step is not None:
+            versions = self._step.versions()
+            if versions != self._base:
+                self._held, self._base = self._step.chosen_value(self._trace.builder), versions
         return self._held
 
     # what is known while tracing

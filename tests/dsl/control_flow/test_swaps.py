@@ -161,6 +161,13 @@ def source_of(number: int, case: Case) -> str:
     return f"def f{number}({PARAMETERS}):\n{textwrap.indent(body, '    ')}"
 
 
+def _plain(value: Any) -> Any:
+    """Objects as dicts."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return {k: getattr(value, k) for k in ("a", "n")} if type(value).__module__ == "swaps" else value
+
+
 def outcome(names: dict[str, Any], function: Any, x: list[float]) -> str:
     a, b, m = np.arange(4.0), np.arange(3.0, 7.0) * 2, np.arange(8.0).reshape(2, 4)
     given = [np.ones(4), np.zeros(4)]
@@ -172,8 +179,7 @@ def outcome(names: dict[str, Any], function: Any, x: list[float]) -> str:
         text = type(error).__name__
         return text + (str(error) if isinstance(error, kg.KernelGraphError) else "")
     found: list[Any] = []
-    held = [{k: getattr(r, k) for k in ("a", "n")} if type(r).__module__ == "swaps" else r for r in (result, *arguments)]
-    tree = flatten(held, found)
+    tree = flatten([_plain(result), *map(_plain, arguments)], found)
     return f"{tree} {[np.asarray(v).tolist() for v in found]}"
 
 
