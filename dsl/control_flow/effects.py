@@ -9,13 +9,13 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CellType,
     FunctionType,
     GeneratorType,
-    MemberDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -26,7 +26,18 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
-from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object, is_user_class
+from ..core.object_model import (
+    PLAIN,
+    builtin_container_base_of_class,
+    cell_contents,
+    contents_of_object,
+    dict_of_object,
+    held_by_object,
+    is_namespace_class,
+    is_user_class,
+    slots_of_object,
+)
+from ..core.object_model import UNSET as NOTHING
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
@@ -136,24 +147,17 @@ def _holder_of_control_flow_value(value: Any) -> Any:
         return value
     if not _class_keeps_user_attributes(kind):
         return None
-    try:
-        return object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
+    return dict_of_object(value)
 
 
 def _class_keeps_user_attributes(kind: type) -> bool:
     """Whether objects of a class are the user's, or Python's own for the user's attributes."""
-    return is_user_class(kind) or any((b.__module__, b.__name__) in _NAMESPACES for b in kind.__mro__)
+    return is_user_class(kind) or any(map(is_namespace_class, kind.__mro__))
 
 
 def _class_holds_values_of_users(kind: type) -> bool:
     """Whether objects of a class hold, as containers or in slots, what users put there; a ufunc's slots are NumPy's."""
     return _class_keeps_user_attributes(kind) or builtin_container_base_of_class(kind) is not None
-
-
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
-_NAMESPACES |= {("collections", "UserList")}
 
 
 def _walk_closure_of_branch_function(function: Any, into: ControlFlowSnapshot, visited: set[int]) -> None:
@@ -169,10 +173,8 @@ def _walk_closure_of_branch_function(function: Any, into: ControlFlowSnapshot, v
 
 
 def _contents_of_branch_cell(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return UNSET
+    found = cell_contents(cell)
+    return UNSET if found is NOTHING else found
 
 
 def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
@@ -223,9 +225,8 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
             into.others[id(value)] = (value, mark, name)
         if not _class_keeps_user_attributes(kind) or isinstance(value, type):
             return
-        try:
-            held = object.__getattribute__(value, "__dict__")
-        except AttributeError:
+        held = dict_of_object(value)
+        if held is None:
             return
     visited.add(id(value))
     holder = value if kind is list or kind in _DICTS else held
@@ -247,13 +248,8 @@ def _walk_kept_parts(parts: Iterable[Any], name: str, into: ControlFlowSnapshot,
 
 def _parts_of_object(value: Any) -> list[Any]:
     """What an object holds as a container, in slots, and as a `functools.partial`."""
-    kind = type(value)
-    base = builtin_container_base_of_class(kind)
-    held = [] if base is None else contents_of_container_object(base, value)
-    for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
-        with suppress(AttributeError):
-            held.append(member.__get__(value))
-    return held
+    held = held_by_object(value) if type(value) is partial else []
+    return [*contents_of_object(value), *held, *(x for _, x in slots_of_object(value))]
 
 
 def _snapshot_mark_of_object(value: Any, name: str) -> tuple[Any, ...] | None:

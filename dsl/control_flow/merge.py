@@ -14,7 +14,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
-from ..core.object_state import PLAIN
+from ..core.object_model import PLAIN
 from ..core.pytree import flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, roots_of_array, view_of_tracer
 from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
-import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from contextvars import Context
-from enum import Flag
-from functools import _lru_cache_wrapper
-from types import (
-    BuiltinMethodType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    MethodWrapperType,
-    ModuleType,
-    SimpleNamespace,
-)
+from contextvars import Context, ContextVar
+from enum import EnumMeta, Flag
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
@@ -30,113 +17,24 @@ import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from .errors import is_user_file
+from .object_model import (
+    KINDS,
+    MRO,
+    PLAIN,
+    attributes_of_object,
+    builtin_container_base_of_class,
+    cell_contents,
+    contents_of_object,
+    dict_of_object,
+    held_by_object,
+    is_user_class,
+    is_user_module,
+    slots_of_class,
+)
 
-PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
-
-
-def is_user_module(module: ModuleType) -> bool:
-    """Whether a module is the user's."""
-    file = vars(module).get("__file__")
-    if isinstance(file, str):
-        return is_user_file(file)
-    return module.__name__.partition(".")[0] not in sys.stdlib_module_names
-
-
-def is_user_class(kind: type) -> bool:
-    """Whether a class was defined in a file of the user's."""
-    name = kind.__module__
-    if name == "builtins" or name in sys.builtin_module_names:
-        return False
-    if name == "types":  # which makes the classes of `make_dataclass` and `new_class`, and has its own
-        return kind.__name__ not in vars(types)
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return file is None or is_user_file(file)
-
-
-_LOCKS: tuple[Any, ...] = type(threading.Lock()), type(threading.RLock())
 _DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
 VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("keys", "values", "items")}
-
-# containers
-
-
-def state_pairs_of_dict(value: Any) -> list[tuple[Any, Any]]:
-    """A dict's keys and values, past methods of its class. A key may have another hash by now."""
-    listed = listed_pairs_of_ordered_dict(value) if isinstance(value, OrderedDict) else None
-    return [*dict.items(value)] if listed is None else [*listed, *hidden_state_pairs_of_dict(value)]
-
-
-def listed_pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]] | None:
-    """What is found where an OrderedDict is iterated over; None where keys were taken out past its class."""
-    try:
-        return [*OrderedDict.items(value)]
-    except KeyError:
-        return None
-
-
-def is_whole_ordered_dict(value: OrderedDict[Any, Any]) -> bool:
-    """Whether an OrderedDict lists what it holds: nothing was put in, or taken out, past its class."""
-    listed = listed_pairs_of_ordered_dict(value)
-    return listed is not None and len(listed) == dict.__len__(value)
-
-
-def hidden_state_pairs_of_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
-    """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
-    listed = listed_pairs_of_ordered_dict(value)
-    if listed is None or len(listed) == dict.__len__(value):
-        return []
-    keys = [key for key, _ in listed]
-    return [(k, v) for k, v in dict.items(value) if k not in keys]
-
-
-def default_factory_of_object(value: Any) -> Any:
-    """A defaultdict's, past a `__getattr__` of its class; None for others."""
-    return value.default_factory if isinstance(value, defaultdict) else None
-
-
-def _state_contents_of_dict(value: Any) -> list[Any]:
-    found = state_pairs_of_dict(value)
-    factory = default_factory_of_object(value)
-    hidden = [k for k, _ in hidden_state_pairs_of_dict(value)] if isinstance(value, OrderedDict) else ()
-    return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ()), *hidden]
-
-
-_CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
-    list: lambda value: [*list.__iter__(value)],
-    tuple: lambda value: [*tuple.__iter__(value)],
-    dict: _state_contents_of_dict,
-    set: lambda value: [*set.__iter__(value)],
-    frozenset: lambda value: [*frozenset.__iter__(value)],
-    deque: lambda value: [*deque.__iter__(value), value.maxlen],
-    bytearray: lambda value: [bytes(value)],
-}
-
-
-def builtin_container_base_of_class(kind: type) -> type | None:
-    """The built-in container that a class is, or extends."""
-    found = _BASES.get(kind)
-    if found is not None:
-        return found
-    for base in kind.__mro__:
-        if base in _CONTENTS:
-            return base
-        if base.__module__ == "array" and base.__name__ == "array":
-            _CONTENTS[base] = lambda value: [value.typecode, value.tobytes()]
-            return base
-    return None
-
-
-_BASES: dict[type, type] = {kind: kind for kind in _CONTENTS}
-
-
-def contents_of_container_object(base: type, value: Any) -> list[Any]:
-    """What a container holds: items, or keys and values."""
-    if type(value) is dict:
-        return [*value, *value.values()]
-    return _CONTENTS[base](value)
-
-
-# anything
+Parts = Iterable[Any]
 
 
 def comparable_object_state(
@@ -160,52 +58,97 @@ def comparable_object_state(
     if id(value) in visited:
         return "seen", visited[id(value)]
     visited[id(value)] = len(visited)
-
-    def comparable_object_states(values: Any) -> tuple[Any, ...]:
-        return tuple(comparable_object_state(v, kept, visited, referred) for v in values)
-
-    own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, WEAK_REFERENCE_CLASSES):
-        referred = [] if referred is None else referred
-        own = id(value), comparable_object_state(referent_of_weak_reference(value), referred, visited, referred)
-    elif is_iterator_class(kind):
-        own = id(value), comparable_object_states(_state_parts_of_iterator(value))
-    elif issubclass(kind, np.ndarray):
-        data = comparable_object_states(value.tolist()) if value.dtype.hasobject else value.tobytes()
-        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _state_mask_of_masked_array(value)
-        own = value.dtype.str, value.shape, value.strides, data, *comparable_object_states(held)
-    elif kind is FunctionType:
-        users = is_user_file(value.__code__.co_filename)
-        own = (
-            id(value),
-            *comparable_object_states((_state_dependencies_of_function if users else _functions_of_decorator)(value)),
-        )
-    elif isinstance(value, type):
-        bases = [b for b in value.__mro__ if is_user_class(b)]
-        own = (
-            id(value),
-            *(comparable_object_states(x for b in bases for pair in _state_members_of_class(b) for x in pair)),
-            *comparable_object_states(_class_state_if_users(kind)),
-        )
-    elif kind is MappingProxyType or kind in VIEWS:
-        own = kind, comparable_object_states(gc.get_referents(value))
-    elif isinstance(value, ModuleType) and is_user_module(value):
-        own = id(value), *(comparable_object_states((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
-    elif kind in _HOLDERS:
-        own = kind, comparable_object_states(getattr(value, name) for name in _HOLDERS[kind])
-    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_class_of_immutable_objects(kind):
-        pass
+        kept = referred = [] if referred is None else referred
+    known = next((parts for applies, parts in _PARTS if applies(kind, value)), None)
+    try:
+        parts = (_state_parts_of_object if known is None else known)(value)
+        found = tuple([comparable_object_state(part, kept, visited, referred) for part in parts])
+    except Exception:
+        if known is not None or len(visited) == 1:
+            raise
+        return (id(value),)  # what is in a part that cannot be seen is trusted
+    return id(kind if known is None or known is held_by_object else value), found
+
+
+def _state_parts_of_array(value: np.ndarray[Any, Any]) -> Parts:
+    yield from (value.dtype.str, value.shape, value.strides)
+    yield value.tolist() if value.dtype.hasobject else value.tobytes()
+    yield dict_of_object(value) if is_user_class(type(value)) else getattr(value, "_mask", None)
+
+
+def _state_parts_of_function(function: Any) -> Parts:
+    """What a function does depends on; of a library's, the functions of a user that it decorates."""
+    if not is_user_file(function.__code__.co_filename):
+        return [v for k, v in function.__dict__.items() if k in ("__wrapped__", "registry")]
+    names = [function.__globals__.get(name) for name in dict.fromkeys(names_in_code(function.__code__))]
+    cells = map(cell_contents, function.__closure__ or ())
+    return [function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__, *cells, *names]
+
+
+def _state_parts_of_class(value: type) -> Parts:
+    """What a user's class has, but for what Python itself keeps there."""
+    for base in filter(is_user_class, MRO(value)):
+        yield from (x for pair in vars(base).items() if pair[0] not in _PYTHONS_OWN for x in pair)
+    yield from filter(is_user_class, (type(value),))
+
+
+# an enumeration of flags keeps what they are joined to beside its members
+_PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
+
+
+def _state_parts_of_module(module: ModuleType) -> Parts:
+    return [x for pair in vars(module).items() if not pair[0].startswith("__") for x in pair]
+
+
+def _state_parts_of_variable(variable: ContextVar[Any]) -> Parts:
+    yield variable.get(_UNSET)
+    with suppress(LookupError):
+        yield variable.get()
+
+
+_UNSET = "<unset>"
+_OPAQUE: tuple[Any, ...] = (ModuleType, CodeType, type(threading.Lock()), type(threading.RLock()))
+
+# which objects, and what there is to compare in them; the first that applies
+_PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] = (
+    (lambda kind, value: issubclass(kind, WEAK_REFERENCE_CLASSES), lambda value: [referent_of_weak_reference(value)]),
+    (lambda kind, value: is_iterator_class(kind), lambda value: _state_parts_of_iterator(value)),
+    (lambda kind, value: issubclass(kind, np.ndarray), _state_parts_of_array),
+    (lambda kind, value: kind is FunctionType, _state_parts_of_function),
+    (lambda kind, value: isinstance(value, type), _state_parts_of_class),
+    (lambda kind, value: kind is MappingProxyType or kind in VIEWS, gc.get_referents),
+    (lambda kind, value: kind is Context, lambda value: [x for pair in value.items() for x in pair]),
+    (lambda kind, value: kind is ContextVar, _state_parts_of_variable),
+    (lambda kind, value: isinstance(value, ModuleType) and is_user_module(value), _state_parts_of_module),
+    (lambda kind, value: kind in KINDS and bool(KINDS[kind].held), held_by_object),
+    (lambda kind, value: issubclass(kind, _OPAQUE) or is_class_of_immutable_objects(kind), lambda value: ()),
+)  # fmt: skip
+
+
+def _state_parts_of_object(value: Any) -> Parts:
+    """What an object holds, or what it says that it is made of; and its class."""
+    kind = type(value)
+    container = builtin_container_base_of_class(kind) is not None
+    yield from contents_of_object(value)
+    ways = [] if container or isinstance(kind, EnumMeta) or is_weak_reference_class(kind) else _REDUCTIONS
+    if any(getattr(kind, name) is not getattr(object, name) for name in ways):
+        getattr(value, "__dict__", None)  # some have one, and tell of it, once they were asked
+        if isinstance(value, BaseException):
+            yield value.__cause__
+        yield value.__reduce_ex__(4)
     else:
-        base = builtin_container_base_of_class(kind)
-        parts = comparable_object_states(contents_of_container_object(base, value)) if base is not None else ()
-        try:
-            own = (id(kind), parts, comparable_object_states(_state_attributes_of_object(value, kind)))
-        except Exception:
-            if len(visited) == 1:
-                raise
-            own = (id(value),)  # what is in a part that cannot be seen is trusted
-        own += comparable_object_states(_class_state_if_users(kind))
-    return own
+        held = attributes_of_object(value)
+        if isinstance(value, Flag):  # which keeps its inverse once that was asked for
+            held.pop("_inverted_", None)
+        bare = not container and dict_of_object(value) is None and not slots_of_class(kind)
+        if bare and kind.__basicsize__ > object.__basicsize__:
+            raise TypeError(f"what is in {with_article(kind.__name__)} cannot be seen")
+        yield from (x for pair in held.items() for x in pair)
+    yield from filter(is_user_class, (kind,))
+
+
+_REDUCTIONS = ("__reduce_ex__", "__reduce__")
 
 
 def is_weak_reference_class(kind: type) -> bool:
@@ -213,7 +156,7 @@ def is_weak_reference_class(kind: type) -> bool:
     return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
 
 
-WEAK_REFERENCE_CLASSES = ReferenceType, ProxyType, CallableProxyType
+WEAK_REFERENCE_CLASSES: tuple[Any, ...] = ReferenceType, ProxyType, CallableProxyType
 
 
 def referent_of_weak_reference(value: Any) -> Any:
@@ -245,53 +188,6 @@ def _state_parts_of_iterator(value: Any) -> Iterator[Any]:
             yield value.__reduce__()
 
 
-def _state_mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
-    """The mask of a masked array."""
-    return [mask] if (mask := getattr(value, "_mask", None)) is not None else []
-
-
-# what holds others, in attributes that are found nowhere else
-_HOLDERS: dict[type, tuple[str, ...]] = {
-    MethodType: ("__func__", "__self__"),
-    property: ("fget", "fset", "fdel"),
-    staticmethod: ("__func__", "__dict__"),
-    classmethod: ("__func__", "__dict__"),
-    _lru_cache_wrapper: ("__wrapped__", "__dict__"),
-    memoryview: ("obj", "shape", "strides"),
-    super: ("__thisclass__", "__self__"),
-    BuiltinMethodType: ("__name__", "__self__"),
-    MethodWrapperType: ("__name__", "__self__"),
-    CellType: ("cell_contents",),
-}
-
-
-def _class_state_if_users(kind: type) -> list[type]:
-    return [kind] if is_user_class(kind) else []
-
-
-def _state_members_of_class(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class has, but for what Python itself keeps there."""
-    return ((k, v) for k, v in vars(kind).items() if k not in _PYTHONS_OWN)
-
-
-# an enumeration of flags keeps what they are joined to beside its members
-_PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
-
-
-def _state_dependencies_of_function(function: Any) -> Iterator[Any]:
-    """What a function does depends on."""
-    yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
-    for cell in function.__closure__ or ():
-        yield cell.cell_contents
-    for name in dict.fromkeys(names_in_code(function.__code__)):
-        yield function.__globals__.get(name)
-
-
-def _functions_of_decorator(function: Any) -> Iterator[Any]:
-    """The functions of a user that one made by a decorator of `functools` calls: its attributes."""
-    yield from (v for k, v in function.__dict__.items() if k in ("__wrapped__", "registry"))
-
-
 def names_in_code(code: CodeType) -> Iterator[str]:
     """The globals and attributes that a function's code names, and code within it."""
     yield from code.co_names
@@ -306,71 +202,19 @@ def texts_in_code(code: CodeType) -> set[str]:
     return {*code.co_names, *(c for c in code.co_consts if type(c) is str)}.union(*map(texts_in_code, inside))
 
 
-def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
-    """An object's attributes, or what it says that it is made of."""
-    told = not any(base.__module__ == "enum" for base in kind.__mro__) and any(
-        getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
-    )
-    if told and builtin_container_base_of_class(kind) is None and not is_weak_reference_class(kind):
-        getattr(value, "__dict__", None)  # some have one, and tell of it, once they were asked
-        if isinstance(value, BaseException):
-            yield value.__cause__
-        yield value.__reduce_ex__(4)
-        return
-    if kind is Context:
-        yield from (x for pair in value.items() for x in pair)
-        return
-    if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
-        yield value.get(_UNSET)
-        with suppress(LookupError):
-            yield value.get()
-        return
-    known = [getattr(value, "__dict__", None)]
-    if isinstance(value, Flag):  # which keeps its inverse once that was asked for
-        known = [{name: x for name, x in vars(value).items() if name != "_inverted_"}]
-    slots = [s for b in kind.__mro__ for s in vars(b).values() if type(s).__name__ == "member_descriptor"]
-    if (
-        known == [None]
-        and not slots
-        and kind.__basicsize__ > object.__basicsize__
-        and builtin_container_base_of_class(kind) is None
-    ):
-        raise TypeError(f"what is in {with_article(kind.__name__)} cannot be seen")
-    yield from known
-    for slot in slots:
-        yield getattr(value, slot.__name__, _UNSET) if is_slot_set(value, slot) else _UNSET
-
-
-def is_slot_set(value: Any, slot: Any) -> bool:
-    """Whether a slot of the object holds something."""
-    try:
-        slot.__get__(value, type(value))
-    except AttributeError:
-        return False
-    return True
-
-
-_UNSET = "<unset>"
-
-
 def is_class_of_immutable_objects(kind: type) -> bool:
     """Whether nothing that a traced function relies on can change in a library's object."""
-    if (
-        kind in (SimpleNamespace, memoryview)
-        or builtin_container_base_of_class(kind) is not None
-        or is_user_class(kind)
-    ):
+    if kind in _CHANGING or builtin_container_base_of_class(kind) is not None or is_user_class(kind):
         return False
-    if kind in (CellType, Context) or issubclass(kind, BaseException):
-        return False
-    if any(base.__module__ == "_ctypes" for base in kind.__mro__):  # whose own module is where it was made first
-        return False
+    if issubclass(kind, BaseException) or any(base.__module__ == "_ctypes" for base in MRO(kind)):
+        return False  # the module of a class of ctypes is where it was made first
     package = kind.__module__.partition(".")[0]
     if package == "numpy":  # masked arrays, polynomials, records and what `np.vectorize` gives can change
         return issubclass(kind, _NUMPY_CONSTANTS) and not issubclass(kind, np.void)
     return package in _CONSTANT
 
 
+_CHANGING = (SimpleNamespace, memoryview, CellType, Context)
 _NUMPY_CONSTANTS = np.generic, np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.sum)
 # other modules whose objects never change; those of "builtins" are functions, descriptors and the like
 _CONSTANTS = """

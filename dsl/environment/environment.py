@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, EnumMeta
 from functools import cache
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from ...runtime.core.readable_text import with_article
@@ -33,21 +33,27 @@ from ..core.errors import (
     user_line_of_name,
 )
 from ..core.exact import exact_key_of_value
-from ..core.object_state import (
+from ..core.object_model import (
+    ORIGINAL,
     PLAIN,
+    UNSET,
+    VARS,
+    are_same_objects,
+    attributes_of_object,
     builtin_container_base_of_class,
-    contents_of_container_object,
+    cell_contents,
+    contents_of_object,
     is_user_class,
     is_user_module,
-    names_in_code,
-    texts_in_code,
+    mutators_of_class,
 )
-from ..core.pytree import ORIGINAL, Make, rebuild_container
+from ..core.object_state import names_in_code, texts_in_code
+from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
-from .frozen_containers import frozen_container_class, mutating_methods_to_freeze, refuse_frozen_container_change
+from .frozen_containers import frozen_container_class, refuse_frozen_container_change
 from .guards import (
     READERS,
     Guard,
@@ -376,7 +382,7 @@ class Environment:
 
     def require_unchanged_container(self, container: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((container, base, contents_of_container_object(base, container), label))
+        self._copies.append((container, base, contents_of_object(container), label))
 
     def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
@@ -438,7 +444,7 @@ class Environment:
             return False
         if id(real) in self._equals and id(other) in self._equals:
             return exact_key_of_value(real) == exact_key_of_value(other)
-        kinds = [type.__dict__["__dict__"].__get__(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
+        kinds = [VARS(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
         return kinds[0] is kinds[1]
 
     def _is_given(self, value: Any) -> bool:
@@ -500,9 +506,8 @@ class Environment:
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
             if users or _cell_holds_users_function(cell):
                 self._fill_closure_cell(name, cell, new, code)
-            else:
-                with contextlib.suppress(ValueError):
-                    new.cell_contents = cell.cell_contents
+            elif (content := cell_contents(cell)) is not UNSET:
+                new.cell_contents = content
         for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
             if (count or getattr(function, kind)) and function is not self.defaults_of:
                 self.guard_read(function, kind, f"{function.__name__}.{kind}", "attribute")
@@ -568,9 +573,7 @@ class Environment:
         self.require_unchanged_attributes(copy)
 
     def _fill_closure_cell(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
-        try:
-            content = cell.cell_contents
-        except ValueError:
+        if (content := cell_contents(cell)) is UNSET:
             self.guard_finding(cell, name, name, "unbound", _is_unbound_cell)
             return
         new.cell_contents = content if name == "__class__" else self.read_guarded(cell, name, name, "cell")
@@ -610,11 +613,7 @@ class Environment:
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
-            try:
-                same = cell.cell_contents is content
-            except ValueError:
-                same = False
-            if not same:
+            if cell_contents(cell) is not content:
                 raise TraceError(
                     f"a traced function cannot assign to the outer function's {name!r}, since later calls would not do "
                     "it again; return the value instead",
@@ -682,10 +681,7 @@ class Environment:
             if _changed_attribute(_guarded_attributes_and_class(x), held) is not None
         ]
         for found, base, items, label in self._copies:
-            now = contents_of_container_object(base, found)
-            if len(now) != len(items) or not all(
-                _is_same_or_equal_bytes(a, b) for a, b in zip(now, items, strict=True)
-            ):
+            if not are_same_objects(contents_of_object(found), items):
                 changed.append(f"the {base.__name__} {label}".rstrip())
         for function, then, label in self._functions:
             now_ = _attributes_of_function(function, tuple(n for n in then if "." not in n))
@@ -742,23 +738,9 @@ def _changed_attribute(now: dict[str, Any], then: dict[str, Any]) -> str | None:
     return next((k for k in {**now, **then} if k not in now or k not in then or now[k] is not then[k]), None)
 
 
-def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:
-    return now is then or (type(now) is type(then) is bytes and now == then)
-
-
 def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
-    held: dict[str, Any] = {"__class__": type(value)}
-    for base in type.mro(type(value)):
-        if base is complex:
-            continue  # its parts are made anew by each read
-        for name, member in type.__dict__["__dict__"].__get__(base).items():
-            if type(member) is MemberDescriptorType:
-                with contextlib.suppress(AttributeError):
-                    held[name] = member.__get__(value)
-    with contextlib.suppress(AttributeError):
-        held |= object.__getattribute__(value, "__dict__")
-    return held
+    return {"__class__": type(value), **attributes_of_object(value)}
 
 
 def _may_compare_arguments(function: Any) -> bool:
@@ -784,18 +766,12 @@ def is_told_by_contents(value: Any) -> bool:
 
 
 def _is_unbound_cell(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is None and False
-    except ValueError:
-        return True
+    return cell_contents(cell) is UNSET
 
 
 def _cell_holds_users_function(cell: CellType) -> bool:
     """Whether a function of a library's has one of the user's in this cell."""
-    try:
-        content = cell.cell_contents
-    except ValueError:
-        return False
+    content = cell_contents(cell)
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
@@ -807,7 +783,7 @@ def frozen_container_maker(world: Environment | None) -> Make:
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.keep_container_of_arguments(tuple(values), values)
-        of_python = bool(mutating_methods_to_freeze(kind)) and not is_user_class(kind)
+        of_python = bool(mutators_of_class(kind)) and not is_user_class(kind)
         names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
         found = rebuild_container(frozen_container_class(kind) if of_python else world.proxy_of(kind), names, values)
         return world.keep_container_of_arguments(world.refuse_assignments(found), values)
@@ -823,6 +799,6 @@ def guards_of_named_globals(function: Any) -> list[Guard]:
     scope = function.__globals__
     found = [Guard(name, "item", scope, name, scope[name]) for name in function.__code__.co_names if name in scope]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):
-            found.append(Guard(name, "cell", cell, "", cell.cell_contents))
+        if (content := cell_contents(cell)) is not UNSET:
+            found.append(Guard(name, "cell", cell, "", content))
     return found

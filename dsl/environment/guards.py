@@ -12,12 +12,8 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.object_state import (
-    PLAIN,
-    builtin_container_base_of_class,
-    comparable_object_state,
-    contents_of_container_object,
-)
+from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object, walk_objects
+from ..core.object_state import comparable_object_state
 from ..core.spec import native_byte_order
 
 Same = Callable[[Any], bool]
@@ -160,14 +156,11 @@ def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
 
 def containers_within_guarded_value(value: Any) -> dict[int, Any]:
     """By their identities, the value and what it holds. Only Python's own containers count, which can change."""
-    found: dict[int, Any] = {}
-    todo = [value]
-    while todo:
-        item = todo.pop()
-        if type(item) in _BY_VALUE and id(item) not in found and not _is_guarded_by_identity(item):
-            found[id(item)] = item
-            todo += contents_of_container_object(type(item), item)
-    return found
+
+    def changing(item: Any) -> list[Any]:
+        return contents_of_object(item) if type(item) in _BY_VALUE and not _is_guarded_by_identity(item) else []
+
+    return {id(x): x for x in walk_objects(value, changing) if type(x) in _BY_VALUE and not _is_guarded_by_identity(x)}
 
 
 def sameness_predicate_of_guard(
@@ -188,17 +181,10 @@ def sameness_predicate_of_guard(
         return lambda now: now is value and now._memory is memory
     if kind is MethodType:
         return lambda now: type(now) is MethodType and now == value
-    base = builtin_container_base_of_class(kind)
-    if base is not None:
+    if builtin_container_base_of_class(kind) is not None:
         as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        return _same_container_predicate_of_guard(
-            kind,
-            base,
-            None if as_good else value,
-            contents_of_container_object(base, value),
-            (*above, id(value)),
-            themselves,
-        )
+        only, inside = None if as_good else value, (*above, id(value))
+        return _same_container_predicate_of_guard(kind, only, contents_of_object(value), inside, themselves)
     return None
 
 
@@ -229,14 +215,14 @@ def _same_array_predicate_of_guard(value: np.ndarray[Any, Any]) -> Same:
     if not _is_guarded_number_dtype(dtype):
         if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
-            same = _same_container_predicate_of_guard(list, list, None, items, (id(value),))
+            same = _same_container_predicate_of_guard(list, None, items, (id(value),))
             return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())
         return frozen_state_predicate_of_guard(value)
     return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
 
 
 def _same_container_predicate_of_guard(
-    kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
+    kind: Any, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
 ) -> Same:
     """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
     checks = [
@@ -249,7 +235,7 @@ def _same_container_predicate_of_guard(
     def is_container_as_guarded(now: Any) -> bool:
         if type(now) is not kind or (only is not None and now is not only):
             return False
-        found = now if plain else contents_of_container_object(base, now)
+        found = now if plain else contents_of_object(now)
         if len(found) != len(items):
             return False
         if not all(map(is_, found, items)):

@@ -26,20 +26,26 @@ from typing import Any, Generic, NoReturn
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, undecided_identity_error
-from ..core.object_state import PLAIN, builtin_container_base_of_class, is_user_class
-from ..core.pytree import ORIGINAL
+from ..core.object_model import (
+    MRO,
+    ORIGINAL,
+    PLAIN,
+    VARS,
+    builtin_container_base_of_class,
+    is_user_class,
+    mutators_of_class,
+    seen_attributes_of_object,
+    slots_of_class,
+)
 from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment, TracedGlobals
 from .frozen_containers import (
     blank_frozen_container,
     fill_frozen_container,
-    mutating_methods_to_freeze,
     refuse_frozen_container_change,
 )
 
 WORLD = "_kernelgraph_world"
-_MRO = type.__dict__["__mro__"].__get__
-_VARS = type.__dict__["__dict__"].__get__  # past the metaclass's own way
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 
 
@@ -258,7 +264,7 @@ class ProxyBase:
     __slots__ = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        if ORIGINAL not in _VARS(cls):
+        if ORIGINAL not in VARS(cls):
             super_attribute(_environment_of_class(cls), ProxyBase, cls, "__init_subclass__")(**options)
 
 
@@ -270,12 +276,12 @@ class ProxyMetaclass(type):
         return _attribute_of_class_proxy(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        if ORIGINAL in _VARS(cls):
+        if ORIGINAL in VARS(cls):
             refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
-        if ORIGINAL in _VARS(cls):
+        if ORIGINAL in VARS(cls):
             refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__delattr__(name)
 
@@ -297,7 +303,7 @@ _asked: set[int] = set()  # classes that are being asked: an abstract class asks
 
 
 def _class_check_of_proxy(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
-    original = _VARS(cls).get(ORIGINAL)
+    original = VARS(cls).get(ORIGINAL)
     if original is None:
         return bool(own(candidate))
     if id(cls) in _asked:
@@ -323,7 +329,7 @@ def _is_subclass_of_proxy(kind: Any, base: type) -> bool | None:
 
 def original_class(kind: Any) -> Any:
     """The class that this one stands for, or itself."""
-    return _VARS(kind).get(ORIGINAL, kind) if isinstance(kind, ProxyMetaclass) else kind
+    return VARS(kind).get(ORIGINAL, kind) if isinstance(kind, ProxyMetaclass) else kind
 
 
 _metaclasses: dict[type, Any] = {type: ProxyMetaclass}
@@ -369,9 +375,7 @@ def traced_class(world: Environment, kind: type) -> type:
             found = _attribute_in_mro(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
     contents |= {
-        name: _refusing_method_of_container_proxy(kind, name)
-        for name in mutating_methods_to_freeze(kind)
-        if hasattr(kind, name)
+        name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind) if hasattr(kind, name)
     }
     contents |= {
         "__getattribute__": _proxy_getattribute,
@@ -411,7 +415,7 @@ def traced_class(world: Environment, kind: type) -> type:
     world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
     if is_user_class(type(kind)):
         world.guard_state(type(kind), type(kind).__name__)
-    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
+    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
@@ -496,7 +500,7 @@ def _raise_error_of_lookup(error: BaseException, *args: Any) -> NoReturn:
 def _attribute_in_mro(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
     """Which class has it, and what; stand-ins have nothing of their own."""
     for base in mro:
-        held = _VARS(base)
+        held = VARS(base)
         if name in held and ORIGINAL not in held and base is not ProxyBase:
             return base, held[name]
     return None, None
@@ -508,19 +512,19 @@ def _class_position_in_mro(mro: tuple[type, ...], kind: type) -> int:
 
 
 def _environment_of_class(cls: type) -> Environment:
-    found: Environment = next(_VARS(base)[WORLD] for base in _MRO(cls) if WORLD in _VARS(base))
+    found: Environment = next(VARS(base)[WORLD] for base in MRO(cls) if WORLD in VARS(base))
     return found
 
 
 def _users_class_behind_proxy(world: Environment, cls: type) -> type:
     """The first class of the user's that the class stands for, or extends."""
-    found: type = next(base for base in _MRO(cls) if world.is_class_from_outside(base))
+    found: type = next(base for base in MRO(cls) if world.is_class_from_outside(base))
     return found
 
 
 def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     """cls.name, for a class that stands for a user's or extends one that does."""
-    original = _VARS(cls).get(ORIGINAL)
+    original = VARS(cls).get(ORIGINAL)
     if name in ("__mro__", "__bases__", "__base__"):
         found = type.__getattribute__(cls if original is None else original, name)
         return (
@@ -530,7 +534,7 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
         )
     if name == "__subclasses__" and original is not None:
         return functools.partial(_guarded_subclass_proxies, _environment_of_class(cls), original)
-    if name == "__class_getitem__" and original is not None and _attribute_in_mro(_MRO(cls), name)[0] is Generic:
+    if name == "__class_getitem__" and original is not None and _attribute_in_mro(MRO(cls), name)[0] is Generic:
         return functools.partial(_generic_alias_of_class_proxy, cls, original)
     if original is not None and name in _OWN_TEXTS:
         world = _environment_of_class(cls)
@@ -540,15 +544,15 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     world = _environment_of_class(cls)
-    owner, found = _attribute_in_mro(_MRO(cls), name)
+    owner, found = _attribute_in_mro(MRO(cls), name)
     if original is not None and type(original) is not type:
-        meta, above = _attribute_in_mro(_MRO(type(original)), name)
+        meta, above = _attribute_in_mro(MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
             return _attribute_of_users_metaclass(world, cls, original, meta, above, name)
     if name == "__dict__":
         if original is None:
-            return _VARS(cls)
-        return NamesProxy(world, _VARS(original), f"{original.__name__}.__dict__")
+            return VARS(cls)
+        return NamesProxy(world, VARS(original), f"{original.__name__}.__dict__")
     if owner is not None and world.is_class_from_outside(owner):
         return _users_class_member(world, owner, found, None, cls, name)
     if owner is None and original is not None and not hasattr(type, name):
@@ -595,7 +599,7 @@ def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -
 
 def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
     """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
-    return generic_alias_of_class(_VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters), cls)
+    return generic_alias_of_class(VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters), cls)
 
 
 def generic_alias_of_class(alias: Any, kind: type) -> Any:
@@ -616,14 +620,14 @@ def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
 def users_subclasses(kind: type) -> list[type]:
     """The subclasses of a class that are no stand-ins."""
     found: list[type] = type.__subclasses__(kind)
-    return [sub for sub in found if ORIGINAL not in _VARS(sub)]
+    return [sub for sub in found if ORIGINAL not in VARS(sub)]
 
 
 def _attribute_of_users_metaclass(
     world: Environment, cls: type, original: type, meta: type, member: Any, name: str
 ) -> Any:
     """What the user's metaclass has for its classes."""
-    held = world.read_guarded(_VARS(meta), name, f"{meta.__name__}.{name}")
+    held = world.read_guarded(VARS(meta), name, f"{meta.__name__}.{name}")
     if isinstance(member, property):
         return world.proxy_of(member.fget)(cls)
     if isinstance(member, (FunctionType, functools._lru_cache_wrapper)):
@@ -657,10 +661,10 @@ def _users_class_member(world: Environment, owner: type, member: Any, instance: 
         return world.proxy_of(member, label) if instance is None else world.traced_function(member.fget)(instance)
     if kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
-    world.guard_read(_VARS(owner), name, label)
-    for base in _MRO(cls)[: _class_position_in_mro(_MRO(cls), owner)]:
+    world.guard_read(VARS(owner), name, label)
+    for base in MRO(cls)[: _class_position_in_mro(MRO(cls), owner)]:
         if world.is_class_from_outside(base):
-            world.guard_finding(_VARS(base), name, label, "no item")
+            world.guard_finding(VARS(base), name, label, "no item")
     if kind is functools.cached_property:
         if instance is not None:
             return world.cached_property_value(instance, name, member.func)
@@ -690,7 +694,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     if name == "__class__":
         return cls if is_user_class(cls) else original_class(cls)
     owner: Any
-    owner, found = _attribute_in_mro(_MRO(cls), name)
+    owner, found = _attribute_in_mro(MRO(cls), name)
     outside = owner is not None and world.is_class_from_outside(owner)
     if name == "__dataclass_fields__" and outside:
         return getattr(cls, name)
@@ -703,7 +707,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
         if owner is None:
             _guard_missing_attribute(world, self, None, name)
         elif outside and own:
-            world.guard_read(_VARS(owner), name, f"{owner.__name__}.{name}")
+            world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
         return object.__getattribute__(self, name)
     label = f"{type(real).__name__}.{name}"
     if name == "__dict__":
@@ -714,7 +718,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
         return _users_class_member(world, owner, found, self, cls, name)
     if name in getattr(real, "__dict__", ()):
         if outside:
-            world.guard_read(_VARS(owner), name, label)
+            world.guard_read(VARS(owner), name, label)
         return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
     if type(found) is functools.cached_property:
         return world.cached_property_of_users_object(self, real, name, label, found.func)
@@ -782,9 +786,9 @@ def _guard_missing_attribute(world: Environment, self: Any, real: Any, name: str
         return
     if real is not None and hasattr(real, "__dict__"):
         world.guard_finding(real, name, label, "not held")
-    for base in _MRO(cls):
+    for base in MRO(cls):
         if world.is_class_from_outside(base):
-            world.guard_finding(_VARS(base), name, label, "no item")
+            world.guard_finding(VARS(base), name, label, "no item")
 
 
 class SuperProxy:
@@ -808,18 +812,18 @@ class SuperProxy:
 def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any:
     """super(kind, self).name, where the class of `self` stands for a user's or extends one."""
     cls = self if isinstance(self, type) else type(self)
-    if not any(base is kind for base in _MRO(cls)):
+    if not any(base is kind for base in MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-    rest = _MRO(cls)[_class_position_in_mro(_MRO(cls), kind) + 1 :]
+    rest = MRO(cls)[_class_position_in_mro(MRO(cls), kind) + 1 :]
     owner, found = _attribute_in_mro(rest, name)
-    if owner is Generic and name == "__class_getitem__" and ORIGINAL in _VARS(cls):
+    if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
     for base in rest[: _class_position_in_mro(rest, owner)]:
         if world.is_class_from_outside(base):
-            world.guard_finding(_VARS(base), name, f"{base.__name__}.{name}", "no item")
-    world.guard_read(_VARS(owner), name, f"{owner.__name__}.{name}")
+            world.guard_finding(VARS(base), name, f"{base.__name__}.{name}", "no item")
+    world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
     if type(found) is FunctionType:
         return world.proxy_of(found) if self is cls else MethodType(world.proxy_of(found), self)
     if type(found) is classmethod:
@@ -847,12 +851,8 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
 def _getstate_of_proxy(self: Any) -> Any:
     """For copies: the attributes as traced code sees them."""
     cls = type(self)
-    slots = [n for b in _MRO(cls) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
-    known = {n: getattr(self, n) for n in slots if hasattr(self, n)}
-    try:
-        held = dict(self.__dict__)
-    except AttributeError:
-        held = {}
+    held = seen_attributes_of_object(self)
+    known = {name: held.pop(name) for name in slots_of_class(cls) if name in held}
     return (held or None, known) if known else held or None
 
 
@@ -886,7 +886,7 @@ def _setattr_of_proxy_class(kind: Any) -> Any:
 def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: str) -> Any:
     """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
     own, _ = _attribute_in_mro(kind.__mro__, "__setattr__")
-    owner, found = _attribute_in_mro(_MRO(kind), name)
+    owner, found = _attribute_in_mro(MRO(kind), name)
     if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
         return None
     if type(found) is property and found.fset is not None:
@@ -951,7 +951,7 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
         if whole:
             found = base.__new__(made, items)
         elif base is not None:
-            found = blank_frozen_container(made, kind, value)
+            found = blank_frozen_container(made, value)
         elif (native := _first_native_class(kind)) in _EXACT:
             found = native.__new__(made, _EXACT[native](value))
         else:
@@ -959,7 +959,7 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     except TypeError:
         return value
     world.stand_for(value, found)
-    return fill_frozen_container(world.proxy_of, found, value, base, label) if base is not None else found
+    return found if base is None or whole else fill_frozen_container(world.proxy_of, found, value, label)
 
 
 # the plain value that an object of a class which extends one of these is, past methods of its class
@@ -975,4 +975,4 @@ def _native_base_class(kind: type) -> Any:
 
 
 def _first_native_class(kind: type) -> Any:
-    return next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)
+    return next(base for base in MRO(kind) if not base.__flags__ & _HEAP)

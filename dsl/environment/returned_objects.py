@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -10,13 +9,11 @@ import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object
-from ..core.pytree import ORIGINAL, Tree, is_proxy_class
+from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, parts_of_object, walk_objects
+from ..core.pytree import Tree
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
 from .environment import TracedGlobals
-
-_VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
 
 def returned_user_object(
@@ -39,13 +36,13 @@ def returned_user_object(
         return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
         return "static", real
-    if ORIGINAL in _VARS(kind):
+    if ORIGINAL in VARS(kind):
         raise TraceError(
             f"{subject} an object of the class {kind.__name__} that it has made, which is more than its "
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in _objects_reachable_from_returned(leaf):
+    for part in walk_objects(leaf, _parts_of_returned_object):
         if isinstance(part, (Tracer, TracedNumber)):
             raise TraceError(
                 f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
@@ -77,7 +74,7 @@ def check_classes_of_returned_containers(tree: Tree) -> None:
         found = todo.pop()
         todo += found.children
         if found.kind is not None and any(
-            _is_class_made_in_trace(part) for part in _objects_reachable_from_returned(found.kind)
+            _is_class_made_in_trace(part) for part in walk_objects(found.kind, _parts_of_returned_object)
         ):
             raise TraceError(
                 f"the function returns an object of the class {found.kind.__name__}, which is made in it, for one "
@@ -108,29 +105,11 @@ def _is_class_made_in_trace(part: Any) -> bool:
     return isinstance(part, type) and is_proxy_class(part)
 
 
-def _objects_reachable_from_returned(leaf: Any) -> Iterator[Any]:
-    """All that is in it, at any depth that can be seen, and their classes."""
-    todo, seen = [leaf], set[int]()
-    while todo:
-        value = todo.pop()
-        kind = type(value)
-        if id(value) in seen or kind in PLAIN or isinstance(value, ModuleType):
-            continue
-        seen.add(id(value))
-        yield value
-        if isinstance(value, (Tracer, TracedNumber, np.ndarray, FunctionType)):
-            continue
-        if isinstance(value, type):
-            held = _VARS(value)
-            todo += () if ORIGINAL in held else [f for f in held.values() if type(f) is FunctionType]
-            continue
-        todo.append(kind)
-        if kind is MethodType:
-            todo += [value.__func__, value.__self__]
-        todo += (
-            [] if (base := builtin_container_base_of_class(kind)) is None else contents_of_container_object(base, value)
-        )
-        todo += getattr(value, "__dict__", {}).values()
-        slots = [n for b in kind.__mro__ for n in np.atleast_1d(b.__dict__.get("__slots__", ())).tolist()]
-        todo += [getattr(value, n) for n in slots if hasattr(value, n)]
-        todo += [getattr(value, n) for n in ("func", "args", "keywords") if hasattr(value, n)]  # of a partial object
+def _parts_of_returned_object(value: Any) -> list[Any]:
+    """All that is in it that can be seen, and its class."""
+    if isinstance(value, (Tracer, TracedNumber, np.ndarray, FunctionType, ModuleType)):
+        return []
+    if isinstance(value, type):
+        held = VARS(value)
+        return [] if ORIGINAL in held else [f for f in held.values() if type(f) is FunctionType]
+    return [type(value), *parts_of_object(value)]

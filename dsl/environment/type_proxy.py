@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.object_state import is_user_class
-from ..core.pytree import ORIGINAL
+from ..core.object_model import ORIGINAL, is_user_class
 from ..trace.trace import current_trace
 from .numpy_proxy import NumpyRandomProxy
 from .proxies import ProxyMetaclass, original_class

@@ -29,16 +29,14 @@ import numpy as np
 from ...compiler.core.types import dtype_of
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
-from ..core.object_state import (
-    VIEWS,
+from ..core.object_model import (
     builtin_container_base_of_class,
-    is_class_of_immutable_objects,
-    is_iterator_class,
+    is_namespace_class,
+    is_proxy_class,
     is_user_class,
     is_user_module,
-    is_weak_reference_class,
 )
-from ..core.pytree import is_proxy_class
+from ..core.object_state import VIEWS, is_class_of_immutable_objects, is_iterator_class, is_weak_reference_class
 from ..core.spec import native_byte_order
 from ..interop.host_import import is_foreign_array
 from ..trace.trace import Trace
@@ -208,9 +206,9 @@ def _proxy_of_container(world: Environment, value: Any, label: str) -> Any:
             return found
         return kind._make(items) if hasattr(kind, "_fields") else kind(items)
     assert base is not None
-    found = blank_frozen_container(frozen_container_class(kind), kind, value)
+    found = blank_frozen_container(frozen_container_class(kind), value)
     world.stand_for(value, found)  # before its items: it may contain itself
-    fill_frozen_container(world.proxy_of, found, value, base, label)
+    fill_frozen_container(world.proxy_of, found, value, label)
     found.label = label
     world.require_unchanged_container(found, base, label)
     return found
@@ -316,10 +314,6 @@ def _is_numpy_or_python_class(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("numpy", "builtins")
 
 
-# classes of Python's own library that are no more than their attributes
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
-_NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
-
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
@@ -349,7 +343,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
      _decorated_function_proxy),
     ("exception", lambda kind, value: isinstance(value, BaseException), _exception_proxy),
-    ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES,
+    ("object", lambda kind, value: is_user_class(kind) or is_namespace_class(kind),
      _object_proxy),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
      ContextVariableProxy),

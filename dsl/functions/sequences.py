@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError
-from ..core.pytree import is_proxy_class
+from ..core.object_model import is_proxy_class
 from ..core.spec import checked_dtype
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import SPECIAL, TO_ARRAY

@@ -7,24 +7,29 @@ structure, whatever leads to it, so that a write by one way is seen by the other
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import EnumMeta
-from types import MemberDescriptorType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..array.array import Array
-from ..core.object_state import is_user_class, is_whole_ordered_dict
-from ..core.pytree import LEAF, Tree, is_plain_object
+from ..core.object_model import (
+    MRO,
+    VARS,
+    is_namespace_class,
+    is_object_of_attributes,
+    is_user_class,
+    is_whole_dict,
+    members_of_class,
+    named_parts_of_object,
+    put_parts,
+)
+from ..core.pytree import LEAF, Tree
 
-ABSENT = object()
 _ARRAYS = ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")
-_VARS = type.__dict__["__dict__"].__get__
-_MRO = type.__dict__["__mro__"].__get__  # past what a stand-in says
-_DICTS: tuple[type, ...] = (dict, OrderedDict)
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
-_NAMESPACES |= {("collections", "UserList")}
+_CONTAINERS: tuple[type, ...] = (list, dict, OrderedDict)
 
 
 class OpenedKind:
@@ -39,76 +44,23 @@ class SameLeaf:
     """The kind of a place where the array of a number is met again."""
 
 
-def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
-    """The slots of a class, by their names."""
-    found: dict[str, MemberDescriptorType] = {}
-    for base in reversed(_MRO(kind)):
-        for name, member in _VARS(base).items():
-            if type(member) is MemberDescriptorType and not name.startswith("__"):
-                found[name] = member
-    return found
-
-
-def attributes_by_name(value: Any) -> dict[str, Any]:
-    """The attributes of an object that are in no slot."""
-    try:
-        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found
-
-
 def is_object_holder(kind: type) -> bool:
     """Whether objects of a class are no more than their attributes, in slots or not."""
     if kind is SimpleNamespace:
         return True
-    if not is_user_class(kind) and (kind.__module__, kind.__name__) not in _NAMESPACES:
+    if not (is_user_class(kind) or is_namespace_class(kind)) or not is_object_of_attributes(kind):
         return False
     if any(hasattr(kind, name) for name in _ARRAYS) or isinstance(kind, EnumMeta):
         return False
-    return is_plain_object(kind) or _is_class_with_slots(kind)
+    words = len([*members_of_class(kind)]) + bool(kind.__dictoffset__)
+    words += sum("__weakref__" in VARS(base) for base in MRO(kind))
+    return words > 0 and kind.__basicsize__ <= object.__basicsize__ + 8 * words
 
 
-def _is_class_with_slots(kind: type) -> bool:
-    """Whether all that instances hold is in slots, and in a `__dict__`."""
-    if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
-        return False
-    if getattr(kind, "__getattribute__", None) is not object.__getattribute__:
-        return False
-    more = sum("__weakref__" in _VARS(b) for b in _MRO(kind)) + bool(kind.__dictoffset__)
-    words = sum(type(m) is MemberDescriptorType for b in _MRO(kind) for m in _VARS(b).values())
-    return kind.__basicsize__ <= object.__basicsize__ + 8 * (words + more) and (bool(words) or bool(more))
-
-
-def names_and_values_of_holder(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-    """The names and values that a holder holds; no names of a list. None for what is no holder."""
+def is_holder(value: Any) -> bool:
+    """Whether what a value holds can be assigned."""
     kind = type(value)
-    if kind is list:
-        return (), [*value]
-    if kind is dict or (kind is OrderedDict and is_whole_ordered_dict(value)):
-        return tuple(value), [*value.values()]
-    if not is_object_holder(kind):
-        return None
-    return names_and_attributes_of_object(value)
-
-
-def names_and_attributes_of_object(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
-    """The names and values of an object's attributes; slots come first."""
-    found = {}
-    for name, member in slots_of(type(value)).items():
-        held = slot_value(member, value)
-        if held is not ABSENT:
-            found[name] = held
-    found |= attributes_by_name(value)
-    return tuple(found), [*found.values()]
-
-
-def slot_value(member: MemberDescriptorType, value: Any) -> Any:
-    """What a slot holds; ABSENT for nothing."""
-    try:
-        return member.__get__(value, type(value))
-    except AttributeError:
-        return ABSENT
+    return is_whole_dict(value) if kind in _CONTAINERS else is_object_holder(kind)
 
 
 def open_holders_of_argument(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
@@ -126,13 +78,12 @@ def open_holders_of_argument(value: Any, leaves: list[Any], holders: list[Any], 
         known[id(value)] = Tree(SameLeaf, (len(leaves),))
         leaves.append(value)
         return LEAF
-    held = names_and_values_of_holder(value)
-    if held is None:
+    if not is_holder(value):
         leaves.append(value)
         return LEAF
     known[id(value)] = Tree(SameHolder, (len(holders),))
     holders.append(value)
-    names, values = held
+    names, values = named_parts_of_object(value)
     return Tree(kind, names, tuple([open_holders_of_argument(v, leaves, holders, known) for v in values]))
 
 
@@ -162,21 +113,4 @@ def rebuild_holders_of_argument(
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
     values = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-    fill_empty_state_holder(kind, found, names, values)
-    return found
-
-
-def fill_empty_state_holder(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
-    """Puts names and values into an empty holder, past methods of its class."""
-    if kind is list:
-        holder.extend(values)
-    elif kind in _DICTS:
-        holder.update(zip(names, values, strict=True))
-    else:
-        slots = slots_of(kind)
-        held = attributes_by_name(holder)
-        for name, value in zip(names, values, strict=True):
-            if name in slots:
-                slots[str(name)].__set__(holder, value)
-            else:
-                held[str(name)] = value
+    return put_parts(found, names, values)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import is_user_class, is_whole_ordered_dict
+from ..core.object_model import is_user_class, is_whole_dict, mutators_of_class, named_parts_of_object
 from ..core.pytree import Tree
 from ..environment.environment import Environment
-from ..environment.frozen_containers import mutating_methods_to_freeze
 from ..trace.aliasing import roots_of_array
 from ..trace.tracer import Tracer
-from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
+from .holders import rebuild_holders_of_argument
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -51,7 +49,7 @@ class OpenedArguments:
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before = [contents_of_holder(x) for x in self.holders]
+        self._before = [named_parts_of_object(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
 
@@ -78,7 +76,7 @@ class OpenedArguments:
                     "a new one",
                     self._world.line_of_assignment("__class__") or None,
                 )
-            now_names, now = contents_of_holder(found)
+            now_names, now = named_parts_of_object(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if not same or now_names != names:
                 own = self._world.original_value
@@ -88,25 +86,24 @@ class OpenedArguments:
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
         self._require_whole_dicts()
-        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
-        arrays = (v for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
-        return (id(root) for v in arrays for root in roots_of_array(v))
+        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in named_parts_of_object(x)[1])]
+        return (id(roots_of_array(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def _require_whole_dicts(self) -> None:
         """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""
         for found in self.holders:
-            if isinstance(found, OrderedDict) and not is_whole_ordered_dict(found):
+            if not is_whole_dict(found):
                 raise TraceError(
                     "an OrderedDict was changed past its class, so that it does not list what it holds; write "
                     "o[key] = value, or del o[key]",
-                    self._world.line_of_call("dict", mutating_methods_to_freeze(dict)) or None,
+                    self._world.line_of_call("dict", mutators_of_class(dict)) or None,
                 )
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one at any depth. Those that hold an array that was
         assigned to count too."""
         found = {*changed}
-        inside = [[*_holder_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
+        inside = [[*_holder_values_and_tuple_items(named_parts_of_object(x)[1])] for x in self.holders]
         while True:
             more = {
                 i
@@ -117,14 +114,6 @@ class OpenedArguments:
             if not more:
                 return found
             found |= more
-
-
-def contents_of_holder(holder: Any) -> Held:
-    """What a stand-in holds."""
-    kind = type(holder)
-    if kind is list:
-        return (), [*holder]
-    return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else names_and_attributes_of_object(holder)
 
 
 def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:

@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..core.object_state import is_whole_ordered_dict
+from ..core.object_model import is_whole_dict, slots_of_class
 from ..core.pytree import Tree
-from .holders import SameHolder, SameLeaf, slots_of
+from .holders import SameHolder, SameLeaf
 
 Fast = Callable[..., Any]
 
@@ -72,14 +72,14 @@ class _NestedArgumentReaderWriter:
                 yield f"{unpacked} = {value}"
         elif issubclass(kind, dict):
             if issubclass(kind, OrderedDict):
-                yield _reader_line_not_taken(f"{self.constant(is_whole_ordered_dict)}({value})")
+                yield _reader_line_not_taken(f"{self.constant(is_whole_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
-            slots = [n for n in tree.names if n in slots_of(kind)]
-            if len(slots) != len(slots_of(kind)):
+            slots = [n for n in tree.names if n in slots_of_class(kind)]
+            if len(slots) != len(slots_of_class(kind)):
                 raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
-                yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
+                yield f"{into} = {self.constant(slots_of_class(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"

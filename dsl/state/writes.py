@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from ..core.object_state import builtin_container_base_of_class, contents_of_container_object
+from ..core.object_model import contents_of_object, slots_of_class, walk_objects
 from ..environment.guards import GuardSet
 from .changes import HolderChange
-from .holders import slots_of
 
 Constant = Callable[[Any], str]  # a name for a value that the lines use
 
@@ -22,7 +21,7 @@ def source_lines_of_state_change(change: HolderChange, kind: type, holder: str, 
         else:
             yield from (f"{holder}[{i}] = {v}" for (i, *_), v in zip(change.put, values, strict=True))
         return
-    slots = {} if issubclass(kind, dict) else slots_of(kind)
+    slots = {} if issubclass(kind, dict) else slots_of_class(kind)
     items = holder
     if not issubclass(kind, dict) and not all(
         name in slots for name in [*change.removed, *(n for n, *_ in change.put)]
@@ -47,7 +46,7 @@ def old_value_expression(kind: type, holder: str, name: Hashable, constant: Cons
     """An expression for what a holder holds."""
     if kind is list or issubclass(kind, dict):
         return f"{holder}[{_holder_key_expression(name, constant)}]"
-    slots = slots_of(kind)
+    slots = slots_of_class(kind)
     if name in slots:
         return f"{constant(slots[str(name)].__get__)}({holder})"
     return f"{holder}.__dict__[{_holder_key_expression(name, constant)}]"
@@ -59,12 +58,5 @@ def _holder_key_expression(name: Hashable, constant: Constant) -> str:
 
 def objects_watched_by_guards(guards: GuardSet) -> frozenset[int]:
     """The identities of what the trace has read by other ways than its arguments."""
-    found: set[int] = set()
-    todo = [row.value for row in guards.rows]
-    while todo:
-        value = todo.pop()
-        if id(value) not in found:
-            found.add(id(value))
-            base = builtin_container_base_of_class(type(value))
-            todo += [] if base is None else contents_of_container_object(base, value)
+    found = {id(x) for row in guards.rows for x in walk_objects(row.value, contents_of_object)}
     return frozenset(found | {id(row.holder) for row in guards.rows})

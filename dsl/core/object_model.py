@@ -1,0 +1,413 @@
+"""Python's objects, one row for each kind: what they hold, past methods of their class, and how that is put there.
+
+What walks over objects (to flatten, compare, undo, copy, freeze or guard them) is written over these rows. A new kind
+is a row here; a class without one is what its bases are, an object of slots and attributes in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import _lru_cache_wrapper, partial
+from types import (
+    BuiltinMethodType,
+    CellType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+from ...runtime.core.frozen import dataclass, replace
+from .errors import is_user_file
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
+ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
+UNSET = object()  # in place of what an empty slot, cell or variable holds
+MRO: Callable[[Any], tuple[Any, ...]] = type.__dict__["__mro__"].__get__  # past a metaclass's own ways
+VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
+
+# the rows
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of Python object.
+
+    base: the class, whose subclasses are of this kind too. family: the simplest container that it is a kind of.
+    items: what a container holds, of a mapping pairs, of a buffer all its bytes. put: (container, items) puts them in
+    place of what is there; None where nothing can be. blank: an empty container of a class, with settings.
+    settings: the attributes that it is made with. mutators: methods that change it.
+    held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned."""
+
+    base: Any
+    family: Any = None
+    items: Callable[[Any], Iterable[Any]] | None = None
+    put: Callable[[Any, Any], None] | None = None
+    blank: Callable[..., Any] = object.__new__
+    settings: tuple[str, ...] = ()
+    mutators: str = ""
+    held: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
+
+
+def _pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
+    """Those that it lists come first; all, where keys were taken out past its class."""
+    listed = listed_pairs_of_ordered_dict(value)
+    if listed is None or len(listed) == dict.__len__(value):
+        return [*dict.items(value)] if listed is None else listed
+    keys = [key for key, _ in listed]
+    return listed + [pair for pair in dict.items(value) if pair[0] not in keys]
+
+
+def _put_items(clear: Callable[[Any], None], add: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def put_items(container: Any, items: Any) -> None:
+        clear(container)
+        add(container, items)
+
+    return put_items
+
+
+def _add_ordered_pairs(container: OrderedDict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+    for key, value in pairs:
+        OrderedDict.__setitem__(container, key, value)
+
+
+def _put_items_of_list(container: Any, items: Any) -> None:
+    list.__setitem__(container, slice(None), items)
+
+
+def _put_bytes(container: Any, data: Any) -> None:
+    bytearray.__setitem__(container, slice(None), b"".join(data))
+
+
+def _put_bytes_of_array(container: Any, data: Any) -> None:
+    array.__setitem__(container, slice(None), array(container.typecode, b"".join(data)))
+
+
+def _blank_deque(kind: type, length: int | None) -> Any:
+    found: Any = deque.__new__(kind)
+    deque.__init__(found, (), length)
+    return found
+
+
+def _blank_defaultdict(kind: type, factory: Any) -> Any:
+    found: Any = defaultdict.__new__(kind)
+    defaultdict.__init__(found, factory)
+    return found
+
+
+_SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
+_SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
+__iand__ __ior__ __isub__ __ixor__"""
+_DICT = "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"
+_OF_DICT = Kind(dict, dict, dict.items, _put_items(dict.clear, dict.update), dict.__new__, mutators=_DICT)
+
+_ROWS = (
+    Kind(list, list, list.__iter__, _put_items_of_list, list.__new__, mutators=_SEQUENCE + " sort"),
+    Kind(tuple, tuple, tuple.__iter__, blank=tuple.__new__),
+    _OF_DICT,
+    replace(_OF_DICT, base=OrderedDict, items=_pairs_of_ordered_dict, blank=OrderedDict.__new__,
+            put=_put_items(OrderedDict.clear, _add_ordered_pairs), mutators=_DICT + " move_to_end"),
+    replace(_OF_DICT, base=defaultdict, blank=_blank_defaultdict, mutators=_DICT + " __missing__",
+            settings=("default_factory",), assigned=("default_factory",)),
+    replace(_OF_DICT, base=Counter, mutators=_DICT + " subtract __iadd__ __isub__ __iand__"),
+    Kind(set, set, set.__iter__, _put_items(set.clear, set.update), set.__new__, mutators=_SET),
+    Kind(frozenset, frozenset, frozenset.__iter__, blank=frozenset.__new__),
+    Kind(deque, deque, deque.__iter__, _put_items(deque.clear, deque.extend), _blank_deque, ("maxlen",),
+         _SEQUENCE + " appendleft extendleft popleft rotate"),
+    Kind(bytearray, bytearray, lambda value: (bytes(value),), _put_bytes, bytearray.__new__, mutators=_SEQUENCE),
+    Kind(array, array, lambda value: (array.tobytes(value),), _put_bytes_of_array, array.__new__, ("typecode",),
+         _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
+    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__")),
+    Kind(MethodType, held=("__func__", "__self__")),
+    Kind(BuiltinMethodType, held=("__name__", "__self__")),
+    Kind(MethodWrapperType, held=("__name__", "__self__")),
+    Kind(property, held=("fget", "fset", "fdel")),
+    Kind(staticmethod, held=("__func__", "__dict__")),
+    Kind(classmethod, held=("__func__", "__dict__")),
+    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__")),
+    Kind(super, held=("__thisclass__", "__self__")),
+    Kind(memoryview, held=("obj", "shape", "strides")),
+    Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
+    Kind(partial, held=("func", "args", "keywords", "__dict__")),
+    Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
+    Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
+    Kind(complex),
+    Kind(object),
+)  # fmt: skip
+KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
+
+
+def row_of_class(kind: Any) -> Kind:
+    """The row of a class: its own, or that of the first of its bases that has one."""
+    for base in MRO(kind):
+        if (row := KINDS.get(base)) is not None:
+            return row
+    raise TypeError(kind)
+
+
+def builtin_container_base_of_class(kind: type) -> Any:
+    """The built-in container that a class is, or extends; None for others."""
+    return row_of_class(kind).family
+
+
+def mutators_of_class(kind: type) -> list[str]:
+    """The methods that change a container of this class."""
+    return [name for name in row_of_class(kind).mutators.split() if hasattr(kind, name)]
+
+
+# classes
+
+
+def is_user_module(module: ModuleType) -> bool:
+    """Whether a module is the user's."""
+    file = vars(module).get("__file__")
+    if isinstance(file, str):
+        return is_user_file(file)
+    return module.__name__.partition(".")[0] not in sys.stdlib_module_names
+
+
+def is_user_class(kind: type) -> bool:
+    """Whether a class was defined in a file of the user's."""
+    name = kind.__module__
+    if name == "builtins" or name in sys.builtin_module_names:
+        return False
+    if name == "types":  # which makes the classes of `make_dataclass` and `new_class`, and has its own
+        return kind.__name__ not in vars(types)
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is None or is_user_file(file)
+
+
+# classes of Python's own library that are no more than their attributes
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
+_NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
+
+
+def is_namespace_class(kind: type) -> bool:
+    """Whether it is one of Python's own classes whose objects are no more than their attributes."""
+    return (kind.__module__, kind.__name__) in _NAMESPACES
+
+
+def is_proxy_class(kind: type) -> bool:
+    """Whether a class stands for one of the user's, or extends one that does."""
+    return any(ORIGINAL in VARS(base) for base in MRO(kind))
+
+
+def is_plain_object(kind: type) -> bool:
+    """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
+    return is_object_of_attributes(kind) and bool(kind.__dictoffset__) and not has_own_slots(kind)
+
+
+def is_object_of_attributes(kind: type) -> bool:
+    """Whether instances are made by `object.__new__`, and do not decide themselves what their attributes are."""
+    if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
+        return False
+    return has_default_access(kind) and kind.__module__ != "builtins"
+
+
+def has_own_slots(kind: type) -> bool:
+    """Whether an object has more than a `__dict__` and weak references; Python may keep both before it (negative)."""
+    return kind.__basicsize__ > object.__basicsize__ + 8 * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
+
+
+def has_default_access(kind: type) -> bool:
+    """Whether its objects do not decide themselves what their attributes are."""
+    return getattr(kind, "__getattribute__", None) is object.__getattribute__
+
+
+# slots and attributes
+
+
+def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
+    """All slots of objects of a class, those of its bases too. What is in a row's own class is in the row."""
+    for base in MRO(kind):
+        if base not in KINDS:
+            for member in VARS(base).values():
+                if type(member) is MemberDescriptorType and member.__objclass__ is base:
+                    yield member
+
+
+def slots_of_class(kind: Any) -> dict[str, MemberDescriptorType]:
+    """The slots of a class by their names; those of bases come first."""
+    return {member.__name__: member for member in reversed([*members_of_class(kind)])}
+
+
+def slot_value(member: MemberDescriptorType, value: Any) -> Any:
+    """What a slot of an object holds; UNSET for nothing."""
+    try:
+        return member.__get__(value)
+    except AttributeError:
+        return UNSET
+
+
+def slots_of_object(value: Any) -> list[tuple[MemberDescriptorType, Any]]:
+    """The slots of an object that are set, and what is in them."""
+    found = ((member, slot_value(member, value)) for member in members_of_class(type(value)))
+    return [(member, held) for member, held in found if held is not UNSET]
+
+
+def dict_of_object(value: Any) -> dict[str, Any] | None:
+    """The dict in which an object keeps its attributes, past ways of its class; None where there is none."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def attributes_of_object(value: Any) -> dict[str, Any]:
+    """What is in the slots and the `__dict__` of an object, by names."""
+    found = {member.__name__: held for member, held in reversed(slots_of_object(value))}
+    return found | (dict_of_object(value) or {})
+
+
+def seen_attributes_of_object(value: Any) -> dict[str, Any]:
+    """The same as code sees them: of an object that stands for one of the user's what that holds."""
+    kind = type(value)
+    if not is_proxy_class(kind):
+        return attributes_of_object(value)
+    found = {name: getattr(value, name, UNSET) for name in slots_of_class(kind)}
+    return {name: held for name, held in found.items() if held is not UNSET} | dict(getattr(value, "__dict__", {}))
+
+
+def put_attributes(value: Any, attributes: Iterable[tuple[Any, Any]]) -> Any:
+    """The object, after its slots and its `__dict__` got these, past methods of its class."""
+    kind = type(value)
+    slots = slots_of_class(kind) if has_own_slots(kind) else {}
+    held: Any = dict_of_object(value)
+    if not slots and held is not None:
+        held.update(attributes)
+        return value
+    for name, part in attributes:
+        if name in slots:
+            slots[name].__set__(value, part)
+        else:
+            held[name] = part
+    return value
+
+
+# what an object holds
+
+
+BUFFERS = (bytearray, array)
+
+
+def named_parts_of_object(value: Any, row: Kind | None = None) -> tuple[tuple[Any, ...], list[Any]]:
+    """What a container was made with and holds, with the keys of a mapping; of others the attributes with their names.
+
+    It is read past methods of the class."""
+    row = row_of_class(type(value)) if row is None else row
+    if row.items is None:
+        held = attributes_of_object(value)
+        return tuple(held), [*held.values()]
+    settings = [VARS(row.base)[name].__get__(value) for name in row.settings]
+    if row.family is not dict:
+        return (), [*settings, *row.items(value)]
+    pairs = [*row.items(value)]
+    return (*row.settings, *[key for key, _ in pairs]), [*settings, *[item for _, item in pairs]]
+
+
+def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any], row: Kind | None = None) -> Any:
+    """The object, after it got these as what it holds, with names in their order."""
+    row = row_of_class(type(value)) if row is None else row
+    if row.put is None:
+        return put_attributes(value, zip(names, parts, strict=True))
+    row.put(value, [*zip(names, parts, strict=True)] if row.family is dict else parts)
+    return value
+
+
+def make_object(kind: Any, names: Sequence[Any], parts: Sequence[Any]) -> Any:
+    """An object of a class that holds these, past methods of the class: the inverse of `named_parts_of_object`."""
+    row = row_of_class(kind)
+    if row.family is not None and row.put is None:
+        return row.blank(kind, parts)
+    if not (count := len(row.settings)):
+        return put_parts(row.blank(kind), names, parts, row)
+    return put_parts(row.blank(kind, *parts[:count]), names[count:], parts[count:], row)
+
+
+def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
+    """What an object holds as a container: keys, what it was made with, and items."""
+    kind = type(value)
+    if kind is dict:
+        return [*value, *value.values()]
+    row = row_of_class(kind) if row is None else row
+    if row.items is None:
+        return []
+    names, parts = named_parts_of_object(value, row)
+    return [*names, *parts, *(hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else ())]
+
+
+def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether two lists hold the same objects; bytes are made anew when a buffer is looked at."""
+    return len(now) == len(then) and all(
+        a is b or (type(a) is type(b) is bytes and a == b) for a, b in zip(now, then, strict=True)
+    )
+
+
+def held_value(value: Any, name: str) -> Any:
+    """An attribute; UNSET where there is none, or a cell is empty."""
+    try:
+        return getattr(value, name)
+    except (AttributeError, ValueError):
+        return UNSET
+
+
+def cell_contents(cell: CellType) -> Any:
+    """What a cell holds; UNSET for nothing."""
+    return held_value(cell, "cell_contents")
+
+
+def held_by_object(value: Any) -> list[Any]:
+    """What a method, a cell, an exception and the like hold beside slots and attributes."""
+    held = (held_value(value, name) for name in row_of_class(type(value)).held)
+    return [x for x in held if x is not UNSET]
+
+
+def parts_of_object(value: Any) -> list[Any]:
+    """All that an object holds: as a container, in slots, in its `__dict__`."""
+    held = (dict_of_object(value) or {}).values()
+    return [*contents_of_object(value), *held_by_object(value), *(x for _, x in slots_of_object(value)), *held]
+
+
+def walk_objects(value: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """The value and what is in it at any depth, each object once; plain values are left out."""
+    todo, seen = [value], dict[int, Any]()
+    while todo:
+        found = todo.pop()
+        if type(found) not in PLAIN and id(found) not in seen:
+            seen[id(found)] = found
+            yield found
+            todo += parts(found)
+
+
+# OrderedDicts that were changed past their class
+
+
+def listed_pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]] | None:
+    """What is found where an OrderedDict is iterated over; None where keys were taken out past its class."""
+    try:
+        return [*OrderedDict.items(value)]
+    except KeyError:
+        return None
+
+
+def is_whole_dict(value: Any) -> bool:
+    """Whether a dict lists what it holds: nothing was put into an OrderedDict, or taken out, past its class."""
+    if not isinstance(value, OrderedDict):
+        return True
+    listed = listed_pairs_of_ordered_dict(value)
+    return listed is not None and len(listed) == dict.__len__(value)
+
+
+def hidden_keys_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[Any]:
+    """Those that were put into it past its class: found by key, but not where it is iterated over."""
+    listed = listed_pairs_of_ordered_dict(value)
+    return [] if listed is None else [key for key, _ in _pairs_of_ordered_dict(value)[len(listed) :]]

@@ -1,0 +1,266 @@
+"""Each kind of Python object by each walk over objects: read, changed, compared, undone, flattened, copied, replaced."""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextvars
+import functools
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelgraph.dsl.core.exact import exact_key_of_value
+from kernelgraph.dsl.core.object_model import (
+    KINDS,
+    make_object,
+    mutators_of_class,
+    named_parts_of_object,
+    parts_of_object,
+    row_of_class,
+    walk_objects,
+)
+from kernelgraph.dsl.core.object_state import comparable_object_state
+from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
+from kernelgraph.dsl.core.undo import restorer_of_objects
+from kernelgraph.dsl.environment.raised_errors import replace_proxies_in_error
+
+
+class Held:
+    """What each object below holds: equal to itself alone."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+HELD, OTHER = Held(1), Held(2)
+
+
+class Misleading:
+    """Ways of its own, which no walk may ask."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("asked")
+
+    __setitem__ = __len__ = items = keys = values = extend = update = clear = __iter__
+
+
+class List(Misleading, list):  # type: ignore[type-arg]
+    pass
+
+
+class Dict(Misleading, dict):  # type: ignore[type-arg]
+    pass
+
+
+class Ordered(Misleading, collections.OrderedDict):  # type: ignore[type-arg]
+    pass
+
+
+class Deque(Misleading, collections.deque):  # type: ignore[type-arg]
+    pass
+
+
+class Noted(list):  # type: ignore[type-arg]
+    def __init__(self, note: Any) -> None:
+        super().__init__([1])
+        self.note = note
+
+
+class Plain:
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+
+class Slots:
+    __slots__ = ("a", "empty")
+
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+
+class SlotsBesideDict(Slots):
+    def __init__(self, a: Any) -> None:
+        super().__init__(1)
+        self.b = a
+
+
+class Renamed(Slots):
+    """Has a slot of a base by another name too, and a property in front of it."""
+
+    __slots__ = ()
+    other = Slots.a
+
+    @property
+    def a(self) -> Any:
+        raise AssertionError("asked")
+
+    def __init__(self, a: Any) -> None:
+        Slots.a.__set__(self, a)  # type: ignore[attr-defined]
+
+
+@dataclass
+class Fields:
+    a: Any
+    b: Any = field(default=1)
+
+
+@dataclass(slots=True)
+class SlottedFields:
+    a: Any
+
+
+class Pair(collections.namedtuple("Pair", "left right")):
+    __slots__ = ()
+
+
+class Failure(Exception):
+    pass
+
+
+def _closure(a: Any) -> Callable[[], Any]:
+    return lambda: a
+
+
+def _variable(a: Any) -> contextvars.ContextVar[Any]:
+    found = contextvars.ContextVar[Any]("variable")
+    found.set(a)
+    return found
+
+
+def put(container: Any, key: Any, value: Any) -> None:
+    container[key] = value
+
+
+def _set_all(value: Any) -> None:
+    value.clear()
+    value.add(OTHER)
+
+
+# name: what makes one that holds a value, and what changes it; None where nothing can
+MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
+    "list": (lambda a: [1, a], lambda x: x.append(OTHER)),
+    "list with ways of its own": (lambda a: List([1, a]), lambda x: list.append(x, OTHER)),
+    "list with attributes": (lambda a: Noted(a), lambda x: setattr(x, "note", OTHER)),
+    "tuple": (lambda a: (1, a), None),
+    "named tuple": (lambda a: Pair(1, a), None),
+    "dict": (lambda a: {"k": a}, lambda x: put(x, "k", OTHER)),
+    "dict with ways of its own": (lambda a: Dict(k=a), lambda x: dict.__setitem__(x, "k", OTHER)),
+    "OrderedDict": (lambda a: collections.OrderedDict(j=1, k=a), lambda x: x.move_to_end("j")),
+    "OrderedDict of its own": (lambda a: make_object(Ordered, ("k",), [a]), lambda x: dict.__setitem__(x, "k", OTHER)),
+    "OrderedDict filled past its class": (
+        lambda a: collections.OrderedDict(k=a),
+        lambda x: dict.__setitem__(x, "hidden", OTHER),
+    ),
+    "defaultdict": (lambda a: collections.defaultdict(list, k=a), lambda x: x["missing"]),
+    "its factory": (lambda a: collections.defaultdict(list, k=a), lambda x: setattr(x, "default_factory", None)),
+    "Counter": (lambda a: collections.Counter({a: 2}), lambda x: x.update([OTHER])),
+    "set": (lambda a: {1, a}, _set_all),
+    "frozenset": (lambda a: frozenset({1, a}), None),
+    "deque": (lambda a: collections.deque([1, a], 3), lambda x: x.rotate()),
+    "deque with ways of its own": (lambda a: make_object(Deque, (), [3, a]), lambda x: collections.deque.pop(x)),
+    "bytearray": (lambda a: bytearray(b"abc"), lambda x: put(x, 0, 7)),
+    "array": (lambda a: array.array("d", [1.0, 2.0]), lambda x: put(x, 0, 7.0)),
+    "plain object": (Plain, lambda x: setattr(x, "a", OTHER)),
+    "slots": (Slots, lambda x: setattr(x, "empty", OTHER)),
+    "a slot that is emptied": (Slots, lambda x: delattr(x, "a")),
+    "slots beside a dict": (SlotsBesideDict, lambda x: setattr(x, "a", OTHER)),
+    "a slot behind a property": (Renamed, lambda x: setattr(x, "other", OTHER)),
+    "dataclass": (Fields, lambda x: setattr(x, "a", OTHER)),
+    "dataclass with slots": (SlottedFields, lambda x: setattr(x, "a", OTHER)),
+    "namespace": (lambda a: types.SimpleNamespace(a=a), lambda x: setattr(x, "a", OTHER)),
+    "UserDict": (lambda a: collections.UserDict(k=a), lambda x: put(x, "k", OTHER)),
+    "ChainMap": (lambda a: collections.ChainMap({"k": a}), None),
+    "exception": (lambda a: Failure(a), lambda x: setattr(x, "args", (OTHER,))),
+    "partial": (lambda a: functools.partial(print, a, end=""), lambda x: x.__setstate__((max, (OTHER,), {}, {}))),
+    "method": (lambda a: types.MethodType(print, a), None),
+    "property": (property, None),
+    "static method": (staticmethod, None),
+    "cell": (types.CellType, lambda x: setattr(x, "cell_contents", OTHER)),
+    "function": (_closure, lambda x: setattr(x.__closure__[0], "cell_contents", OTHER)),
+    "context variable": (_variable, lambda x: x.set(OTHER)),
+    "array of objects": (lambda a: np.array([1, a], object), lambda x: put(x, 0, OTHER)),
+    "numbers": (lambda a: np.arange(3.0), lambda x: put(x, 0, 9.0)),
+}
+CHANGED = [name for name, (_, change) in MAKERS.items() if change is not None]
+# those whose parts are in a function, in an array or in C
+UNSEEN = ("bytearray", "array", "function", "context variable", "array of objects", "numbers")
+
+
+def test_each_row_of_a_container_or_holder_is_made_here() -> None:
+    kinds = {row_of_class(type(make(HELD))).base for make, _ in MAKERS.values()}
+    others = {"builtin_function_or_method", "method-wrapper", "super", "memoryview", "classmethod", "complex"}
+    missing = {base.__name__ for base in KINDS.keys() - kinds}
+    assert missing <= {*others, "_lru_cache_wrapper"}, missing
+
+
+@pytest.mark.parametrize("name", [n for n in MAKERS if n not in UNSEEN])
+def test_what_an_object_holds_is_found(name: str) -> None:
+    value = MAKERS[name][0](HELD)
+    assert any(x is HELD for x in walk_objects(value, parts_of_object))
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_change_is_seen_and_undone(name: str) -> None:
+    make, change = MAKERS[name]
+    value, kept = make(HELD), list[Any]()
+    then, before = comparable_object_state(value, kept), [*walk_objects(value, parts_of_object)]
+    undo = restorer_of_objects(before)
+    assert comparable_object_state(value, kept) == then
+    assert change is not None
+    change(value)
+    assert comparable_object_state(value, kept) != then
+    undo()
+    assert comparable_object_state(value, kept) == then
+    after = [*walk_objects(value, parts_of_object)]
+    assert [type(x) for x in after] == [type(x) for x in before]
+
+
+@pytest.mark.parametrize("name", [n for n, row in MAKERS.items() if row_of_class(type(row[0](HELD))).family])
+def test_a_container_is_made_of_its_parts(name: str) -> None:
+    value = MAKERS[name][0](HELD)
+    again = make_object(type(value), *named_parts_of_object(value))
+    assert type(again) is type(value)
+    for a, b in zip(named_parts_of_object(again), named_parts_of_object(value), strict=True):
+        assert [*a] == [*b]
+    assert all(hasattr(type(value), name) for name in mutators_of_class(type(value)))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_flattened_is_put_together_again(name: str) -> None:
+    value = MAKERS[name][0](HELD)
+    found: list[Any] = []
+    tree = flatten(value, found, results=True)
+    if tree == LEAF:
+        assert found == [value] if not isinstance(value, np.ndarray) else found[0] is value
+        return
+    again, kept = unflatten(tree, found), list[Any]()
+    assert type(again) is type(value) and again is not value
+    assert comparable_object_state(again, kept) == comparable_object_state(value, kept)
+    assert flatten(again, [], results=True) == tree
+    if row_of_class(type(value)).family and HELD in found:  # no objects in it that are made anew
+        assert exact_key_of_value(again) == exact_key_of_value(value)
+
+
+@pytest.mark.parametrize("name", [n for n in MAKERS if n not in UNSEEN])
+def test_what_an_error_holds_is_replaced(name: str) -> None:
+    """In exceptions, methods and containers; objects of the user's stay as they are."""
+    value = MAKERS[name][0](HELD)
+    error = Failure(value)
+    replace_proxies_in_error(error, lambda x: OTHER if x is HELD else x)
+    inside = [x for x in walk_objects(error.args[0], parts_of_object) if isinstance(x, Held)]
+    seen = row_of_class(type(value)).family is not None or isinstance(value, (Exception, types.MethodType))
+    assert OTHER in inside if seen else inside in ([HELD], [])
+
+
+def test_a_container_that_holds_itself_is_replaced_once() -> None:
+    loop: list[Any] = [HELD]
+    loop.append((loop, {"k": loop}))
+    error = Failure(loop)
+    replace_proxies_in_error(error, lambda x: OTHER if x is HELD else x)
+    (again,) = error.args
+    assert again is loop and loop[0] is OTHER and loop[1][0] is loop and loop[1][1]["k"] is loop
