@@ -124,14 +124,12 @@ class ReachableControlFlowState:
 
 
 def containers_in_control_flow_value(value: Any) -> dict[int, tuple[Any, Any]]:
-    """The lists, dicts and objects in a value, by their identities: each with what holds its parts."""
+    """The tuples, lists, dicts and objects in a value, by their identities: each with what holds its parts."""
     found: dict[int, tuple[Any, Any]] = {}
     todo = [value]
     while todo:
         x = todo.pop()
-        if type(x) is tuple:
-            todo += x
-        elif id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
+        if id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
             found[id(x)] = x, holder
             todo += holder.values() if isinstance(holder, dict) else holder
     return found
@@ -143,7 +141,7 @@ def _holder_of_control_flow_value(value: Any) -> Any:
     known = PLAIN | {Tracer, TracedNumber}
     if kind in known or issubclass(kind, (TracedLoopSymbolBase, type)):
         return None
-    if builtin_container_base_of_class(kind) in (list, dict):
+    if builtin_container_base_of_class(kind) in (list, dict, tuple):
         return value
     if not _class_keeps_user_attributes(kind):
         return None

@@ -11,7 +11,7 @@ from ..core.errors import TraceError
 from ..core.object_model import is_user_class, is_whole_dict, mutators_of_class, named_parts_of_object
 from ..core.pytree import Tree
 from ..environment.environment import Environment
-from ..trace.aliasing import roots_of_array
+from ..trace.aliasing import root_of_view, roots_of_array
 from ..trace.tracer import Tracer
 from .holders import rebuild_holders_of_argument
 
@@ -87,7 +87,7 @@ class OpenedArguments:
         """The identities of the arrays that the arguments hold now."""
         self._require_whole_dicts()
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in named_parts_of_object(x)[1])]
-        return (id(roots_of_array(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
+        return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def _require_whole_dicts(self) -> None:
         """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""

@@ -260,8 +260,9 @@ class Trace:
 
     def possible_aliases(self, root: Any) -> list[Any]:
         """The arrays that may be this one."""
-        chosen = [] if root._step is None or root._parent is not None else root._step.roots()
-        return [*self._noted_aliases(root), *chosen, *self.choices_of(root)]
+        roots = [root] if root._step is None or root._parent is not None else [root, *root._step.roots()]
+        found = [*self._noted_aliases(root), *roots, *(choice for x in roots for choice in self.choices_of(x))]
+        return [x for x in found if x is not root]
 
     def _noted_aliases(self, root: Any) -> list[Any]:
         known = self.shared.get(id(root))
