@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -40,11 +40,7 @@ from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recor
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
     UNSET,
-    ReachableControlFlowState,
-    changes_between_control_flow_snapshots,
-    check_others_unchanged,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
+    Journal,
     write_array_value_with_journal,
 )
 from .math_functions import MathFunction, apply_math_function, math_function
@@ -180,7 +176,8 @@ def is_(a: Any, b: Any) -> Any:
         raise undecided_identity_error("objects")
     for x, other in ((a, b), (b, a)):
         if a is not b and type(x) is type(other) is Tracer and isinstance(x._step, TracerChoice):
-            return any_(*(_flag_and_identity(trace, *part, other) for part in zip(x._step.flags, x._step.arrays, strict=True)))
+            parts = zip(x._step.flags, x._step.arrays, strict=True)
+            return any_(*(_flag_and_identity(trace, flag, array, other) for flag, array in parts))
     if not (type(a) is Tracer and type(b) is Tracer):
         if trace.world.may_be_one(a, b):
             raise undecided_identity_error("values")
@@ -376,11 +373,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
         )
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
-    state = ReachableControlFlowState([then, otherwise])
     first = len(trace.builder.nodes)
     sides = [
-        _trace_branch_side(trace, state, flag, then),
-        _trace_branch_side(trace, state, trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, Journal([then, otherwise]), flag, then),
+        _trace_branch_side(trace, Journal([then, otherwise]), trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
@@ -389,11 +385,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge_branch_effects(trace, flag, sides, first)
 
 
-def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Value, part: Part) -> BranchSide:
-    before = state.take()
+def _trace_branch_side(trace: Trace, journal: Journal, flag: Value, part: Part) -> BranchSide:
     trace.path.append(flag)
     given, error = None, None
-    with journal_writes_of_control_flow(trace) as noted:
+    with journal.opened(trace):
         try:
             given = part()
         except Exception as raised:
@@ -403,16 +398,14 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
             fail_here(trace, error)
         finally:
             trace.path.pop()
-    after = state.take()
-    check_others_unchanged(before, after)  # also by a side that raises
-    changed = {} if error else changes_between_control_flow_snapshots(before, after)
+    if error:
+        journal.check_others_unchanged()
+    changed = {} if error else journal.changes()
     failed = first_failure(trace)
-    known = {id(value) for _, value in before.values.values()}
-    written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
-    for root, old, _ in written.values():
-        root._held = old
-    restore_variables_of_snapshot(before)
-    return BranchSide(given, changed, written, noted.made, known, error, failed)
+    known = {id(value) for _, value in journal.slots.values()} | journal.kept
+    written = {key: (root, old, root._held) for key, (root, old) in journal.written.items()}
+    journal.undo()
+    return BranchSide(given, changed, written, journal.made, known, error, failed)
 
 
 def _take_branch_that_goes_on(trace: Trace, flag: Value, sides: Sequence[BranchSide]) -> Any:

@@ -30,12 +30,8 @@ from .decisions import Part, and_, if_, is_undecided_condition, not_
 from .effects import (
     UNSET,
     ControlFlowSlot,
-    ControlFlowSnapshot,
-    ReachableControlFlowState,
-    changes_between_control_flow_snapshots,
+    Journal,
     containers_in_control_flow_value,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
     write_array_value_with_journal,
 )
 from .rewrite import CONTINUED, PREFIX, VALUE
@@ -271,7 +267,6 @@ class CompiledLoop:
 
     def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
         self.trace, self.goes_on, self.body = trace, goes_on, body
-        self.state = ReachableControlFlowState([goes_on, body])
         self.carried: dict[Identity, CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
         self.temporary: dict[Identity, ControlFlowSlot] = {}
@@ -284,13 +279,13 @@ class CompiledLoop:
         start = builder.reshape(start, ())
         if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end
             start = builder.map("logical_and", start, reached._value)
-        before, found = self.state.take(), None
+        before, found = Journal([self.goes_on, self.body]), None
         began = len(builder.nodes)  # what an earlier attempt has made may be inside
         while found is None:
             try:
                 found = self._trace_iteration(before)
             finally:
-                restore_variables_of_snapshot(before)
+                before.undo()
         stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
         (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
@@ -300,7 +295,7 @@ class CompiledLoop:
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         stand_ins = [placeholder(trace, ArrayType((), BOOL))]
@@ -316,23 +311,20 @@ class CompiledLoop:
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             stand_ins.append(root._held)
-        began = self.state.take()
+        began = Journal([self.goes_on, self.body])
         path, trace.path = trace.path, []
         trace.loops += 1
-        noted = None
         try:
-            with journal_writes_of_control_flow(trace) as noted:
+            with began.opened(trace):
                 going = self._has_next_iteration()
-            now = self.state.take()
-            changed = changes_between_control_flow_snapshots(began, now)
-            self.made = noted.made
+            changed = began.changes()
+            self.made = began.made
             outputs = self._outputs(changed, going)
-            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, noted.written)
+            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, began.written)
         finally:
             trace.loops -= 1
             trace.path = path
-            for root, old in (noted.written if noted else {}).values():
-                root._held = old
+            began.undo_array_writes()
             for key, held in helds.items():
                 self.roots[key]._held = held
         return None if again or outputs is None else (stand_ins, outputs)
@@ -355,7 +347,7 @@ class CompiledLoop:
         node = flag._value if isinstance(flag, Tracer) else flag
         outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
         for key, carried in self.carried.items():
-            value = changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot)
+            value = changed[key][2] if key in changed else carried.slot.held
             found: list[Any] = []
             trace.chosen.note(containers_in_control_flow_value(value).values())
             tree = flatten(value, found)
@@ -373,7 +365,7 @@ class CompiledLoop:
 
     def _note_carried_values(
         self,
-        before: ControlFlowSnapshot,
+        before: Journal,
         changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
@@ -384,7 +376,7 @@ class CompiledLoop:
             if key in self.carried or key in self.temporary:
                 continue
             again = True
-            old = before.values[key][1] if key in before.values else UNSET
+            old = before.slots[key][1] if key in before.slots else UNSET
             if slot.name.startswith(VALUE) and old is UNSET:
                 old = zero_value_of_carried_leaf(self.trace, value)
             if old is UNSET or slot.name.startswith(CONTINUED):
@@ -421,7 +413,7 @@ class CompiledLoop:
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
                 continue
             found: list[Any] = []
-            flatten(changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot), found)
+            flatten(changed[key][2] if key in changed else carried.slot.held, found)
             for root in {id(r) for x in found for r in roots_of_value(x)}:
                 if root in seen:
                     raise TraceError(
@@ -487,15 +479,6 @@ def is_array(x: Any) -> bool:
 def roots_of_value(x: Any) -> list[Tracer]:
     """The arrays whose memory it may look at; none of what is no array."""
     return [*roots_of_array(x)] if is_array(x) else []
-
-
-def value_in_control_flow_slot(slot: ControlFlowSlot) -> Any:
-    if type(slot.holder).__name__ == "cell":
-        try:
-            return slot.holder.cell_contents
-        except ValueError:
-            return UNSET
-    return slot.holder[slot.key]
 
 
 def zero_value_of_carried_leaf(trace: Trace, value: Any) -> Any:

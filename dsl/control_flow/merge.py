@@ -262,7 +262,7 @@ class BranchMerge:
     def begin(self) -> None:
         """To be called once all effects are joined: what is known of chosen arrays need not be computed again."""
         for array, held in self._begun:
-            array._held, array._base = held, array._step.versions()  # type: ignore[union-attr, assignment]
+            array._held, array._base = held, array._step.versions()
 
 
 def _root_and_steps(x: Tracer) -> tuple[Tracer, list[Any]]:

@@ -34,10 +34,7 @@ from ..trace.tracer import SCALAR, Tracer
 from .effects import (
     UNSET,
     ControlFlowSlot,
-    ControlFlowSnapshot,
-    changes_between_control_flow_snapshots,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
+    Journal,
     write_array_value_with_journal,
 )
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
@@ -109,7 +106,7 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def run(self, flag: Any = None) -> None:
         builder = self.trace.builder
-        before = self.state.take()
+        before = Journal([self.body])
         noticed = self._noticed()
         self.began = len(builder.nodes)
         found = None
@@ -155,13 +152,13 @@ class RepeatedBodyLoop(CompiledLoop):
     def _leaves(self) -> list[CarriedLeaf]:
         return [leaf for c in self.carried.values() for leaf in c.leaves]
 
-    def _traced_once(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _traced_once(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         try:
             return self._trace_turn(before, as_it_begins)
         finally:
-            restore_variables_of_snapshot(before)
+            before.undo()
 
-    def _trace_turn(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _trace_turn(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         """The body, traced with the symbol; None where it has to be traced again. as_it_begins: with what is carried
         as it is before the first turn."""
         trace = self.trace
@@ -186,27 +183,24 @@ class RepeatedBodyLoop(CompiledLoop):
             root._held = placeholder(trace, root._held.type)
             self.hidden.add(root._held.number)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
-        began = self.state.take()
+        self.noted = began = Journal([self.body])
         self.checks = len(trace.index_checks)
         trace.loops += 1
         trace.turn = self
-        noted = None
         try:
-            with journal_writes_of_control_flow(trace) as noted:
-                self.noted = noted
+            with began.opened(trace):
                 self.turn(self.item(TurnNumber(self, (1, 0))))
             if self.refused is not None:
                 raise self.refused
-            changed = changes_between_control_flow_snapshots(began, self.state.take())
-            self.made = noted.made
-            again = self._note_changes(before, changed, mine, noted.written)
-            return None if again else self._finished(stand_ins, inputs, changed, noted.written)
+            changed = began.changes()
+            self.made = began.made
+            again = self._note_changes(before, changed, mine, began.written)
+            return None if again else self._finished(stand_ins, inputs, changed, began.written)
         finally:
             trace.loops -= 1
             trace.turn = None
             del trace.index_checks[self.checks :]
-            for root, old in (noted.written if noted else {}).values():
-                root._held = old
+            began.undo_array_writes()
             for store in self.stores.values():
                 store.root._held = store.before
             for root, old in helds.values():
@@ -223,7 +217,7 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _note_changes(
         self,
-        before: ControlFlowSnapshot,
+        before: Journal,
         changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
@@ -234,7 +228,7 @@ class RepeatedBodyLoop(CompiledLoop):
             if key in self.carried or key in self.temporary:
                 continue
             again = True
-            old = before.values[key][1] if key in before.values else UNSET
+            old = before.slots[key][1] if key in before.slots else UNSET
             counted = type(value) is TurnNumber and type(old) is not float
             if old is UNSET or counted or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot

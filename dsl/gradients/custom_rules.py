@@ -268,7 +268,8 @@ def _check_arguments_of_custom_derivative(name: str, args: Any, kept: Any) -> No
     for i, (x, old) in enumerate(pairs):
         roots, others = {*map(id, roots_of_array(x))}, [y for j, (y, _) in enumerate(pairs) if j != i]
         others = [y for y in others if not roots.isdisjoint(map(id, roots_of_array(y)))]
-        if x._value.number != old._value.number and any(x is y or root_of_view(x) is not root_of_view(y) or shares_memory(x, y) for y in others):
+        apart = (x is not y and root_of_view(x) is root_of_view(y) and not shares_memory(x, y) for y in others)
+        if x._value.number != old._value.number and not all(apart):
             raise UnsupportedError(
                 f"{name} assigns to an argument that shares memory with another one, and kg.checkpoint computes it "
                 "again of each by itself; pass x.copy()"

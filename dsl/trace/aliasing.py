@@ -302,7 +302,7 @@ class TracerComplexPartView:
 
 @dataclass(frozen=True, slots=True)
 class TracerChoice:
-    """One of several arrays, as flags say, of which one is set. It is the step of what owns no memory and is no view."""
+    """One of several arrays, as flags say, of which one is set: the step of what owns no memory and is no view."""
 
     arrays: tuple[Tracer, ...]
     flags: tuple[Value, ...]
@@ -324,7 +324,7 @@ class TracerChoice:
 
 
 def chosen_array(trace: Trace, arrays: Sequence[Tracer], flags: Sequence[Value]) -> Tracer:
-    """The one whose flag is set: what is written to it is written to that one, and what is written to that one to it."""
+    """The array whose flag is set: what is written to either is written to both."""
     found = Tracer(trace, Value(-1, arrays[0]._held.type))
     found._step, found._base = TracerChoice(tuple(arrays), tuple(flags)), ()
     trace.choices.append(weakref.ref(found))
@@ -478,7 +478,8 @@ def _assign_part_of_chosen_array(choice: TracerChoice, part: Part) -> None:
         try:
             _check_view_writable(x)
         except ReadOnlyError as error:
-            raise TraceError(f"a traced value decides which array is assigned to, and {error}", needs_values=True) from None
+            text = f"a traced value decides which array is assigned to, and {error}"
+            raise TraceError(text, needs_values=True) from None
         settle_reshapes_of_tracers(x)
         builder = x._trace.builder
         old = builder.slice(x._value, starts, steps, value.shape)
@@ -570,8 +571,10 @@ def reshape_tracer_in_place(x: Tracer, shape: Any) -> None:
         return
     if x._owner == SCALAR or (x._parent is None and x._owner is not None):
         raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
-    if isinstance(x._step, TracerChoice) or any(x is y for c in x._trace.choices_of(root_of_view(x)) for y in c._step.arrays):
-        raise TraceError("a traced value decides which array gets another shape; write x.reshape(...)", needs_values=True)
+    choices = x._trace.choices_of(root_of_view(x))
+    if isinstance(x._step, TracerChoice) or any(x is y for choice in choices for y in choice._step.arrays):
+        text = "a traced value decides which array gets another shape; write x.reshape(...)"
+        raise TraceError(text, needs_values=True)
     _check_tracer_made_in_branch(x)
     if TracerReshapeView(lengths).numpy_view(_numpy_stand_in_of_tracer(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")

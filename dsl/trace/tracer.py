@@ -44,16 +44,6 @@ class TracerViewStepProtocol(Protocol):
     def apply(self, builder: GraphBuilder, value: Value) -> Value: ...
 
 
-class TracerChoiceProtocol(Protocol):
-    """Arrays of which a value has chosen one: see `aliasing`."""
-
-    def versions(self) -> tuple[int, ...]: ...
-
-    def roots(self) -> Iterator[Any]: ...
-
-    def chosen_value(self, builder: GraphBuilder) -> Value: ...
-
-
 class Tracer(NumpyProtocols):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
@@ -65,8 +55,8 @@ class Tracer(NumpyProtocols):
     _layout: MemoryLayout | None
     _owner: int | str | None
     _parent: Tracer | None
-    _step: TracerViewStepProtocol | None
-    _base: int
+    _step: Any  # how it looks at that, or at arrays of which a value has chosen one: see `aliasing`
+    _base: Any
     _views: list[weakref.ref[Tracer]]
 
     def __init__(

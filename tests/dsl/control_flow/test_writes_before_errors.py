@@ -1,11 +1,10 @@
 """What is written before an error that a value decides stays, and nothing else: each kind of write in each place.
 
-python -m tests.dsl.control_flow.test_writes_before_errors runs the whole table.
+python -m tests.dsl.control_flow.test_writes_before_errors [STEP [START]] runs every so many-th of the table
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import textwrap
@@ -131,7 +130,7 @@ FAILURES = {
     "index": "a[4] = x[int(x[0]) + 9]",
     "singular": "np.linalg.inv(np.zeros((2, 2)) * x[0])",
 }
-INPUTS = ([-1.0, 0.5, 2.0, 0.0], [1.0, 0.5, 2.0, 0.0], [0.5, 3.0, 0.0, 0.0], [-2.0, 6.0, 1.0, 0.0], [3.0, -1.0, 3.0, 0.0])
+INPUTS = ([-1.0, 0.5, 2.0, 0.0], [1.0, 0.5, 2.0, 0.0], [0.5, 3.0, 0.0, 0.0], [-2.0, 6.0, 1.0, 0.0])
 Case = tuple[str, str, str]
 CASES: list[Case] = [*product(WRITES, PLACES, FAILURES)]
 PARTS = 41
@@ -199,9 +198,6 @@ def faults_of(cases: list[Case], folder: Path) -> Iterator[tuple[str, bool]]:
                 got = outcome(names, compiled, held, x, shared)
             if want != got:
                 wrong = f"{' | '.join(case)} of {x}:\n  want {want}\n  got  {got}\n{source_of(i, case)}\n"
-                if os.environ.get("BRIEF"):
-                    a, b = eval(want.replace("nan","0")), eval(got.replace("nan","0"))
-                    wrong = f"{' | '.join(case)} of {x}: {a[0]} : {b[0]} : {[(p, q) for p, q in zip([*a[1][1],*a[2:]], [*b[1][1],*b[2:]]) if p != q]} {shared}"
                 break
         yield wrong, "runs in NumPy" in compiled.why()
 
@@ -212,16 +208,18 @@ def test_what_was_written_before_an_error_stays_and_nothing_else(part: int, tmp_
     assert not faults, "\n".join(faults)
 
 
-if __name__ == "__main__":
-    step = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    start = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    with tempfile.TemporaryDirectory() as name:
-        found = []
-        for case, (wrong, in_numpy) in zip(CASES[start::step], faults_of(CASES[start::step], Path(name)), strict=True):
-            found.append((case, bool(wrong), in_numpy))
+def main(step: int = 1, start: int = 0) -> None:
+    cases, rows = CASES[start::step], []
+    with tempfile.TemporaryDirectory() as folder:
+        for case, (wrong, in_numpy) in zip(cases, faults_of(cases, Path(folder)), strict=True):
+            rows.append((case, bool(wrong), in_numpy))
             if wrong:
                 print(wrong, flush=True)
-        for word in (*WRITES, *PLACES, *FAILURES):
-            rows = [row for row in found if word in row[0]]
-            print(f"{word:22} {len(rows):5} functions {sum(r[2] for r in rows):5} in NumPy {sum(r[1] for r in rows)} wrong")
-    print(f"{len(found)} functions, {sum(r[2] for r in found)} in NumPy, {sum(r[1] for r in found)} wrong")
+    for word in (*WRITES, *PLACES, *FAILURES, ""):
+        found = [row for row in rows if not word or word in row[0]]
+        wrong_, numpy = sum(row[1] for row in found), sum(row[2] for row in found)
+        print(f"{word or 'all':24} {len(found):5} functions {numpy:5} in NumPy {wrong_:5} wrong")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
