@@ -541,7 +541,7 @@ def _numpy_view_through_tracer_steps(base: StandIn, x: Tracer) -> StandIn | None
     if x._parent is None:
         return base
     above = _numpy_view_through_tracer_steps(base, x._parent)
-    return None if above is None else x._step.numpy_view(above)  # type: ignore[union-attr]
+    return None if above is None else x._step.numpy_view(above)
 
 
 def _is_undecided_reshape(x: Tracer) -> bool:
