@@ -30,9 +30,11 @@ from ..core.object_model import (
     is_user_class,
     members_of_class,
     named_parts_of_object,
+    parts_of_object,
     put_parts,
     row_of_class,
     slot_value,
+    walk_objects,
 )
 from ..core.object_model import UNSET as NOTHING
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
@@ -92,26 +94,17 @@ class ControlFlowSlot:
             self.holder[self.key] = value
 
 
-def containers_in_control_flow_value(value: Any) -> dict[int, tuple[Any, Any]]:
-    """The tuples, lists, dicts and objects in a value, by their identities: each with what holds its parts."""
-    found: dict[int, tuple[Any, Any]] = {}
-    todo = [value]
-    while todo:
-        x = todo.pop()
-        if id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
-            found[id(x)] = x, holder
-            todo += holder.values() if isinstance(holder, dict) else holder
-    return found
+def containers_in_control_flow_value(value: Any) -> Iterator[Any]:
+    """The tuples, lists, dicts and objects in a value."""
+    found = walk_objects(value, lambda x: parts_of_object(x) if _is_container(x) else ())
+    return filter(_is_container, found)
 
 
-def _holder_of_control_flow_value(value: Any) -> Any:
-    """What holds the parts of a tuple, list, dict or object; None of anything else."""
+def _is_container(value: Any) -> bool:
     kind = type(value)
     if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)):
-        return None
-    if builtin_container_base_of_class(kind) in (list, dict, tuple):
-        return value
-    return dict_of_object(value) if _class_keeps_user_attributes(kind) else None
+        return False
+    return builtin_container_base_of_class(kind) in (list, dict, tuple) or _class_keeps_user_attributes(kind)
 
 
 def _class_keeps_user_attributes(kind: type) -> bool:

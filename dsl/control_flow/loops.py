@@ -258,7 +258,7 @@ class CarriedSlot:
         """Puts there what stands for what it is, at a turn or after the loop."""
         made = unflatten(self.tree, leaves)
         for value in (self.before, made):
-            trace.chosen.note(containers_in_control_flow_value(value).values())
+            trace.chosen.note(containers_in_control_flow_value(value))
         self.slot.put(made)
 
 
@@ -349,7 +349,7 @@ class CompiledLoop:
         for key, carried in self.carried.items():
             value = changed[key][2] if key in changed else carried.slot.held
             found: list[Any] = []
-            trace.chosen.note(containers_in_control_flow_value(value).values())
+            trace.chosen.note(containers_in_control_flow_value(value))
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
                 raise TraceError(

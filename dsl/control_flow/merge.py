@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,14 +13,14 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
-from ..core.object_model import PLAIN
-from ..core.pytree import flatten, unflatten
+from ..core.object_model import PLAIN, dict_of_object
+from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, roots_of_array, view_of_tracer
 from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, ControlFlowSlot, containers_in_control_flow_value
+from .effects import UNSET, ControlFlowSlot
 from .rewrite import VALUE
 
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
@@ -49,7 +48,10 @@ class BranchMerge:
         self.trace, self.flag = trace, flag
         self.both: list[tuple[Value, Value]] = []
         self._sides, self._first = sides, first
-        self._arrays: WeakValueDictionary[tuple[int, int], Later] = WeakValueDictionary()  # for each pair of arrays
+        self._changed = {number for side in sides for number, _ in side.changed}
+        self._pairs: dict[tuple[int, int], Later] = {}  # for each pair of values
+        self._alive: list[Any] = []  # whose identities are known
+        self._beside: dict[tuple[int, int], set[tuple[int, int]]] = {}  # the pairs that a side's container is in
         self._owned: dict[tuple[int, int], Later] = {}  # for each side and array that it made what that is afterwards
         self._begun: list[tuple[Tracer, Value]] = []  # chosen arrays, and what they are when the branch ends
         self._nodes: list[Value] = []
@@ -66,38 +68,55 @@ class BranchMerge:
     def pair(self, a: Any, b: Any, name: str) -> Later:
         """Two values that the user calls `name`. Raises TraceError, ArgumentsError, ShapeError, DTypeError."""
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key_of_value(a) == exact_key_of_value(b)):
-            return lambda: a
+            return _merged_constant(a)
         if a is UNSET or b is UNSET:
             return self._merge_half_bound_name(a, b, name)
-        name = "what the function returns" if name.startswith(VALUE) else name
-        leaves: tuple[list[Any], list[Any]] = [], []
-        inside = [containers_in_control_flow_value(value) for value in (a, b)]
-        common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
-        trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
-        chosen = [own[x] for own in inside for x in own if x not in common]
-        changed = {number for side in self._sides for number, _ in side.changed}
-        if not changed.isdisjoint(id(holder) for _, holder in chosen):
-            raise TraceError(
-                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there; "
-                "copy it, or assign to its elements",
-                needs_values=True,
-            )
+        key = id(a), id(b)
+        if key not in self._pairs:  # two names of one array, list or object have one afterwards
+            self._alive.append((a, b))
+            self._pairs[key] = _refuse_cycle
+            name = "what the function returns" if name.startswith(VALUE) else name
+            self._pairs[key] = cache(self._merge_containers(a, b, name) or self._merge_numbers_or_arrays(a, b, name))
+        return self._pairs[key]
+
+    def _merge_containers(self, a: Any, b: Any, name: str) -> Later | None:
+        """Two tuples, lists, dicts or objects as one; None of what is none.
+
+        Those that the sides have made, each beside one other, are that one from now on. Else it is a copy to read."""
+        parts: tuple[list[Any], list[Any]] = [], []
+        trees = [self._parts_of_container(x, found) for x, found in zip((a, b), parts, strict=True)]
+        if LEAF in trees and trees[0] == trees[1]:
+            return None
         if trees[0] != trees[1]:
             raise UnsupportedError(
                 f"{_describe_either_branch_value(name, a, b)}; give it the same structure on both sides",
                 needs_values=True,
             )
-        parts = [self._merge_branch_leaf(x, y, name) for x, y in zip(*leaves, strict=True)]
-        if not chosen:
-            return lambda: unflatten(trees[0], [part() for part in parts])
+        places = [(side, id(x)) for side, x in enumerate((a, b))]
+        known = [x for x, (side, number) in zip((a, b), places, strict=True) if number in self._sides[side].known]
+        if any(not self._changed.isdisjoint((id(x), id(dict_of_object(x)))) for x in known):
+            raise TraceError(
+                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there; "
+                "copy it, or assign to its elements",
+                needs_values=True,
+            )
+        for place in places:
+            self._beside.setdefault(place, set()).add((id(a), id(b)))
+        laters = [self.pair(x, y, name) for x, y in zip(*parts, strict=True)]
 
-        def make_chosen_container() -> Any:
-            made = unflatten(trees[0], [part() for part in parts])
-            made_containers = containers_in_control_flow_value(made)
-            self.trace.chosen.note([*chosen, *(made_containers[x] for x in made_containers if x not in common)])
+        def make_merged_container() -> Any:
+            made = unflatten(trees[0], [later() for later in laters])
+            if known or any(len(self._beside[place]) > 1 for place in places):
+                self.trace.chosen.note([a, b, made])
             return made
 
-        return make_chosen_container
+        return make_merged_container
+
+    def _parts_of_container(self, x: Any, found: list[Any]) -> Tree:
+        """The structure of a tuple, list, dict or object, whose parts are appended; a leaf of anything else."""
+        world = self.trace.world
+        own = world is None or world.original_value(x) is x
+        return flatten(x, found, objects=own, stop=lambda part: True)
 
     def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""
@@ -122,17 +141,6 @@ class BranchMerge:
         builder, plain = self.trace.builder, Value(node.number, node.type)
         zeros = builder.broadcast(builder.const(0, node.dtype), node.shape)
         return (plain, zeros) if side == 0 else (zeros, plain)
-
-    def _merge_branch_leaf(self, a: Any, b: Any, name: str) -> Later:
-        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key_of_value(a) == exact_key_of_value(b)):
-            return _merged_constant(a)
-        if not (type(a) is type(b) is Tracer):
-            return self._merge_numbers_or_arrays(a, b, name)
-        key = id(a), id(b)
-        later = self._arrays.get(key)  # two names of one array have one afterwards
-        if later is None:
-            later = self._arrays[key] = cache(self._merge_numbers_or_arrays(a, b, name))
-        return later
 
     def _merge_numbers_or_arrays(self, a: Any, b: Any, name: str) -> Later:
         for value in (a, b):
@@ -276,6 +284,10 @@ def _root_and_steps(x: Tracer) -> tuple[Tracer, list[Any]]:
 
 def _merged_constant(value: Any) -> Later:
     return lambda: value
+
+
+def _refuse_cycle() -> Any:
+    raise UnsupportedError("what holds itself is one thing or another, as a traced value decides", needs_values=True)
 
 
 def _describe_either_branch_value(name: str, a: Any, b: Any) -> str:

@@ -169,7 +169,9 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
     decides, as it were, whether there is a failure, by what is never the case."""
     builder, rank = trace.builder, len(result.shape)
     element = builder.reshape(builder.slice(result, [0] * rank, [1] * rank, [1] * rank), ())
-    never = builder.map("logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element))
+    never = builder.map(
+        "logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element)
+    )
     fail_where(trace, never, np.linalg.LinAlgError())
 
 
