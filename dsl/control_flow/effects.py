@@ -126,7 +126,7 @@ class Journal:
         self.kept: set[int] = set()
         self.written: dict[int, tuple[Tracer, Value]] = {}
         self.made: dict[int, Tracer] = {}
-        self._seen: set[int] = set()
+        self._walked: set[int] = set()
         for function in functions:
             self._walk_closure(function)
         trace = current_trace()
@@ -148,9 +148,9 @@ class Journal:
 
     def _walk(self, value: Any, name: str) -> None:
         kind = type(value)
-        if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)) or id(value) in self._seen:
+        if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)) or id(value) in self._walked:
             return
-        self._seen.add(id(value))
+        self._walked.add(id(value))
         if kind is FunctionType:
             self._walk_closure(value)
             self._keep([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name)

@@ -13,7 +13,15 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
-from ..core.object_model import PLAIN, dict_of_object
+from ..core.object_model import (
+    ORIGINAL,
+    PLAIN,
+    VARS,
+    attributes_of_object,
+    dict_of_object,
+    is_object_of_attributes,
+    is_user_class,
+)
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, roots_of_array, view_of_tracer
 from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
@@ -74,7 +82,7 @@ class BranchMerge:
         key = id(a), id(b)
         if key not in self._pairs:  # two names of one array, list or object have one afterwards
             self._alive.append((a, b))
-            self._pairs[key] = _refuse_cycle
+            self._pairs[key] = _refuse_cycle_of_containers
             name = "what the function returns" if name.startswith(VALUE) else name
             self._pairs[key] = cache(self._merge_containers(a, b, name) or self._merge_numbers_or_arrays(a, b, name))
         return self._pairs[key]
@@ -84,7 +92,7 @@ class BranchMerge:
 
         Those that the sides have made, each beside one other, are that one from now on. Else it is a copy to read."""
         parts: tuple[list[Any], list[Any]] = [], []
-        trees = [self._parts_of_container(x, found) for x, found in zip((a, b), parts, strict=True)]
+        trees = [self._structure_of_container(x, into) for x, into in zip((a, b), parts, strict=True)]
         if LEAF in trees and trees[0] == trees[1]:
             return None
         if trees[0] != trees[1]:
@@ -112,11 +120,18 @@ class BranchMerge:
 
         return make_merged_container
 
-    def _parts_of_container(self, x: Any, found: list[Any]) -> Tree:
+    def _structure_of_container(self, x: Any, parts: list[Any]) -> Tree:
         """The structure of a tuple, list, dict or object, whose parts are appended; a leaf of anything else."""
-        world = self.trace.world
-        own = world is None or world.original_value(x) is x
-        return flatten(x, found, objects=own, stop=lambda part: True)
+        tree, kind, world = flatten(x, parts, stop=lambda part: True), type(x), self.trace.world
+        if tree != LEAF or not is_user_class(kind) or not is_object_of_attributes(VARS(kind).get(ORIGINAL, kind)):
+            return tree
+        if world is not None and world.original_value(x) is not x:  # the user's, which may be seen by other names
+            if world.may_open:
+                raise world.open_arguments()
+            return tree
+        held = attributes_of_object(x)
+        parts[:] = held.values()
+        return Tree(kind, tuple(held), (LEAF,) * len(held))
 
     def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""
@@ -286,7 +301,7 @@ def _merged_constant(value: Any) -> Later:
     return lambda: value
 
 
-def _refuse_cycle() -> Any:
+def _refuse_cycle_of_containers() -> Any:
     raise UnsupportedError("what holds itself is one thing or another, as a traced value decides", needs_values=True)
 
 
