@@ -23,7 +23,7 @@ from ..core.object_model import (
     is_user_class,
 )
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..trace.aliasing import TracerChoice, chosen_array, roots_of_array, view_of_tracer
+from ..trace.aliasing import TracerChoice, chosen_array, view_of_tracer
 from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
@@ -200,27 +200,18 @@ class BranchMerge:
             held, scalar = self.values(*nodes), SCALAR if like.shape == () else None
             return lambda: Tracer(self.trace, Value(held().number, like.type, like.weak, like.others), scalar)
         new: Later | None = None
-        found: dict[Any, tuple[Later, list[Flag]]] = {}  # what it may be, and when it is that
-        aliases: list[Later] = []
+        choice: dict[Any, tuple[Later, list[Flag]]] = {}  # what it may be, and when it is that
         for side, x in enumerate(sides):
-            parts = [] if x is UNSET else [*self._arrays_on_side(x, side)]
-            places = [self._array_after(array, side, like, array is x) for array, _ in parts]
-            if None not in places:
-                for place, (_, flag) in zip(places, parts, strict=True):
-                    key, later = place  # type: ignore[misc]
-                    found.setdefault(key, (later, [False, False]))[1][side] = flag
-                continue
-            new = new or self._new_array(nodes)
-            found.setdefault("new", (new, [False, False]))[1][side] = True
-            if isinstance(x, Tracer) and x._owner != SCALAR:
-                aliases += self._aliases_of_new_array(x, side, like, new)
-        flags = [self._flag_after(*flags) for _, flags in found.values()]
-        laters = [later for later, _ in found.values()]
+            for array, flag in [] if x is UNSET else [*self._arrays_on_side(x, side)]:
+                place = self._array_after(array, side, like, array is x)
+                if place is None:
+                    new = new or self._new_array(nodes)
+                    place = "new", self._owned.setdefault((side, id(x)), new)
+                choice.setdefault(place[0], (place[1], [False, False]))[1][side] = flag
+        flags = [self._flag_after(*flags) for _, flags in choice.values()]
 
         def make_joined_array() -> Tracer:
-            arrays = [later() for later in laters]
-            if new is not None and aliases:
-                self.trace.note_possible_aliases([(new(), alias()) for alias in aliases])
+            arrays = [later() for later, _ in choice.values()]
             if len(arrays) == 1:
                 return arrays[0]  # type: ignore[no-any-return]
             made = chosen_array(self.trace, arrays, [flag() for flag in flags])
@@ -247,12 +238,18 @@ class BranchMerge:
             yield x, True
 
     def _array_after(self, x: Any, side: int, like: Value, alone: bool) -> tuple[Any, Later] | None:
-        """What an array of a side is afterwards, by what tells it apart; None where that has yet to be made."""
-        if not isinstance(x, Tracer) or x._owner == SCALAR or x._held.type != like.type:
+        """What an array of a side is afterwards, by what tells it apart; None where that has yet to be made.
+
+        Raises UnsupportedError where that cannot be told."""
+        if not isinstance(x, Tracer) or x._owner == SCALAR:
             return None
         root, steps = _root_and_steps(x)
-        if any(index.number >= self._first for step in steps for index in getattr(step, "indices", ())):
-            return None
+        late = any(index.number >= self._first for step in steps for index in getattr(step, "indices", ()))
+        if x._held.type != like.type or (late and self.trace.may_raise):
+            raise UnsupportedError(
+                "a traced value decides which array this is, or which part of one; write .copy() behind it",
+                needs_values=True,
+            )
         if id(root) not in self._sides[side].made:
             return id(x), _merged_constant(x)
         if not steps and alone and (side, id(root)) not in self._owned:
@@ -266,14 +263,6 @@ class BranchMerge:
             node = self._operand_at_branch_end(root, side)
             self._owned[side, id(root)] = self._new_array(self._beside_zeros(node, side))
         return self._owned[side, id(root)]
-
-    def _aliases_of_new_array(self, x: Tracer, side: int, like: Value, new: Later) -> list[Later]:
-        """The arrays whose memory a new one, which stands for x, may look at."""
-        made = self._sides[side].made
-        if id(x) in made and x._held.type == like.type:
-            self._owned[side, id(x)] = new
-            return []
-        return [self._own_array(r, side) if id(r) in made else _merged_constant(r) for r in roots_of_array(x)]
 
     def _flag_after(self, a: Flag, b: Flag) -> Later:
         """Whether something is the case, of which each side knows whether it is."""

@@ -178,7 +178,7 @@ class Trace:
         self.path: list[Value] = []  # the flags of the sides that are being traced
         self.loops = 0  # how many loops that traced values end are being traced, one in another
         self.handlers = 0  # how many `try` of the function's are around
-        self.shared: dict[int, tuple[weakref.ref[Any], dict[int, weakref.ref[Any]]]] = {}  # which may be which
+        self.shared: dict[tuple[int, int], tuple[weakref.ref[Any], weakref.ref[Any]]] = {}  # which may be which
         self.reruns = False  # whether a call that fails runs again in NumPy
         self.errors: list[Exception] = []  # what a call raises where values decide so
         self.failure: dict[str, Any] = {"first": NO_FAILURE}  # which of them it meets first: see `failures`
@@ -237,37 +237,19 @@ class Trace:
     def note_possible_aliases(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Each first array may be the second one, as a traced value decides. It thus may be whatever that one may
         be."""
-        roots = {id(root): root for _, root in pairs}
-        reached = {
-            key: {id(x): weakref.ref(x) for x in [root, *self.possible_aliases(root)]} for key, root in roots.items()
-        }
-        arrays = {id(array): array for array, _ in pairs}
-        found: dict[int, dict[int, weakref.ref[Any]]] = {key: {} for key in arrays}
-        for array, root in dict.fromkeys((id(array), id(root)) for array, root in pairs):
-            found[array] |= reached[root]
-        for key, array in arrays.items():
-            found[key].pop(key, None)
-            self._possible_aliases_by_identity(array).update(found[key])
-            for other in found[key].values():
-                self._possible_aliases_by_identity(other())[key] = weakref.ref(array)
-
-    def _possible_aliases_by_identity(self, array: Any) -> dict[int, weakref.ref[Any]]:
-        """By their identities, the arrays that may be this one."""
-        known = self.shared.get(id(array))
-        if known is None or known[0]() is not array:  # another one had this identity
-            known = self.shared[id(array)] = weakref.ref(array), {}
-        return known[1]
+        reached = [(x, other) for x, root in pairs for other in (root, *self.possible_aliases(root)) if other is not x]
+        self.shared |= {(id(x), id(other)): (weakref.ref(x), weakref.ref(other)) for x, other in reached}
 
     def possible_aliases(self, root: Any) -> list[Any]:
         """The arrays that may be this one."""
         roots = [root] if root._step is None or root._parent is not None else [root, *root._step.roots()]
         found = [*self._noted_aliases(root), *roots, *(choice for x in roots for choice in self.choices_of(x))]
-        return [x for x in found if x is not root]
+        return [*{id(x): x for x in found if x is not root}.values()]
 
     def _noted_aliases(self, root: Any) -> list[Any]:
-        known = self.shared.get(id(root))
-        refs = known[1].values() if known is not None and known[0]() is root else ()
-        return [other for ref in refs if (other := ref()) is not None]
+        pairs = [(x(), other()) for x, other in self.shared.values()]
+        found = [other if x is root else x for x, other in pairs if x is root or other is root]
+        return [*{id(x): x for x in found if x is not None}.values()]
 
     def choices_of(self, root: Any) -> list[Any]:
         """The arrays that are this one or another, as a value has decided."""
