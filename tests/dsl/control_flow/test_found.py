@@ -111,6 +111,24 @@ def test_what_one_of_three_returns_gives_may_be_an_argument() -> None:
     agrees(subtracting, *([np.array(a), np.ones(3)] for a in ([1.0, 1, 1], [3.0, 1, 1], [-1.0, 1, 1])))
 
 
+def test_a_row_that_a_side_looks_up_is_written_to() -> None:
+    def written(m: Any, x: Any) -> Any:
+        k = int(x[0])
+        if x[1] > 0:
+            row = m[k]
+            row[1] = 77.0
+        return m.sum(), x
+
+    def chosen(m: Any, x: Any) -> Any:
+        k = int(x[0])
+        row = m[k] if x[1] > 0 else m[2]
+        row[1] = 77.0
+        return row.sum(), x
+
+    for function in (written, chosen):
+        agrees(function, *([np.arange(9.0).reshape(3, 3), np.array(x)] for x in ([1.0, 1.0], [0.0, 1.0], [1.0, -1.0])))
+
+
 def test_a_finally_writes_to_what_is_about_to_be_returned() -> None:
     def sorting(a: Any) -> Any:
         v = a + 1
