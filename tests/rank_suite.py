@@ -190,8 +190,20 @@ def waiting() -> None:
     assert time.process_time() - before < 0.5
 
 
+def pieces() -> None:
+    """Again, where MPI takes few bytes at once, as of arrays of 2 GiB."""
+    from kernelgraph.runtime.worlds import mpi
+
+    for most, parts in ((3000, (collectives, own_collectives, sync_store, async_store, mail)), (mpi.MOST_BYTES, ())):
+        kg.distributed.barrier()
+        mpi.MOST_BYTES = most
+        kg.distributed.barrier()
+        for part in parts:
+            part()
+
+
 PARTS: list[Callable[[], None]] = [
-    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
+    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, mail, pieces, waiting
 ]  # fmt: skip
 
 
@@ -264,6 +276,7 @@ def blame(kind: str, waits: str, victim: int) -> None:
         "program": lambda: add(np.ones(3)).wait(),
         "barrier": store.barrier,
         "pull": lambda: [store.pull(key) for key in range(6)] + [kg.distributed.barrier()],
+        "nothing": lambda: None,  # the others are at their end when it fails
     }
     try:
         for step in range(5):

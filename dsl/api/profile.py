@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -22,6 +22,7 @@ from ..array import devices
 from ..array.in_flight import waitall
 from ..core.context import context
 from ..core.errors import OptionError, user_line
+from ..core.pytree import flatten
 from ..jit.kernel_graph import KernelGraph, begin_calls_natively
 from ..jit.specializations import CompiledProgram, Specializations
 
@@ -29,7 +30,7 @@ from ..jit.specializations import CompiledProgram, Specializations
 class Profile:
     """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start.
 
-    It holds the arguments of the first call of each function, which `report` needs.
+    It holds the arguments of the first call of each kind (shapes, dtypes) of each function, which `report` needs.
 
     >>> f = kg.kernel_graph(lambda x: x + 1)
     >>> with kg.profile() as p:
@@ -40,7 +41,7 @@ class Profile:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.calls: dict[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.calls: dict[KernelGraph, dict[Hashable, ProfiledCall]] = {}  # by what kind of call it is
 
     def table(self) -> str:
         """For each kind and name how often it ran, and its microseconds. These are in all, the mean, the least and the
@@ -59,9 +60,9 @@ class Profile:
             json.dump(chrome_trace_of_profile(spans, waits), file)
 
     def report(self, path: Any = None) -> list[Any]:
-        """A report of each function that was called, with the times that were measured.
+        """A report of each kind of call of each function, with the times that were measured.
 
-        It shows the first call of each.
+        Of a function, the first 16 kinds: calls with arrays of other shapes or dtypes.
 
         path: where one page for all of them goes."""
         reports: list[Any] = import_module(VIEW, __package__).reports_of_profiled_calls(self.calls, self.spans, path)
@@ -79,6 +80,8 @@ class Profile:
         return shorten_printed_lines(self.table().splitlines())
 
 
+ProfiledCall = tuple[tuple[Any, ...], dict[str, Any]]
+MOST_KINDS = 16
 VIEW = "..inspection.views"  # what draws stands above this folder, and is loaded when somebody looks
 
 _one = threading.Lock()
@@ -177,8 +180,10 @@ def _record_spans_of_profiled_block(recorder: ProfileRecorder, profile: Profile)
     plain = KernelGraph.__call__
 
     def note_call_in_profiled_block(graph: KernelGraph, *args: Any, **options: Any) -> Any:
-        if context.trace is None and graph not in profile.calls:
-            profile.calls[graph] = args, options
+        if context.trace is None:
+            kinds = profile.calls.setdefault(graph, {})
+            if len(kinds) < MOST_KINDS:
+                kinds.setdefault(_kind_of_call((args, options)), (args, options))
         return plain(graph, *args, **options)
 
     try:
@@ -197,6 +202,13 @@ def _record_spans_of_profiled_block(recorder: ProfileRecorder, profile: Profile)
     finally:
         for owner, name, method in reversed(before):
             setattr(owner, name, method)
+
+
+def _kind_of_call(given: ProfiledCall) -> Hashable:
+    """The structure of the arguments, and the shapes, dtypes and types of what is in them."""
+    leaves: list[Any] = []
+    tree = flatten(given, leaves)
+    return tree, tuple((type(x), getattr(x, "shape", ()), str(getattr(x, "dtype", ""))) for x in leaves)
 
 
 def _time_method_in_profiled_block(

@@ -12,7 +12,6 @@ from .object_model import attributes_of_object, contents_of_object, row_of_class
 
 ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
 _SETS = (set, frozenset)
-_NUMBERS = (int, float, complex, str, bytes)
 
 
 def exact_key_of_value(value: Any, above: tuple[int, ...] = ()) -> Hashable:
@@ -33,16 +32,16 @@ def exact_key_of_value(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     attributes = tuple((name, exact_key_of_value(x, inside)) for name, x in held.items())
     if row.items is None and kind is not slice:
         return kind, _exact_key_of_atom(value), attributes
-    parts = (value.start, value.stop, value.step) if kind is slice else contents_of_object(value, row)
+    if kind is slice:
+        parts: Any = value.start, value.stop, value.step
+    else:
+        parts = contents_of_object(value, row) if row.family is not None else row.items(value)  # type: ignore[misc]
     keys = [exact_key_of_value(part, inside) for part in parts]
     return kind, frozenset(keys) if row.family in _SETS else tuple(keys), attributes
 
 
 def _exact_key_of_atom(value: Any) -> Hashable:
     """What a value that is no container is beside its attributes."""
-    for number in _NUMBERS:
-        if isinstance(value, number):
-            return number.__repr__(value)
     try:
         hash(value)
     except TypeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+from _thread import _local
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,9 +42,10 @@ class Kind:
     """One kind of Python object.
 
     base: the class, whose subclasses are of this kind too. family: the simplest container that it is a kind of.
-    items: what a container holds, of a mapping pairs, of a buffer all its bytes. put: (container, items) puts them in
-    place of what is there; None where nothing can be. blank: an empty container of a class, with settings.
-    settings: the attributes that it is made with. mutators: methods that change it.
+    items: what a container holds, of a mapping pairs, of a buffer all its bytes, of a number or text its plain value.
+    put: (container, items) puts them in place of what is there; None where nothing can be. blank: makes an empty object
+    of a class with settings, or where nothing can be put one with items. settings: the attributes that it is made with.
+    mutators: methods that change it.
     held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned."""
 
     base: Any
@@ -56,14 +58,18 @@ class Kind:
     held: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
 
+    @property
+    def is_made_whole(self) -> bool:
+        """Whether its objects are made with what they hold, and never hold anything else."""
+        return self.items is not None and self.put is None
+
 
 def _pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """Those that it lists come first; all, where keys were taken out past its class."""
-    listed = listed_pairs_of_ordered_dict(value)
-    if listed is None or len(listed) == dict.__len__(value):
-        return [*dict.items(value)] if listed is None else listed
-    keys = [key for key, _ in listed]
-    return listed + [pair for pair in dict.items(value) if pair[0] not in keys]
+    hidden = hidden_keys_of_ordered_dict(value)
+    if hidden is None:
+        return [*dict.items(value)]
+    return [*OrderedDict.items(value), *((key, dict.__getitem__(value, key)) for key in hidden)]
 
 
 def _put_items(clear: Callable[[Any], None], add: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -103,6 +109,11 @@ def _blank_defaultdict(kind: type, factory: Any) -> Any:
     return found
 
 
+def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
+    """exact: the plain value that an object of a class which extends it is, past methods of that."""
+    return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
+
+
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -139,7 +150,12 @@ _ROWS = (
     Kind(partial, held=("func", "args", "keywords", "__dict__")),
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
-    Kind(complex),
+    Kind(_local, blank=_local.__new__),
+    _value_row(int, int.__int__),
+    _value_row(float, float.__float__),
+    _value_row(complex, complex.__complex__),
+    _value_row(str, str.__str__),
+    _value_row(bytes, bytes.__bytes__),
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
@@ -226,8 +242,8 @@ def has_default_access(kind: type) -> bool:
 
 
 def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
-    """All slots of objects of a class, those of its bases too. What is in a row's own class is in the row."""
-    for base in MRO(kind):
+    """All slots of objects of a class, those of its bases first. What is in a row's own class is in the row."""
+    for base in reversed(MRO(kind)):
         if base not in KINDS:
             for member in VARS(base).values():
                 if type(member) is MemberDescriptorType and member.__objclass__ is base:
@@ -235,8 +251,8 @@ def members_of_class(kind: Any) -> Iterator[MemberDescriptorType]:
 
 
 def slots_of_class(kind: Any) -> dict[str, MemberDescriptorType]:
-    """The slots of a class by their names; those of bases come first."""
-    return {member.__name__: member for member in reversed([*members_of_class(kind)])}
+    """The slots of a class by their names; those of bases come first, and give way."""
+    return {member.__name__: member for member in members_of_class(kind)}
 
 
 def slot_value(member: MemberDescriptorType, value: Any) -> Any:
@@ -255,8 +271,9 @@ def slots_of_object(value: Any) -> list[tuple[MemberDescriptorType, Any]]:
 
 def dict_of_object(value: Any) -> dict[str, Any] | None:
     """The dict in which an object keeps its attributes, past ways of its class; None where there is none."""
+    base: Any = _local if issubclass(type(value), _local) else object
     try:
-        found = object.__getattribute__(value, "__dict__")
+        found = base.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
     return found if isinstance(found, dict) else None
@@ -264,7 +281,7 @@ def dict_of_object(value: Any) -> dict[str, Any] | None:
 
 def attributes_of_object(value: Any) -> dict[str, Any]:
     """What is in the slots and the `__dict__` of an object, by names."""
-    found = {member.__name__: held for member, held in reversed(slots_of_object(value))}
+    found = {member.__name__: held for member, held in slots_of_object(value)}
     return found | (dict_of_object(value) or {})
 
 
@@ -307,11 +324,16 @@ def named_parts_of_object(value: Any, row: Kind | None = None) -> tuple[tuple[An
     if row.items is None:
         held = attributes_of_object(value)
         return tuple(held), [*held.values()]
-    settings = [VARS(row.base)[name].__get__(value) for name in row.settings]
+    settings = settings_of_object(value, row)
     if row.family is not dict:
         return (), [*settings, *row.items(value)]
     pairs = [*row.items(value)]
     return (*row.settings, *[key for key, _ in pairs]), [*settings, *[item for _, item in pairs]]
+
+
+def settings_of_object(value: Any, row: Kind) -> list[Any]:
+    """What a container was made with, past methods of its class."""
+    return [VARS(row.base)[name].__get__(value) for name in row.settings]
 
 
 def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any], row: Kind | None = None) -> Any:
@@ -326,7 +348,7 @@ def put_parts(value: Any, names: Iterable[Any], parts: Sequence[Any], row: Kind 
 def make_object(kind: Any, names: Sequence[Any], parts: Sequence[Any]) -> Any:
     """An object of a class that holds these, past methods of the class: the inverse of `named_parts_of_object`."""
     row = row_of_class(kind)
-    if row.family is not None and row.put is None:
+    if row.is_made_whole:
         return row.blank(kind, parts)
     if not (count := len(row.settings)):
         return put_parts(row.blank(kind), names, parts, row)
@@ -339,17 +361,20 @@ def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
     if kind is dict:
         return [*value, *value.values()]
     row = row_of_class(kind) if row is None else row
-    if row.items is None:
+    if row.family is None:
         return []
     names, parts = named_parts_of_object(value, row)
-    return [*names, *parts, *(hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else ())]
+    return [*names, *parts, *((row.base is OrderedDict and hidden_keys_of_ordered_dict(value)) or ())]
+
+
+def is_same_object(now: Any, then: Any) -> bool:
+    """Whether two parts are one object; bytes are made anew when a buffer is looked at."""
+    return now is then or (type(now) is type(then) is bytes and now == then)
 
 
 def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    """Whether two lists hold the same objects; bytes are made anew when a buffer is looked at."""
-    return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) is bytes and a == b) for a, b in zip(now, then, strict=True)
-    )
+    """Whether two lists hold the same objects."""
+    return len(now) == len(then) and all(map(is_same_object, now, then))
 
 
 def held_value(value: Any, name: str) -> Any:
@@ -391,23 +416,16 @@ def walk_objects(value: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[
 # OrderedDicts that were changed past their class
 
 
-def listed_pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]] | None:
-    """What is found where an OrderedDict is iterated over; None where keys were taken out past its class."""
+def hidden_keys_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[Any] | None:
+    """Those that were put into it past its class: found by key, but not where it is iterated over. None where keys
+    were taken out past its class."""
     try:
-        return [*OrderedDict.items(value)]
+        listed = [key for key, _ in OrderedDict.items(value)]
     except KeyError:
         return None
+    return [key for key in dict.keys(value) if key not in listed] if len(listed) < dict.__len__(value) else []
 
 
 def is_whole_dict(value: Any) -> bool:
     """Whether a dict lists what it holds: nothing was put into an OrderedDict, or taken out, past its class."""
-    if not isinstance(value, OrderedDict):
-        return True
-    listed = listed_pairs_of_ordered_dict(value)
-    return listed is not None and len(listed) == dict.__len__(value)
-
-
-def hidden_keys_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[Any]:
-    """Those that were put into it past its class: found by key, but not where it is iterated over."""
-    listed = listed_pairs_of_ordered_dict(value)
-    return [] if listed is None else [key for key, _ in _pairs_of_ordered_dict(value)[len(listed) :]]
+    return not isinstance(value, OrderedDict) or hidden_keys_of_ordered_dict(value) == []

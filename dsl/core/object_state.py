@@ -29,6 +29,7 @@ from .object_model import (
     held_by_object,
     is_user_class,
     is_user_module,
+    row_of_class,
     slots_of_class,
 )
 
@@ -74,7 +75,9 @@ def comparable_object_state(
 def _state_parts_of_array(value: np.ndarray[Any, Any]) -> Parts:
     yield from (value.dtype.str, value.shape, value.strides)
     yield value.tolist() if value.dtype.hasobject else value.tobytes()
-    yield dict_of_object(value) if is_user_class(type(value)) else getattr(value, "_mask", None)
+    own = is_user_class(type(value))  # masked arrays keep more, which may come while they are read
+    held = (dict_of_object(value) or {}).items()
+    yield from (x for name, part in held if own or name == "_mask" or name[:1] != "_" for x in (name, part))
 
 
 def _state_parts_of_function(function: Any) -> Parts:
@@ -129,9 +132,9 @@ _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] =
 def _state_parts_of_object(value: Any) -> Parts:
     """What an object holds, or what it says that it is made of; and its class."""
     kind = type(value)
-    container = builtin_container_base_of_class(kind) is not None
-    yield from contents_of_object(value)
-    ways = [] if container or isinstance(kind, EnumMeta) or is_weak_reference_class(kind) else _REDUCTIONS
+    row = row_of_class(kind)
+    yield from contents_of_object(value, row) if row.family is not None or row.items is None else row.items(value)
+    ways = [] if row.items is not None or isinstance(kind, EnumMeta) or is_weak_reference_class(kind) else _REDUCTIONS
     if any(getattr(kind, name) is not getattr(object, name) for name in ways):
         getattr(value, "__dict__", None)  # some have one, and tell of it, once they were asked
         if isinstance(value, BaseException):
@@ -141,7 +144,7 @@ def _state_parts_of_object(value: Any) -> Parts:
         held = attributes_of_object(value)
         if isinstance(value, Flag):  # which keeps its inverse once that was asked for
             held.pop("_inverted_", None)
-        bare = not container and dict_of_object(value) is None and not slots_of_class(kind)
+        bare = row.items is None and dict_of_object(value) is None and not slots_of_class(kind)
         if bare and kind.__basicsize__ > object.__basicsize__:
             raise TypeError(f"what is in {with_article(kind.__name__)} cannot be seen")
         yield from (x for pair in held.items() for x in pair)

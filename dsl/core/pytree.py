@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import EnumMeta
 from types import BuiltinFunctionType, SimpleNamespace
@@ -12,10 +12,12 @@ import numpy as np
 
 from .exact import exact_key_of_value
 from .object_model import (
+    BUFFERS,
     MRO,
     ORIGINAL,
     PLAIN,
     VARS,
+    Kind,
     dict_of_object,
     has_default_access,
     is_plain_object,
@@ -100,7 +102,7 @@ def flatten(
 
 
 _NEVER_OPENED = PLAIN | {np.ndarray}
-_OPENED_RESULTS = (dict, deque, list, tuple, set, frozenset)
+_NOT_OPENED = (None, *BUFFERS)
 _NONE: dict[str, Any] = {}
 Opened = tuple[type, tuple[Hashable, ...], Iterable[Any], dict[str, Any]]
 
@@ -123,9 +125,13 @@ def _opened(value: Any, objects: bool, results: bool) -> Opened | None:
     if objects and is_plain_object(kind):
         held = dict_of_object(value) or _NONE
         return kind, tuple(held), held.values(), _NONE
-    if not results:
-        return None
-    if row.family in _OPENED_RESULTS and is_whole_dict(value) and (kind is original or is_user_class(original)):
+    return _opened_result(value, original, row) if results else None
+
+
+def _opened_result(value: Any, original: type, row: Kind) -> Opened | None:
+    """The same for a container of another kind, and for an object that a traced function has made."""
+    kind = type(value)
+    if row.family not in _NOT_OPENED and is_whole_dict(value) and (kind is original or is_user_class(original)):
         return original, *named_parts_of_object(value, row), seen_attributes_of_object(value)
     if kind is SimpleNamespace or (kind is not original and _is_class_of_attributes(original)):
         held = seen_attributes_of_object(value)

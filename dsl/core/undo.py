@@ -61,8 +61,7 @@ def _steps_to_restore_object(value: Any) -> Iterator[Undo]:
     if isinstance(value, np.ndarray):
         if value.flags.writeable:
             yield partial(_restore_array_of_object, value, value.view(np.ndarray).copy(), value.dtype, value.shape)
-        return
-    if row.put is not None and row.items is not None:
+    elif row.put is not None and row.items is not None:
         yield partial(_restore_container_of_object, value, row.put, contents_of_object(value), [*row.items(value)])
     for name in row.assigned:
         if (held := held_value(value, name)) is not UNSET:

@@ -74,7 +74,9 @@ class KVStore:
         if self._ranks is not None and kind == "dist_async":
             self._servers = KeyValueStoreWorker(self._ranks)
             weakref.finalize(self, self._servers.leave).atexit = False
-        self._values = StoredValues(_replaced_value) if self._servers is None else self._servers.server.values
+        sums = self._ranks is not None and self._ranks.world.size > 1  # what is pushed is nobody else's
+        replaced = partial(_replaced_value, own=sums)
+        self._values = StoredValues(replaced) if self._servers is None else self._servers.server.values
         self._values_lock = self._lock if self._servers is None else self._servers.server.lock
 
     @property
@@ -470,12 +472,14 @@ def _checked_key(key: Any) -> Key:
     raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
 
 
-def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredValue:
-    """What is stored without an updater."""
+def _replaced_value(part: Part, pushed: Array, stored: StoredValue, own: bool) -> StoredValue:
+    """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
-    return StoredValue(copy_of_array(pushed) if pushed.dtype == before.dtype else pushed.astype(before.dtype))
+    if pushed.dtype != before.dtype:
+        return StoredValue(pushed.astype(before.dtype))
+    return StoredValue(pushed if own else copy_of_array(pushed))
 
 
 def _spec_of_sum(spec: Spec) -> Spec:

@@ -54,9 +54,10 @@ class StorePush:
 
 
 def _events_of_push(pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue]) -> list[Event]:
-    """Of the work that is not known to be over: also of what is pushed, which an updater may not read."""
-    arrays = [x for stored in after.values() for x in (stored.value, *stored.states)]
-    arrays += [x for x in pushed.values() if isinstance(x, Array)]
+    """Of the work that is not known to be over: also of what is pushed, which an updater may not read. It comes first,
+    as sums over ranks do, which whoever waits for them does."""
+    arrays = [x for x in pushed.values() if isinstance(x, Array)]
+    arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
     return [x._event for x in arrays if x._event is not None]
 
 

@@ -38,11 +38,11 @@ from ..core.object_model import (
     PLAIN,
     UNSET,
     VARS,
-    are_same_objects,
     attributes_of_object,
     builtin_container_base_of_class,
     cell_contents,
     contents_of_object,
+    is_same_object,
     is_user_class,
     is_user_module,
     mutators_of_class,
@@ -226,13 +226,12 @@ class Environment:
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
         self._outside: dict[int, type] = {}  # the user's classes that were there before
-        self._sealed: dict[int, tuple[Any, dict[str, Any]]] = {}  # and the attributes that they have
-        self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
+        self._sealed: set[int] = set()  # what refuses assignments
+        # what gives the parts of an object that may not change; as they were; what it is called, and whether by part
+        self._unchanged: list[tuple[Callable[[], dict[Any, Any]], dict[Any, Any], str, bool]] = []
         # of what has no stand-in to refuse changes, and the objects in it with their attributes
         self._states: list[tuple[Guard, list[tuple[Any, dict[str, Any]]]]] = []
         self._bare_classes: set[type] = set()  # of objects in it
-        self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
-        self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
         self._undo: list[Undo] = []  # what puts back what has no stand-in
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
         # those of the user's objects: object, name, label, value, and what takes it out again
@@ -372,9 +371,13 @@ class Environment:
 
     def refuse_assignments(self, value: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(value)] = (value, _guarded_attributes_and_class(value))
-        if (base := builtin_container_base_of_class(type(value))) is not None:
+        self._sealed.add(id(value))
+        kind = type(value)
+        if (base := builtin_container_base_of_class(kind)) is not None:
             self.require_unchanged_container(value, base)
+        self._require_unchanged(
+            functools.partial(_guarded_attributes_and_class, value), f"an object of {kind.__name__}"
+        )
         return value
 
     def refuses_assignments(self, value: Any) -> bool:
@@ -382,15 +385,21 @@ class Environment:
 
     def require_unchanged_container(self, container: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((container, base, contents_of_object(container), label))
+        self._require_unchanged(
+            lambda: dict(enumerate(contents_of_object(container))), f"the {base.__name__} {label}".rstrip()
+        )
 
     def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
-        self._attributes.append((function, {k: v for k, v in vars(function).items() if not k.startswith("_")}))
+        name = getattr(function, "__name__", "a partial object")
+        self._require_unchanged(lambda: {k: v for k, v in vars(function).items() if k[:1] != "_"}, name, by_part=True)
 
     def require_unchanged_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
         """Nor may what it does."""
-        self._functions.append((function, _attributes_of_function(function, names), label))
+        self._require_unchanged(lambda: _attributes_of_function(function, names), label)
+
+    def _require_unchanged(self, read: Callable[[], dict[Any, Any]], label: str, by_part: bool = False) -> None:
+        self._unchanged.append((read, read(), label, by_part))
 
     def cached_property_of_users_object(self, proxy: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
@@ -562,15 +571,18 @@ class Environment:
         self._watched.add(id(function))
         if isinstance(function.__globals__, TracedGlobals):
             return
-        label, held = function.__name__, function.__dict__
-        copy = self.traced_function(function)
-        if not held:
-            self.guard_finding(function, "", label, "bare")
-        else:
+        self.stand_for_attributes(function, self.traced_function(function), function.__name__)
+
+    def stand_for_attributes(self, value: Any, proxy: Any, label: str) -> None:
+        """Puts what stands for the attributes of a value into what stands for it. They must stay, and no more come."""
+        held = vars(value)
+        if held:
             self.guard_finding(held, "", label, "size", len(held))
+        else:
+            self.guard_finding(value, "", label, "bare")
         for key in held:
-            copy.__dict__[key] = self.read_guarded(function, key, f"{label}.{key}", "held")
-        self.require_unchanged_attributes(copy)
+            vars(proxy)[key] = self.read_guarded(value, key, f"{label}.{key}", "held")
+        self.require_unchanged_attributes(proxy)
 
     def _fill_closure_cell(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
         if (content := cell_contents(cell)) is UNSET:
@@ -672,28 +684,13 @@ class Environment:
         """Raises TraceError where something was changed past what refuses that."""
         for guard, objects in self._states:
             if not guard.is_unchanged():
-                names = (_changed_attribute(_guarded_attributes_and_class(x), held) for x, held in objects)
+                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
                 line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
                 refuse_frozen_container_change(guard.name, line)
-        changed = [
-            f"an object of {type(x).__name__}"
-            for x, held in self._sealed.values()
-            if _changed_attribute(_guarded_attributes_and_class(x), held) is not None
-        ]
-        for found, base, items, label in self._copies:
-            if not are_same_objects(contents_of_object(found), items):
-                changed.append(f"the {base.__name__} {label}".rstrip())
-        for function, then, label in self._functions:
-            now_ = _attributes_of_function(function, tuple(n for n in then if "." not in n))
-            if (key := _changed_attribute(now_, then)) is not None:
-                refuse_frozen_container_change(label, self.line_of_assignment(key) or None)
-        for function, held in self._attributes:
-            now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
-            if (key := _changed_attribute(now_, held)) is not None:
-                name = getattr(function, "__name__", "a partial object")
-                refuse_frozen_container_change(f"the attribute {key!r} of {name}", self.line_of_assignment(key))
-        for label in changed:
-            refuse_frozen_container_change(label)
+        for read, then, label, by_part in self._unchanged:
+            if (part := _changed_part(read(), then)) is not None:
+                line = self.line_of_assignment(str(part)) or None
+                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
         self._store_cached_properties()
 
 
@@ -733,9 +730,10 @@ def _attributes_of_function(function: Any, names: tuple[str, ...]) -> dict[str, 
     return found | inside
 
 
-def _changed_attribute(now: dict[str, Any], then: dict[str, Any]) -> str | None:
+def _changed_part(now: dict[Any, Any], then: dict[Any, Any]) -> Any:
     """The first name under which another object is, or none, if any."""
-    return next((k for k in {**now, **then} if k not in now or k not in then or now[k] is not then[k]), None)
+    names = (k for k in {**now, **then} if not is_same_object(now.get(k, UNSET), then.get(k, UNSET)))
+    return next(names, None)
 
 
 def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:

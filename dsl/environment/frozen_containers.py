@@ -15,7 +15,6 @@ from ..core.object_model import (
     VARS,
     builtin_container_base_of_class,
     hidden_keys_of_ordered_dict,
-    listed_pairs_of_ordered_dict,
     make_object,
     mutators_of_class,
     named_parts_of_object,
@@ -96,7 +95,8 @@ def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, 
     """Puts what stands for the items of `value`, by `lift`, into `container`, which may be among them."""
     row = row_of_class(type(value))
     assert row.put is not None
-    if isinstance(value, OrderedDict) and listed_pairs_of_ordered_dict(value) is None:
+    hidden = hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else []
+    if hidden is None:
         raise TraceError(
             f"{label}, an OrderedDict, lists keys that were taken out of it past its class; write del o[key]"
         )
@@ -111,14 +111,7 @@ def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, 
         if hasattr(type(container), "_order"):
             container._order = lifted
         lifted = value if all(map(is_, parts, lifted)) else dict.fromkeys(lifted)  # it lies as Python's own copy would
-    hidden = len(hidden_keys_of_ordered_dict(value)) if row.base is OrderedDict else 0
-    row.put(container, lifted[: len(lifted) - hidden] if hidden else lifted)
+    row.put(container, lifted[: -len(hidden)] if hidden else lifted)
     if hidden:
-        dict.update(container, lifted[len(lifted) - hidden :])
+        dict.update(container, lifted[-len(hidden) :])
     return container
-
-
-def blank_frozen_container(made: type, value: Any) -> Any:
-    """An empty object of a subclass of a container's class, made like it."""
-    row = row_of_class(type(value))
-    return row.blank(made, *named_parts_of_object(value, row)[1][: len(row.settings)])

@@ -97,7 +97,8 @@ class TracedErrorState(np.errstate):
         if asked:
             raise UnsupportedError(
                 f"np.errstate(...={asked[0]!r}) changes nothing in kernels, which neither raise nor warn; take it out, "
-                "or write kg.debug.check_finite(x)"
+                "or write kg.debug.check_finite(x)",
+                needs_values=True,
             )
         super().__init__(**options)
 

@@ -19,7 +19,6 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
-    ModuleType,
     SimpleNamespace,
 )
 from typing import Any, Generic, NoReturn
@@ -32,15 +31,18 @@ from ..core.object_model import (
     PLAIN,
     VARS,
     builtin_container_base_of_class,
+    dict_of_object,
     is_user_class,
     mutators_of_class,
+    named_parts_of_object,
+    row_of_class,
     seen_attributes_of_object,
+    settings_of_object,
     slots_of_class,
 )
 from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment, TracedGlobals
 from .frozen_containers import (
-    blank_frozen_container,
     fill_frozen_container,
     refuse_frozen_container_change,
 )
@@ -49,17 +51,40 @@ WORLD = "_kernelgraph_world"
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 
 
-class ModuleProxy:
-    """A module of the user's: what is read from it is traced, and guarded."""
+class ReadOnlyProxy:
+    """What stands for one thing outside: it looks like that, and refuses to be changed."""
 
-    def __init__(self, world: Environment, module: ModuleType) -> None:
-        object.__getattribute__(self, "__dict__").update(_world=world, _module=module)
+    _world: Environment
+    _real: Any
+    _label: str
+
+    def __init__(self, world: Environment, real: Any, label: str) -> None:
+        object.__getattribute__(self, "__dict__").update(_world=world, _real=real, _label=label)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._real)
+
+    def _refuse_change(self, name: str, value: Any = None) -> None:
+        refuse_frozen_container_change(f"{self._label}.{name}")
+
+    __setattr__ = __delattr__ = _refuse_change
+
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+class ModuleProxy(ReadOnlyProxy):
+    """A module of the user's: what is read from it is traced, and guarded."""
 
     def __getattribute__(self, name: str) -> Any:
         held = object.__getattribute__(self, "__dict__")
         if name in held:
             return held[name]
-        module, world = held["_module"], held["_world"]
+        module, world = held["_real"], held["_world"]
         if name == "__class__":
             return type(module)
         names = vars(module)
@@ -83,53 +108,29 @@ class ModuleProxy:
         held[name] = found
         return found
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
-    def __delattr__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
-
-    def __dir__(self) -> list[str]:
-        return dir(_module_attribute_proxy(self))
-
-    def __repr__(self) -> str:
-        return repr(_module_attribute_proxy(self))
-
-
-def _module_attribute_proxy(proxy: ModuleProxy) -> ModuleType:
-    module: ModuleType = object.__getattribute__(proxy, "__dict__")["_module"]
-    return module
-
-
-class NamesProxy(Mapping[str, Any]):
+class NamesProxy(ReadOnlyProxy, Mapping[str, Any]):
     """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
 
-    def __init__(self, world: Environment, names: Mapping[str, Any], label: str) -> None:
-        self._world, self._names, self._label = world, names, label
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            self._world.guard_finding(self._names, name, f"{self._label}[{name!r}]", "no item")
+        label = f"{self._label}[{name!r}]"
+        if name not in self._real:
+            self._world.guard_finding(self._real, name, label, "no item")
             raise KeyError(name)
-        return self._world.read_guarded(self._names, name, f"{self._label}[{name!r}]")
+        return self._world.read_guarded(self._real, name, label)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._names)
-
-    def __setitem__(self, name: str, value: Any) -> None:
+    def _refuse_item(self, name: str, value: Any = None) -> None:
         refuse_frozen_container_change(f"{self._label}[{name!r}]")
 
-    def __delitem__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{self._label}[{name!r}]")
+    __setitem__ = __delitem__ = _refuse_item
 
     def __iter__(self) -> Iterator[str]:
         len(self)
-        return iter([*self._names])
+        return iter([*self._real])
 
     def __len__(self) -> int:
-        self._world.guard_finding(self._names, "", self._label, "size", len(self._names))
-        return len(self._names)
+        self._world.guard_finding(self._real, "", self._label, "size", len(self._real))
+        return len(self._real)
 
 
 class EnvironVariablesProxy(NamesProxy):
@@ -144,32 +145,18 @@ class EnvironVariablesProxy(NamesProxy):
     clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
 
 
-class FunctionObjectProxy:
+class FunctionObjectProxy(ReadOnlyProxy):
     """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
 
-    _calls: dict[Any, Any]
-
     def __init__(self, world: Environment, function: Any, label: str) -> None:
-        vars(self).update(_world=world, _function=function, _label=label, _calls={})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        refuse_frozen_container_change(f"{self._label}.{name}")
-
-    def __delattr__(self, name: str) -> None:
-        refuse_frozen_container_change(f"{self._label}.{name}")
+        super().__init__(world, function, label)
+        vars(self)["_calls"] = dict[Any, Any]()
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # type: ignore[arg-type]
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._function)
-
     def __getattr__(self, name: str) -> Any:
-        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
-
-    def __repr__(self) -> str:
-        return repr(self._function)
+        return self._world.read_guarded(self._real, name, f"{self._label}.{name}", "attribute")
 
     def __copy__(self) -> Any:
         return self
@@ -185,12 +172,12 @@ class CachedFunctionProxy(FunctionObjectProxy):
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
         if not all(type(x) in PLAIN or self._is_proxy_of_users_object(x) for x in given):
-            return self._world.proxy_of(self._function.__wrapped__)(*args, **options)
+            return self._world.proxy_of(self._real.__wrapped__)(*args, **options)
         key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
         args = tuple(map(self._world.original_value, args))
         options = {name: self._world.original_value(x) for name, x in options.items()}
         if key not in self._calls:
-            self._calls[key] = functools.partial(self._function, *args, **options)
+            self._calls[key] = functools.partial(self._real, *args, **options)
             with trace_in_progress(None):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
@@ -210,13 +197,13 @@ class SingleDispatchProxy(FunctionObjectProxy):
     """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return (self.dispatch(args[0].__class__) if args else self._function)(*args, **options)
+        return (self.dispatch(args[0].__class__) if args else self._real)(*args, **options)
 
     def dispatch(self, kind: type) -> Any:
         """What stands for the function for arguments of this class."""
         kind = original_class(kind)
         if kind not in self._calls:
-            ask = functools.partial(self._function.dispatch, kind)
+            ask = functools.partial(self._real.dispatch, kind)
             self._calls[kind] = self._world.read_guarded(ask, "", self._label, "call")
         return self._calls[kind]
 
@@ -224,33 +211,20 @@ class SingleDispatchProxy(FunctionObjectProxy):
         refuse_frozen_container_change(f"what {self._label} calls")
 
 
-class ContextVariableProxy:
+class ContextVariableProxy(ReadOnlyProxy):
     """A context variable."""
-
-    _parts: tuple[Environment, Any, str]
-
-    def __init__(self, world: Environment, variable: Any, label: str) -> None:
-        object.__setattr__(self, "_parts", (world, variable, label))
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._parts[1])
 
     @property
     def name(self) -> str:
-        return str(self._parts[1].name)
-
-    def __repr__(self) -> str:
-        return repr(self._parts[1])
+        return str(self._real.name)
 
     def get(self, *default: Any) -> Any:
-        world, variable, label = self._parts
         for other in ("None", "0"):  # one of which is not what it holds
-            world.guard_read(variable, other, label, "variable")
-        return world.proxy_of(variable.get(*default), label)
+            self._world.guard_read(self._real, other, self._label, "variable")
+        return self._world.proxy_of(self._real.get(*default), self._label)
 
     def set(self, value: Any) -> None:
-        refuse_frozen_container_change(self._parts[2])
+        refuse_frozen_container_change(self._label)
 
     reset = set
 
@@ -350,6 +324,15 @@ __dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries
 """
 _AS_IT_IS = frozenset(_PYTHONS.split())
 _OWN_TEXTS = frozenset({"__annotations__", "__doc__", "__name__", "__qualname__"})  # and the user may assign to them
+_OF_OUTSIDE_CLASS: dict[str, Any] = {  # what Python says of every class -> what traced code sees there
+    **dict.fromkeys(
+        _OWN_TEXTS,
+        lambda world, kind, name: world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute"),
+    ),
+    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
+}
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
 _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__"}
 
@@ -359,24 +342,45 @@ def traced_class(world: Environment, kind: type) -> type:
     if (known := world.registered_proxy_class(kind)) is not None:
         return known
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
+    if not _can_be_stood_for(kind, users):
+        return kind
+    try:
+        contents = _contents_of_proxy_class(world, kind, users)
+        made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
+    except TypeError:  # a class that cannot have subclasses
+        return kind
+    if getattr(kind, "__abstractmethods__", None):
+        type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
+    world.register_proxy_class(kind, made, users)
+    world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
+    if is_user_class(type(kind)):
+        world.guard_state(type(kind), type(kind).__name__)
+    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
+    for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
+        world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
+    return made
+
+
+def _can_be_stood_for(kind: type, users: list[type]) -> bool:
+    """Whether objects of a class have a stand-in. It is no exception, flag or metaclass, was there before the trace,
+    and leaves it to Python what an attribute is."""
     if isinstance(kind, ProxyMetaclass) or issubclass(kind, (BaseException, type, Flag)):
-        return kind
-    if any(
-        type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()
-    ):  # made inside
-        return kind
+        return False
+    if any(type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()):
+        return False
     above = [*users, *filter(is_user_class, type(kind).__mro__)]
-    if any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS):
-        return kind
+    return not any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS)
+
+
+def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -> dict[str, Any]:
+    """What a class that stands for one of the user's has of its own; it comes before what `kind` has."""
     contents: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
             found = _attribute_in_mro(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
-    contents |= {
-        name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind) if hasattr(kind, name)
-    }
+    contents |= {name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind)}
     contents |= {
         "__getattribute__": _proxy_getattribute,
         "__setattr__": _setattr_of_proxy_class(kind),
@@ -391,34 +395,22 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
     if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
-        contents["__hash__"] = lambda self: object.__hash__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__hash__"] = lambda self: object.__hash__(_users_object_or_own(world, self))
     if kind.__eq__ is object.__eq__:  # which asks whether they are one
         contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
-        contents["__repr__"] = lambda self: object.__repr__(
-            self if (real := world.users_object(self)) is None else real
-        )
+        contents["__repr__"] = lambda self: object.__repr__(_users_object_or_own(world, self))
     own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
-    try:
-        made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
-    except TypeError:  # a class that cannot have subclasses
-        return kind
-    if getattr(kind, "__abstractmethods__", None):
-        type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
-    world.register_proxy_class(kind, made, users)
-    world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
-    if is_user_class(type(kind)):
-        world.guard_state(type(kind), type(kind).__name__)
-    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
-    for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
-        world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
-    return made
+    return contents
+
+
+def _users_object_or_own(world: Environment, self: Any) -> Any:
+    """The user's object behind a stand-in, else an object that the trace has made."""
+    return self if (real := world.users_object(self)) is None else real
 
 
 def _are_objects_one(self: Any, other: Any) -> Any:
@@ -525,38 +517,30 @@ def _users_class_behind_proxy(world: Environment, cls: type) -> type:
 def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     """cls.name, for a class that stands for a user's or extends one that does."""
     original = VARS(cls).get(ORIGINAL)
+    world = _environment_of_class(cls)
     if name in ("__mro__", "__bases__", "__base__"):
         found = type.__getattribute__(cls if original is None else original, name)
-        return (
-            _classes_with_their_proxies(_environment_of_class(cls), (found,))[0]
-            if name == "__base__"
-            else _classes_with_their_proxies(_environment_of_class(cls), found)
-        )
-    if name == "__subclasses__" and original is not None:
-        return functools.partial(_guarded_subclass_proxies, _environment_of_class(cls), original)
-    if name == "__class_getitem__" and original is not None and _attribute_in_mro(MRO(cls), name)[0] is Generic:
-        return functools.partial(_generic_alias_of_class_proxy, cls, original)
-    if original is not None and name in _OWN_TEXTS:
-        world = _environment_of_class(cls)
-        return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
-    if name == "__dataclass_fields__" and original is not None:
-        return _traced_dataclass_fields(_environment_of_class(cls), original)
+        seen = _classes_with_their_proxies(world, (found,) if name == "__base__" else found)
+        return seen[0] if name == "__base__" else seen
+    if original is not None and name in _OF_OUTSIDE_CLASS:
+        return _OF_OUTSIDE_CLASS[name](world, original, name)
+    if name == "__dict__":
+        return VARS(cls)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
-    world = _environment_of_class(cls)
     owner, found = _attribute_in_mro(MRO(cls), name)
-    if original is not None and type(original) is not type:
+    if original is not None:
+        if owner is Generic and name == "__class_getitem__":
+            return functools.partial(_generic_alias_of_class_proxy, cls, original)
         meta, above = _attribute_in_mro(MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
-            return _attribute_of_users_metaclass(world, cls, original, meta, above, name)
-    if name == "__dict__":
-        if original is None:
-            return VARS(cls)
-        return NamesProxy(world, VARS(original), f"{original.__name__}.__dict__")
+            label = f"{meta.__name__}.{name}"
+            world.guard_read(VARS(meta), name, label)
+            return _bound_member(world, above, cls, meta, name, label)
+        if owner is None and not hasattr(type, name):
+            world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
         return _users_class_member(world, owner, found, None, cls, name)
-    if owner is None and original is not None and not hasattr(type, name):
-        world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
 
 
@@ -623,22 +607,6 @@ def users_subclasses(kind: type) -> list[type]:
     return [sub for sub in found if ORIGINAL not in VARS(sub)]
 
 
-def _attribute_of_users_metaclass(
-    world: Environment, cls: type, original: type, meta: type, member: Any, name: str
-) -> Any:
-    """What the user's metaclass has for its classes."""
-    held = world.read_guarded(VARS(meta), name, f"{meta.__name__}.{name}")
-    if isinstance(member, property):
-        return world.proxy_of(member.fget)(cls)
-    if isinstance(member, (FunctionType, functools._lru_cache_wrapper)):
-        return MethodType(held, cls)
-    if isinstance(member, classmethod):
-        return MethodType(world.proxy_of(member.__func__), meta)
-    if is_user_class(type(member)) and _class_of_value_has(world, member, "__get__"):
-        return held.__get__(cls, meta)
-    return world.proxy_of(member.__func__) if isinstance(member, staticmethod) else held
-
-
 def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for itself (instance is None) or an object of it."""
     holder = _users_class_behind_proxy(world, cls)
@@ -650,32 +618,59 @@ def _users_class_member(world: Environment, owner: type, member: Any, instance: 
         bound = getattr(holder, name)
         if type(bound) is MethodType and bound.__self__ is holder:
             world.guard_finding(holder, name, label, "method", bound)
-        return MethodType(world.proxy_of(member.__func__), cls)
-    if kind is FunctionType:
+    elif kind is FunctionType or kind is property:
         world.guard_read(holder, name, label, "attribute")
-        return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
-    if kind is property:
-        world.guard_read(holder, name, label, "attribute")
-        if member.fget is None and instance is not None:
-            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return world.proxy_of(member, label) if instance is None else world.traced_function(member.fget)(instance)
-    if kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
+    elif kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
-    world.guard_read(VARS(owner), name, label)
-    for base in MRO(cls)[: _class_position_in_mro(MRO(cls), owner)]:
+    else:
+        world.guard_read(VARS(owner), name, label)
+        _guard_absence_before(world, MRO(cls), owner, name, label)
+    return _bound_member(world, member, instance, cls, name, label)
+
+
+def _guard_absence_before(world: Environment, mro: Any, owner: type, name: str, label: str) -> None:
+    """Guards that no class of the user's before `owner` has this."""
+    for base in mro[: _class_position_in_mro(mro, owner)]:
         if world.is_class_from_outside(base):
             world.guard_finding(VARS(base), name, label, "no item")
+
+
+def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str, label: str) -> Any:
+    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
+    kind = type(member)
+    if kind is FunctionType or kind is functools._lru_cache_wrapper:
+        return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
+    if kind is classmethod:
+        return MethodType(world.proxy_of(member.__func__), cls)
+    if kind is staticmethod:
+        return world.proxy_of(member.__func__)
+    if kind is property and instance is not None:
+        if member.fget is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
+        return world.traced_function(member.fget)(instance)
     if kind is functools.cached_property:
-        if instance is not None:
-            return world.cached_property_value(instance, name, member.func)
-        known = functools.cached_property(world.proxy_of(member.func))
-        known.attrname = name
-        return known
+        return _bound_cached_property(world, member, instance, name, label)
     if kind is functools.singledispatchmethod:
         return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
+    if kind is property or not _class_of_value_has(world, member, "__get__"):
+        return world.proxy_of(member, label)
     if is_user_class(kind):
         return world.proxy_of(member).__get__(instance, cls)
     return world.proxy_of(member.__get__(instance, cls), label)
+
+
+def _bound_cached_property(world: Environment, member: Any, instance: Any, name: str, label: str) -> Any:
+    if instance is None:
+        known = functools.cached_property(world.proxy_of(member.func))
+        known.attrname = name
+        return known
+    real = world.users_object(instance)
+    holder = instance if real is None else real
+    if name in vars(holder):
+        return world.read_guarded(holder, name, label, "held")
+    if real is None:
+        return world.cached_property_value(instance, name, member.func)
+    return world.cached_property_of_users_object(instance, real, name, label, member.func)
 
 
 def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
@@ -700,45 +695,51 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
         return getattr(cls, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
-    if real is None or special:
-        own = not special and _is_shadowed_by_object(world, self, found, name)
-        if outside and type(found) not in _SLOTS and not own:
-            return _users_class_member(world, owner, found, self, cls, name)
-        if owner is None:
-            _guard_missing_attribute(world, self, None, name)
-        elif outside and own:
-            world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-        return object.__getattribute__(self, name)
+    if real is not None and not special:
+        return _attribute_of_users_object(world, self, real, name, owner, found)
+    own = not special and _is_shadowed_by_object(world, self, found, name)
+    if outside and type(found) not in _SLOTS and not own:
+        return _users_class_member(world, owner, found, self, cls, name)
+    if owner is None:
+        _guard_missing_attribute(world, self, None, name)
+    elif outside and own:
+        world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
+    return object.__getattribute__(self, name)
+
+
+def _attribute_of_users_object(world: Environment, self: Any, real: Any, name: str, owner: Any, member: Any) -> Any:
+    """real.name, as traced code sees it. self: what stands for the object. owner: the class that has `member` there."""
+    cls, kind = type(self), type(member)
+    outside = owner is not None and world.is_class_from_outside(owner)
     label = f"{type(real).__name__}.{name}"
     if name == "__dict__":
         return world.read_guarded(real, name, label, "attribute")
-    if type(found) in _SLOTS and owner is not object:
+    if kind in _SLOTS and owner is not object:
         return _slot_read_by_proxy(world, self, real, name, label)
-    if outside and _is_data_descriptor(world, found):
-        return _users_class_member(world, owner, found, self, cls, name)
+    if outside and _is_data_descriptor(world, member):
+        return _users_class_member(world, owner, member, self, cls, name)
     if name in getattr(real, "__dict__", ()):
         if outside:
             world.guard_read(VARS(owner), name, label)
         return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
-    if type(found) is functools.cached_property:
-        return world.cached_property_of_users_object(self, real, name, label, found.func)
+    if kind is functools.cached_property:
+        return world.cached_property_of_users_object(self, real, name, label, member.func)
     if owner is None:
         _guard_missing_attribute(world, self, real, name)
         return object.__getattribute__(self, name)
     if not outside:
-        if hasattr(type(found), "__get__"):
-            return object.__getattribute__(self, name)
-        return world.read_guarded(real, name, label, "attribute")
-    if type(found) in (FunctionType, classmethod):
+        own = hasattr(kind, "__get__")
+        return object.__getattribute__(self, name) if own else world.read_guarded(real, name, label, "attribute")
+    if kind is FunctionType or kind is classmethod:
         bound = getattr(real, name)
         if type(bound) is MethodType:
             world.guard_finding(real, name, label, "method", bound)
-            return MethodType(world.proxy_of(bound.__func__), cls if type(found) is classmethod else self)
-    elif not _class_of_value_has(world, found, "__get__"):
+            return MethodType(world.proxy_of(bound.__func__), cls if kind is classmethod else self)
+    elif not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
         world.guard_finding(real, name, label, "not held")
-    return _users_class_member(world, owner, found, self, cls, name)
+    return _users_class_member(world, owner, member, self, cls, name)
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
@@ -762,10 +763,7 @@ def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str
     """Whether an object made inside has an attribute of its own before its class's."""
     if _is_data_descriptor(world, member):
         return False
-    try:
-        return name in object.__getattribute__(self, "__dict__")
-    except AttributeError:
-        return False
+    return name in (dict_of_object(self) or ())
 
 
 def _slot_read_by_proxy(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
@@ -804,7 +802,7 @@ class SuperProxy:
     def __getattribute__(self, name: str) -> Any:
         world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
         kind = args[0]
-        if isinstance(kind, type) and ORIGINAL in type.__getattribute__(kind, "__dict__"):
+        if isinstance(kind, type) and ORIGINAL in VARS(kind):
             kind = world.original_value(kind)  # super(Name, self)
         return super_attribute(world, kind, args[1], name)
 
@@ -820,32 +818,10 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    for base in rest[: _class_position_in_mro(rest, owner)]:
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, f"{base.__name__}.{name}", "no item")
-    world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-    if type(found) is FunctionType:
-        return world.proxy_of(found) if self is cls else MethodType(world.proxy_of(found), self)
-    if type(found) is classmethod:
-        return MethodType(world.proxy_of(found.__func__), cls)
-    if type(found) is property and self is not cls:
-        return world.traced_function(found.fget)(self)
-    if type(found) is staticmethod or self is cls or not _class_of_value_has(world, found, "__get__"):
-        return world.proxy_of(found.__func__ if type(found) is staticmethod else found)
-    if is_user_class(type(found)):
-        return world.proxy_of(found).__get__(self, cls)
     label = f"{owner.__name__}.{name}"
-    if type(found) is not functools.cached_property:
-        return world.proxy_of(found.__get__(self, cls), label)
-    real = world.users_object(self)
-    holder = self if real is None else real
-    if name in vars(holder):
-        return world.read_guarded(holder, name, label, "held")
-    return (
-        world.cached_property_value(self, name, found.func)
-        if real is None
-        else world.cached_property_of_users_object(self, real, name, label, found.func)
-    )
+    _guard_absence_before(world, rest, owner, name, label)
+    world.guard_read(VARS(owner), name, label)
+    return _bound_member(world, found, None if self is cls else self, cls, name, label)
 
 
 def _getstate_of_proxy(self: Any) -> Any:
@@ -943,35 +919,14 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     made = traced_class(world, kind)
     if made is kind:
         return value
-    base: Any = builtin_container_base_of_class(kind)
-    found: Any
-    whole = base is tuple or base is frozenset
-    items = [world.proxy_of(i, label) for i in base.__iter__(value)] if whole else []  # a refusal is a TypeError, too
-    try:
-        if whole:
-            found = base.__new__(made, items)
-        elif base is not None:
-            found = blank_frozen_container(made, value)
-        elif (native := _first_native_class(kind)) in _EXACT:
-            found = native.__new__(made, _EXACT[native](value))
-        else:
-            found = _native_base_class(kind).__new__(made)
+    row = row_of_class(kind)
+    items = [world.proxy_of(i, label) for i in named_parts_of_object(value, row)[1]] if row.is_made_whole else []
+    try:  # a refusal is a TypeError, too: what is in it comes before
+        found = row.blank(made, items) if row.is_made_whole else row.blank(made, *settings_of_object(value, row))
     except TypeError:
         return value
     world.stand_for(value, found)
-    return found if base is None or whole else fill_frozen_container(world.proxy_of, found, value, label)
-
-
-# the plain value that an object of a class which extends one of these is, past methods of its class
-_EXACT: dict[type, Any] = {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
-
-
-def _native_base_class(kind: type) -> Any:
-    """The class in C that an object is made by. Raises TypeError for those that hold a value."""
-    found = kind if kind.__module__ == "_thread" else _first_native_class(kind)
-    if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):
-        raise TypeError(found.__name__)
-    return found
+    return found if row.put is None else fill_frozen_container(world.proxy_of, found, value, label)
 
 
 def _first_native_class(kind: type) -> Any:

@@ -58,20 +58,20 @@ class _ProxyReplacer:
             return self._with_attributes(value, value)
         if original is None and row.family is None:
             return value
-        found, count, frozen = value, len(row.settings), row.family is not None and row.put is None
+        found, count = value, len(row.settings)
         names, parts = named_parts_of_object(value, row)
-        if original is not None and not frozen:
+        if original is not None and not row.is_made_whole:
             try:
                 found = row.blank(original, *map(self.replace, parts[:count]))
             except TypeError:  # it is a number or a text, too
                 return value
             self._replacements[id(value)] = (value, found)
         now = [*map(self.replace, parts[count:])]
-        if not frozen:
+        if not row.is_made_whole:
             put_parts(found, [*map(self.replace, names[count:])], now)
         elif original is not None or not are_same_objects(now, parts):
             found = make_object(kind if original is None else original, (), now)
-        return found if row.family is None else self._with_attributes(found, value)
+        return found if row.items is None else self._with_attributes(found, value)
 
     def _with_attributes(self, holder: Any, value: Any) -> Any:
         """An object with what the user shall have in place of the attributes of a value, which it may be itself."""

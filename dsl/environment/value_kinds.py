@@ -30,11 +30,16 @@ from ...compiler.core.types import dtype_of
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
 from ..core.object_model import (
+    are_same_objects,
     builtin_container_base_of_class,
     is_namespace_class,
     is_proxy_class,
     is_user_class,
     is_user_module,
+    make_object,
+    named_parts_of_object,
+    row_of_class,
+    settings_of_object,
 )
 from ..core.object_state import VIEWS, is_class_of_immutable_objects, is_iterator_class, is_weak_reference_class
 from ..core.spec import native_byte_order
@@ -49,7 +54,7 @@ from .environment import (
     refuse_read_past_proxy,
     run_source_in_traced_code,
 )
-from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
+from .frozen_containers import fill_frozen_container, frozen_container_class
 from .numpy_proxy import NumpyRandomProxy, is_numpys, numpy_proxy_of
 from .proxies import (
     CachedFunctionProxy,
@@ -122,7 +127,7 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     if is_numpys(value):
         return numpy_proxy_of(value)
     if is_user_module(value) or value in (sys, importlib, os):
-        return ModuleProxy(world, value)
+        return ModuleProxy(world, value, value.__name__)
     return _watched_decimal(world, value, label)
 
 
@@ -168,10 +173,7 @@ def _property_proxy(world: Environment, value: Any, label: str) -> Any:
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
     func, args, options = (world.read_guarded(value, key, label, "attribute") for key in ("func", "args", "keywords"))
     found = functools.partial(func, *args, **options)
-    for key in value.__dict__:
-        found.__dict__[key] = world.read_guarded(value, key, label, "held")
-    world.guard_finding(value.__dict__, "", label, "size", len(value.__dict__))
-    world.require_unchanged_attributes(found)
+    world.stand_for_attributes(value, found, label)
     world.require_unchanged_function(found, ("func", "args", "keywords"), label)
     return found
 
@@ -193,24 +195,25 @@ def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _proxy_of_container(world: Environment, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
-    kind, base = type(value), builtin_container_base_of_class(type(value))
+    kind = type(value)
+    row = row_of_class(kind)
     if is_proxy_class(kind):  # a container of the arguments, read through what holds it
         return value
-    if base is tuple or base is frozenset:
-        items = [world.proxy_of(i, label) for i in base.__iter__(value)]
-        if all(a is b for a, b in zip(items, value, strict=True)):
+    if row.is_made_whole:
+        parts = named_parts_of_object(value, row)[1]
+        items = [world.proxy_of(i, label) for i in parts]
+        if are_same_objects(items, parts):
             return value
         if kind is frozenset:
             found = frozen_container_class(kind)(dict.fromkeys(items))
             found._order = items
             return found
-        return kind._make(items) if hasattr(kind, "_fields") else kind(items)
-    assert base is not None
-    found = blank_frozen_container(frozen_container_class(kind), value)
+        return make_object(kind, (), items)
+    found = row.blank(frozen_container_class(kind), *settings_of_object(value, row))
     world.stand_for(value, found)  # before its items: it may contain itself
     fill_frozen_container(world.proxy_of, found, value, label)
     found.label = label
-    world.require_unchanged_container(found, base, label)
+    world.require_unchanged_container(found, row.family, label)
     return found
 
 
@@ -259,18 +262,15 @@ def _generic_alias_proxy(world: Environment, value: Any, label: str) -> Any:
 def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
     """One like it with what stands for its arguments, where anything else does; else itself, in the state it is in."""
     args = world.read_guarded(value, "args", label, "attribute")
-    held = {key: world.read_guarded(value, key, label, "held") for key in value.__dict__}
     cause = world.read_guarded(value, "__cause__", label, "attribute")
-    old = (*value.args, *value.__dict__.values(), value.__cause__)
-    if all(a is b for a, b in zip((*args, *held.values(), cause), old, strict=True)):
+    held = [world.read_guarded(value, key, label, "held") for key in value.__dict__]
+    if are_same_objects([*args, *held, cause], [*value.args, *value.__dict__.values(), value.__cause__]):
         return _guarded_library_object(world, value, label)
     native = next(base for base in type(value).__mro__ if not is_user_class(base))
     found = native.__new__(type(value), *args)
     native.__init__(found, *args)  # type: ignore[misc]
-    found.__dict__.update(held)
+    world.stand_for_attributes(value, found, label)
     found.__cause__, found.__suppress_context__ = cause, value.__suppress_context__
-    world.guard_finding(value.__dict__, "", label, "size", len(held))
-    world.require_unchanged_attributes(found)
     world.require_unchanged_function(found, ("args",), label)
     return found
 

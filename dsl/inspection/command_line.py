@@ -154,6 +154,8 @@ def _run_report_command(given: Any) -> int:
         print(f"{given.script} calls {what}", file=sys.stderr)
         return status or 1
     reports = found.report(given.output)
+    if not reports:
+        raise _Mistake(f"no call of {given.script} succeeded, so that there is nothing to show")
     text = "\n\n".join(str(report) for report in reports)
     _print_text_or_json(given, [report.data for report in reports], f"{text}\n\nwrote {given.output}")
     if given.open:

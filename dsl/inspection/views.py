@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from ...runtime.core.readable_text import Text
 from ...runtime.program.plan import Plan, least_bytes_of_task
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
-from ..api.profile import profile
+from ..api.profile import ProfiledCall, profile
 from ..array.in_flight import waitall
-from ..core.errors import UserError
+from ..core.errors import Refusal, UserError
 from ..core.pytree import flatten
 from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
@@ -30,7 +30,7 @@ from ..report.report import Report
 from .explanation import explained_source_text, explanation_summary, full_explanation, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
-from .report_data import report_data
+from .report_data import report_data, report_data_of_call_in_numpy
 
 CALLS = 3  # that a report measures, after one that compiles
 
@@ -75,25 +75,43 @@ def report_of_call(
 
 
 def reports_of_profiled_calls(
-    calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span], path: Any = None
+    calls: Mapping[KernelGraph, Mapping[Any, ProfiledCall]], spans: Sequence[Span], path: Any = None
 ) -> list[Report]:
-    """A report of each function, as of a call, with a profile's times. path: where one page for all of them goes."""
+    """A report of each kind of call, with a profile's times. path: where one page for all of them goes."""
     found = []
-    for graph, (args, options) in calls.items():
+    for graph, (args, options) in _every_profiled_call(calls):
         with contextlib.suppress(UserError):  # of a call that failed, too
-            found.append(Report(report_data(graph.inspect(args, options), spans, versions_that_made_report())))
+            found.append(Report(_data_of_profiled_call(graph, args, options, spans)))
     if path is not None:
         Path(path).write_text(html_page_of_reports([report.data for report in found]), encoding="utf-8")
     return found
 
 
+def _every_profiled_call(
+    calls: Mapping[KernelGraph, Mapping[Any, ProfiledCall]],
+) -> Iterator[tuple[KernelGraph, ProfiledCall]]:
+    return ((graph, call) for graph, kinds in calls.items() for call in kinds.values())
+
+
+def _data_of_profiled_call(
+    graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], spans: Sequence[Span]
+) -> dict[str, Any]:
+    made = versions_that_made_report()
+    try:
+        return report_data(graph.inspect(args, options), spans, made)
+    except Refusal as refusal:
+        if (reason := graph.reason_to_run_in_numpy(refusal)) is None:
+            raise
+        return report_data_of_call_in_numpy(graph, args, options, reason, made)
+
+
 def spans_with_predicted_times(
-    calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span]
+    calls: Mapping[KernelGraph, Mapping[Any, ProfiledCall]], spans: Sequence[Span]
 ) -> tuple[list[Span], dict[str, dict[int, Sequence[int]]]]:
     """The spans, and beside each program's first run its predicted times. These are as those of a process of its own;
     and which task waits for which of another stream, by program."""
     every, waits = list(spans), {}
-    for graph, (args, options) in calls.items():
+    for graph, (args, options) in _every_profiled_call(calls):
         try:
             inspection = graph.inspect(args, options)
         except UserError:  # of a call that failed, too

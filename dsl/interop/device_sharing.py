@@ -23,6 +23,7 @@ from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory
 from ..array.streams import stream_of, streams_of_other_libraries
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
+from ..core.object_model import dict_of_object
 from ..core.spec import strided_spec
 from . import dlpack
 
@@ -191,11 +192,7 @@ def gpu_of_foreign_array(value: Any) -> int | None:
 
 def attribute_of_foreign_value(value: Any, name: str) -> Any:
     """What a value has of a name itself, or by its class; None for what it but makes up for every name it is asked."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        own = {}
-    if name in own or any(name in vars(base) for base in type(value).__mro__):
+    if name in (dict_of_object(value) or ()) or any(name in vars(base) for base in type(value).__mro__):
         return getattr(value, name, None)
     return None
 

@@ -533,14 +533,18 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         try:
             text: str = _report_module_of_decorator().explanation_text(self, args, options, verbose)
         except Refusal as error:
-            if not error.needs_values or not self._versions.may_run_in_numpy:
+            if (reason := self.reason_to_run_in_numpy(error)) is None:
                 raise
-            return "\n".join(
-                [f"{self._name} runs in NumPy, as it is written, since at {error}", *getattr(error, "__notes__", [])]
-            )
+            return f"{self._name} {reason}"
         if lines := self.lines_of_devices(args, options):
             text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
         return text
+
+    def reason_to_run_in_numpy(self, error: Refusal) -> str | None:
+        """Why calls that are refused so run in NumPy, for people; None where they fail."""
+        if not error.needs_values or not self._versions.may_run_in_numpy:
+            return None
+        return "\n".join([f"runs in NumPy, as it is written, since at {error}", *getattr(error, "__notes__", [])])
 
     def lines_of_devices(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
         """The plan of a call over several devices, as text; nothing for one that runs on one."""

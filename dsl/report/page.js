@@ -747,7 +747,7 @@ async function main() {
   state.report = every[which] ? which : 0;
   data = every[state.report];
   $("#which").hidden = every.length < 2;
-  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: one.comparison ? "the two compared" : `${i + 1} of ${every.length - (every.at(-1).comparison ? 1 : 0)}: ${one.function.name}` })));
+  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: one.comparison ? "the two compared" : `${i + 1} of ${every.length - (every.at(-1).comparison ? 1 : 0)}: ${one.function.name}(${one.arguments.map((a) => a.type).join(", ").slice(0, 60)})` })));
   $("#which").value = String(state.report);
   $("#which").addEventListener("change", (event) => { location.hash = `#r=${event.target.value}`; location.reload(); });
   palette();

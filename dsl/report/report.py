@@ -60,6 +60,8 @@ class Report:
 
     def __str__(self) -> str:
         data, memory = self.data, self.data["memory"]
+        if not data["passes"]:  # it became no program
+            return "\n".join(data["notes"])
         tasks = sum("parent" not in task for task in data["tasks"])
         arguments = ", ".join(f"{a['name']}: {a['type']}" for a in data["arguments"])
         times = f"predicted {duration_as_text(data['predicted'])}"

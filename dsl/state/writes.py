@@ -21,35 +21,33 @@ def source_lines_of_state_change(change: HolderChange, kind: type, holder: str, 
         else:
             yield from (f"{holder}[{i}] = {v}" for (i, *_), v in zip(change.put, values, strict=True))
         return
-    slots = {} if issubclass(kind, dict) else slots_of_class(kind)
+    names = [*change.removed, *(name for name, *_ in change.put)]
     items = holder
-    if not issubclass(kind, dict) and not all(
-        name in slots for name in [*change.removed, *(n for n, *_ in change.put)]
-    ):
+    if not issubclass(kind, dict) and not all(name in slots_of_class(kind) for name in names):
         items = f"d{holder}"
         yield f"{items} = {holder}.__dict__"
     if change.whole:
         yield f"{items}.clear()"
     for name in change.removed:
-        if name in slots:
-            yield f"{constant(slots[str(name)].__delete__)}({holder})"
-        else:
-            yield f"del {items}[{_holder_key_expression(name, constant)}]"
+        slot = _slot_of_holder(kind, name)
+        key = _holder_key_expression(name, constant)
+        yield f"del {items}[{key}]" if slot is None else f"{constant(slot.__delete__)}({holder})"
     for (name, *_), value in zip(change.put, values, strict=True):
-        if name in slots:
-            yield f"{constant(slots[str(name)].__set__)}({holder}, {value})"
-        else:
-            yield f"{items}[{_holder_key_expression(name, constant)}] = {value}"
+        slot = _slot_of_holder(kind, name)
+        key = _holder_key_expression(name, constant)
+        yield f"{items}[{key}] = {value}" if slot is None else f"{constant(slot.__set__)}({holder}, {value})"
 
 
 def old_value_expression(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
     """An expression for what a holder holds."""
-    if kind is list or issubclass(kind, dict):
-        return f"{holder}[{_holder_key_expression(name, constant)}]"
-    slots = slots_of_class(kind)
-    if name in slots:
-        return f"{constant(slots[str(name)].__get__)}({holder})"
-    return f"{holder}.__dict__[{_holder_key_expression(name, constant)}]"
+    if (slot := _slot_of_holder(kind, name)) is not None:
+        return f"{constant(slot.__get__)}({holder})"
+    items = holder if kind is list or issubclass(kind, dict) else f"{holder}.__dict__"
+    return f"{items}[{_holder_key_expression(name, constant)}]"
+
+
+def _slot_of_holder(kind: type, name: Hashable) -> Any:
+    return None if issubclass(kind, (list, dict)) else slots_of_class(kind).get(str(name))
 
 
 def _holder_key_expression(name: Hashable, constant: Constant) -> str:

@@ -44,6 +44,7 @@ give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
 LARGE_BYTES = 1 << 20  # before a collective of so many a rank sleeps until all are there: MPI would spin
 TOGETHER_BYTES = 32 << 10  # a text and its array travel together if they are no more, and else one after the other
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
+MOST_BYTES = 1 << 30  # that one call of MPI takes, whose counts have 32 bits
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
 DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
@@ -205,29 +206,55 @@ class MPIWorld(World):
         return agrees
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, _mpi_operation(op, source.dtype))
+        self._call_mpi_collective("all_reduce", self._reduce_pieces, source, target, _mpi_operation(op, source.dtype))
+
+    def _reduce_pieces(self, source: Host, target: Host, operation: Any) -> None:
+        for given, result in _pieces_of_arrays(source, target):
+            self._data.Allreduce(given, result, operation)
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
+        call, operation = self._data.Reduce_scatter_block, _mpi_operation(op, source.dtype)
         self._call_mpi_collective(
-            "reduce_scatter", self._data.Reduce_scatter_block, source, target, _mpi_operation(op, source.dtype)
+            "reduce_scatter", self._exchange_parts, source, target, lambda given, result: call(given, result, operation)
         )
 
     def all_gather(self, source: Host, target: Host) -> None:
-        self._call_mpi_collective("all_gather", self._data.Allgather, source, target)
+        self._call_mpi_collective("all_gather", self._exchange_parts, source, target, self._data.Allgather)
 
     def all_to_all(self, source: Host, target: Host) -> None:
-        self._call_mpi_collective("all_to_all", self._data.Alltoall, source, target)
+        self._call_mpi_collective("all_to_all", self._exchange_parts, source, target, self._data.Alltoall)
+
+    def _exchange_parts(self, source: Host, target: Host, call: Callable[[Host, Host], object]) -> None:
+        """call(source, target), of which one or both have a part for each rank: so much of each part at once as MPI
+        takes."""
+        part = min(source.size, target.size) // (1 if source.size != target.size else self.size)
+        most = max(1, MOST_BYTES // source.itemsize // self.size)
+        if part <= most:
+            call(source, target)
+            return
+        given, result = (array.reshape(-1, part) for array in (source, target))
+        for start in range(0, part, most):
+            piece = slice(start, start + most)
+            came = np.empty_like(result[:, piece], order="C")
+            call(np.ascontiguousarray(given[:, piece]), came)
+            result[:, piece] = came
 
     def broadcast(self, array: Host, root: int) -> None:
-        self._call_mpi_collective("broadcast", self._data.Bcast, array, root)
+        self._call_mpi_collective("broadcast", self._broadcast_pieces, array, root)
+
+    def _broadcast_pieces(self, array: Host, root: int) -> None:
+        for (piece,) in _pieces_of_arrays(array):
+            self._data.Bcast(piece, root)
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
         def exchange_pairs() -> None:
-            requests = [self._data.Irecv(target, a) for a, b in pairs if b == self.rank]
-            if not requests:
+            senders = [a for a, b in pairs if b == self.rank]
+            if not senders:
                 target[...] = 0
-            requests += [self._data.Isend(source, b) for a, b in pairs if a == self.rank]
-            MPI.Request.Waitall(requests)
+            for given, result in _pieces_of_arrays(source, target):
+                requests = [self._data.Irecv(result, a) for a in senders]
+                requests += [self._data.Isend(given, b) for a, b in pairs if a == self.rank]
+                MPI.Request.Waitall(requests)
 
         self._call_mpi_collective("permute", exchange_pairs)
 
@@ -250,9 +277,9 @@ class MPIWorld(World):
             self._finish_later(self._mail.Isend([content, BYTE], to, tag), to, nbytes)
             return
         first, rest = head[:TOGETHER_BYTES], head[TOGETHER_BYTES:]
-        more: list[Any] = [rest] if rest else []
+        more: list[Any] = _pieces_of_mail(np.frombuffer(rest, np.uint8)) if rest else []
         if array is not None and nbytes:
-            more.append(bytes_of_array(array))
+            more += _pieces_of_mail(bytes_of_array(array))
         with self._sending:  # whoever else sends there comes before or after all of them
             requests = [self._mail.Isend([first, BYTE], to, tag)]
             requests += [self._mail.Isend([piece, BYTE], to, tag + 1) for piece in more]
@@ -283,19 +310,21 @@ class MPIWorld(World):
         if start + nbytes <= TOGETHER_BYTES:
             return sender, text, head[start : start + nbytes]
         rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
-        for piece in (rest, array):
+        for piece in (*_pieces_of_mail(rest), *_pieces_of_mail(array)):
             if piece.size:
                 self._receive_into_buffer(piece, sender, tag + 1)
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
         try:
-            self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+            for piece in _pieces_of_mail(array):
+                self._finish_later(self._mail.Isend([piece, BYTE], to, 2 * channel), to, piece.nbytes)
         except MPI.Exception as error:
             self._fail_mpi_call(error, f"a message to rank {to}")
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        self._receive_into_buffer(_buffer_of_array(array), source, 2 * channel)
+        for piece in _pieces_of_mail(array):
+            self._receive_into_buffer(piece, source, 2 * channel)
 
     def _receive_into_buffer(
         self,
@@ -507,9 +536,20 @@ def _mail_head(text: bytes, nbytes: int) -> bytes:
     return HEADER.pack(len(text), nbytes) + text.ljust(_aligned(len(text)), b"\0")
 
 
-def _buffer_of_array(array: Host) -> Host:
-    """What MPI takes an array's bytes from: not of every dtype does NumPy lend them as they are."""
-    return array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)
+def _pieces_of_arrays(*arrays: Host) -> list[tuple[Host, ...]]:
+    """Contiguous arrays of one size, as many elements at once as MPI takes."""
+    count, most = arrays[0].size, max(1, MOST_BYTES // arrays[0].itemsize)
+    if 0 < count <= most:
+        return [arrays]
+    flat = [array.reshape(-1) for array in arrays]
+    return [tuple(array[start : start + most] for array in flat) for start in range(0, count, most)]
+
+
+def _pieces_of_mail(array: Host) -> list[Host]:
+    """What MPI takes an array's bytes from, as many at once as it takes: not of every dtype does NumPy lend them."""
+    if array.nbytes <= MOST_BYTES:
+        return [array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)]
+    return [piece for (piece,) in _pieces_of_arrays(bytes_of_array(array))]
 
 
 def _aligned(nbytes: int) -> int:

@@ -9,7 +9,7 @@ from ...core.profile import ProfileRecorder, Span
 from ...engine.encode_plan import PlanLayout
 from ...engine.run import NativeRun
 from ...engine.words import records as e
-from ...program.plan import Launch, Plan, Wait
+from ...program.plan import Launch, Plan, Wait, least_bytes_of_task
 from ...program.program import Kernel, Task
 
 SHORT_US = 1.0  # a stream's wait below this was none
@@ -36,6 +36,7 @@ def cpu_profile_spans_of_run(
                 track,
                 task.line,
                 program,
+                least_bytes_of_task(task),
                 run=number,
                 task=step.task,
             )
@@ -51,10 +52,10 @@ def profile_cpu_task_calls(
     number = recorder.next_run()
 
     def time_task_call(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
+        own = (cpu_profile_span_kind(task), task.name, task.line, plan.program.name, least_bytes_of_task(task))
+
         def run_and_add_span(*args: Any) -> None:
-            with recorder.host_span(
-                cpu_profile_span_kind(task), task.name, task.line, plan.program.name, run=number, task=place
-            ):
+            with recorder.host_span(*own, run=number, task=place):
                 call(*args)
 
         return run_and_add_span

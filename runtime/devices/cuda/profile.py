@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...core.profile import ProfileRecorder, Span
-from ...program.plan import Launch
+from ...program.plan import Launch, least_bytes_of_task
 from ...program.program import Kernel
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent, EventPool
@@ -37,11 +37,11 @@ class CudaProfileMarks:
             assert isinstance(step, Launch)
             task = plan.tasks[step.task]
             kind = "kernel" if isinstance(task.kernel, Kernel) else "library"
+            own = (task.line, plan.program.name, least_bytes_of_task(task), run_number, step.task)
 
             def run_and_add_span(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
                 start = self._pool.record(stream)
                 code = what(addresses, scalars, stream)
-                own = (task.line, plan.program.name, 0, run_number, step.task)
                 self.add_span_until_now(start, kind, task.name, stream, *own)
                 return int(code)
 

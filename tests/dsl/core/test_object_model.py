@@ -1,4 +1,4 @@
-"""Each kind of Python object by each walk over objects: read, changed, compared, undone, flattened, copied, replaced."""
+"""Each kind of Python object by each walk over objects: read, compared, undone, flattened, made, replaced."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import array
 import collections
 import contextvars
 import functools
+import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from kernelgraph.dsl.core.object_model import (
     named_parts_of_object,
     parts_of_object,
     row_of_class,
+    slots_of_class,
     walk_objects,
 )
 from kernelgraph.dsl.core.object_state import comparable_object_state
@@ -141,6 +143,26 @@ def _set_all(value: Any) -> None:
     value.add(OTHER)
 
 
+def _extended(base: type, *given: Any) -> Callable[[Any], Any]:
+    """Makes objects of a class that extends one of Python's, with an attribute."""
+    kind: Any = type(f"Extended{base.__name__}", (base,), {})
+
+    def make(a: Any) -> Any:
+        found = kind(*given)
+        found.note = a
+        return found
+
+    return make
+
+
+def _attributed_masked_array(a: Any) -> Any:
+    found = np.ma.array([1.0, 2.0], mask=[0, 1])
+    found.note = a  # type: ignore[attr-defined]
+    return found
+
+
+EXTENDED = {int: 5, float: 2.5, complex: 1j, str: "text", bytes: b"bytes"}
+
 # name: what makes one that holds a value, and what changes it; None where nothing can
 MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "list": (lambda a: [1, a], lambda x: x.append(OTHER)),
@@ -185,15 +207,19 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "context variable": (_variable, lambda x: x.set(OTHER)),
     "array of objects": (lambda a: np.array([1, a], object), lambda x: put(x, 0, OTHER)),
     "numbers": (lambda a: np.arange(3.0), lambda x: put(x, 0, 9.0)),
+    "masked array": (lambda a: np.ma.array([1.0, 2.0], mask=[0, 1]), lambda x: put(x, 0, np.ma.masked)),
+    "its attribute": (_attributed_masked_array, lambda x: setattr(x, "note", OTHER)),
+    "object of a thread": (_extended(threading.local), lambda x: setattr(x, "note", OTHER)),
+    **{base.__name__: (_extended(base, x), lambda x: setattr(x, "note", OTHER)) for base, x in EXTENDED.items()},
 }
 CHANGED = [name for name, (_, change) in MAKERS.items() if change is not None]
 # those whose parts are in a function, in an array or in C
-UNSEEN = ("bytearray", "array", "function", "context variable", "array of objects", "numbers")
+UNSEEN = ("bytearray", "array", "function", "context variable", "array of objects", "numbers", "masked array")
 
 
 def test_each_row_of_a_container_or_holder_is_made_here() -> None:
     kinds = {row_of_class(type(make(HELD))).base for make, _ in MAKERS.values()}
-    others = {"builtin_function_or_method", "method-wrapper", "super", "memoryview", "classmethod", "complex"}
+    others = {"builtin_function_or_method", "method-wrapper", "super", "memoryview", "classmethod"}
     missing = {base.__name__ for base in KINDS.keys() - kinds}
     assert missing <= {*others, "_lru_cache_wrapper"}, missing
 
@@ -255,6 +281,25 @@ def test_what_an_error_holds_is_replaced(name: str) -> None:
     inside = [x for x in walk_objects(error.args[0], parts_of_object) if isinstance(x, Held)]
     seen = row_of_class(type(value)).family is not None or isinstance(value, (Exception, types.MethodType))
     assert OTHER in inside if seen else inside in ([HELD], [])
+
+
+@pytest.mark.parametrize("base", EXTENDED)
+def test_values_of_classes_that_extend_numbers_and_texts_are_compared(base: type) -> None:
+    make = type(f"Another{base.__name__}", (base,), {"__repr__": lambda self: "one"})
+    one, same, other = make(EXTENDED[base]), make(EXTENDED[base]), make(EXTENDED[base] * 2)
+    assert comparable_object_state([one]) == comparable_object_state([same]) != comparable_object_state([other])
+    assert exact_key_of_value(one) == exact_key_of_value(same) != exact_key_of_value(other)
+    assert type(make_object(make, *named_parts_of_object(one))) is make and [*named_parts_of_object(one)[1]] == [one]
+
+
+def test_slots_come_in_order_those_of_bases_first() -> None:
+    class More(Slots):
+        __slots__ = ("b", "c")
+
+    assert [*slots_of_class(More)] == ["a", "empty", "b", "c"]
+    value = More(1)
+    value.c, value.b = 3, 2
+    assert named_parts_of_object(value) == (("a", "b", "c"), [1, 2, 3])
 
 
 def test_a_container_that_holds_itself_is_replaced_once() -> None:

@@ -84,6 +84,12 @@ def test_in_an_elastic_world_all_name_the_rank_that_failed(kind: str, waits: str
     assert told and all("BLAMES (1,): " in line and "rank 1" in line for line in told), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("kind", ["kill", "raise"])
+def test_in_an_elastic_world_nobody_waits_at_the_end_for_a_rank_that_fails(kind: str) -> None:
+    done = on_mpi("--elastic", "-m", "tests.rank_suite", "--blame", kind, "nothing", "1", ranks=3)
+    assert "BLAMES" not in done.stdout and "kernelgraph: " not in done.stderr, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["kill", "raise", "stop"])
 def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
     timeout = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "1"} if kind == "stop" else {}

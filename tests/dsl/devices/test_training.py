@@ -55,6 +55,25 @@ def test_training_on_several_devices_is_training_on_one(count: int) -> None:
             np.testing.assert_array_equal(part, got.parts[0])
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_batches_that_devices_cannot_share_equally(count: int) -> None:
+    mesh = kg.Mesh([f"cpu:{i}" for i in range(count)])
+    train = kg.DataParallel(loss, mesh, update=descend)
+    forward = kg.DataParallel(lambda x: {"y": np.tanh(x @ WEIGHTS[0]), "sums": [x.sum(1)]}, mesh)
+    for dtype in ("f8", "f4"):
+        weights = [w.astype(dtype) for w in WEIGHTS]
+        for rows in range(1, 10):
+            x, y = X[:rows].astype(dtype), Y[:rows].astype(dtype)
+            value, gradients = kg.value_and_grad(loss)(weights, x, y)
+            new, mean = train(weights, x, y)
+            for got, want in zip((*new, mean), (*descend(weights, gradients), value), strict=True):
+                assert got.dtype == dtype
+                np.testing.assert_allclose(got, want, rtol=1e-12 if dtype == "f8" else 1e-5)
+            found = forward(x)
+            np.testing.assert_allclose(found["y"], np.tanh(x @ WEIGHTS[0]), rtol=1e-6)
+            np.testing.assert_allclose(found["sums"][0], x.sum(1), rtol=1e-6)
+
+
 def test_gradients_are_exchanged_while_others_are_computed() -> None:
     """Each gradient is an output of its own of the first parts: its copy waits for it alone."""
     mesh = kg.Mesh(("cpu:0", "cpu:1"))
@@ -134,8 +153,10 @@ def test_updates_follow_the_order_of_the_sums() -> None:
 def test_bad_training() -> None:
     mesh = kg.Mesh(("cpu:0", "cpu:1"))
     train = kg.DataParallel(loss, mesh, update=descend)
-    with pytest.raises(kg.ShapeError, match="15 rows, which 2 devices cannot share"):
-        train(WEIGHTS, X[:15], Y[:15])
+    with pytest.raises(kg.ShapeError, match="as many rows each, not 14 and 15"):
+        train(WEIGHTS, X[:15], Y[:14])
+    with pytest.raises(kg.ShapeError, match="as many rows each, not 15 and 16"):
+        kg.DataParallel(lambda x, y: x @ y.T, mesh)(X, Y[:15])
     with pytest.raises(kg.ArgumentsError, match="a batch"):
         train(WEIGHTS)
     with pytest.raises(kg.OptionError, match="update=3"):

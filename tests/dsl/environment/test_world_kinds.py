@@ -406,16 +406,24 @@ def test_what_is_numpys_and_changes_is_read_again(kind: str, monkeypatch: pytest
         np.testing.assert_array_equal(np.asarray(traced(np.ones(2))), function(np.ones(2)))
 
 
-def test_floating_point_errors_that_are_asked_for_are_refused() -> None:
+def test_functions_that_ask_for_floating_point_errors_run_in_numpy() -> None:
     def function(x: Any, how: str) -> Any:
-        with np.errstate(divide=how):
-            return x / 0
+        try:
+            with np.errstate(divide=how, call=lambda *told: called.append(told)):
+                return 1 / x
+        except FloatingPointError as error:
+            return str(error)
 
+    called: list[Any] = []
     traced = kg.kernel_graph(function, device="cpu", static_argnames=("how",))
-    assert np.isinf(np.asarray(traced(np.ones(2), "ignore"))).all()
+    assert np.isinf(np.asarray(traced(np.zeros(2), "ignore"))).all()
+    with pytest.warns(UserWarning, match=r"np.errstate\(...='raise'\) changes nothing in kernels"):
+        assert traced(np.zeros(2), "raise") == "divide by zero encountered in divide"
+    assert np.isinf(traced(np.zeros(2), "call")).all() and called == [("divide by zero", 1)]  # a line warns once
+    refused = kg.kernel_graph(function, device="cpu", static_argnames=("how",), untraceable="refuse")
     for how in ("raise", "call", "log"):
         with pytest.raises(kg.UnsupportedError, match="changes nothing"):
-            traced(np.ones(2), how)
+            refused(np.ones(2), how)
 
 
 def test_elements_are_not_deleted() -> None:

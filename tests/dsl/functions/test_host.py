@@ -433,6 +433,13 @@ def test_host_calls_compiled_and_run() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+def test_functions_of_eigenvalues_of_real_matrices_run_in_numpy() -> None:
+    traced = kg.kernel_graph(lambda x: np.linalg.eigvals(x * 2), device="cpu")
+    with pytest.warns(UserWarning, match="runs in NumPy"):
+        assert traced(np.eye(2)).dtype == np.float64
+    assert traced(np.array([[0.0, 1.0], [-1.0, 0.0]])).dtype == np.complex128
+
+
 def test_errors_on_the_host_are_numpys_and_name_the_line() -> None:
     result = kg.kernel_graph(lambda x: np.linalg.inv(x) + 1, device="cpu")(np.zeros((2, 2)))
     with pytest.raises(np.linalg.LinAlgError, match="Singular") as caught:

@@ -134,13 +134,20 @@ def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
 def test_one_page_holds_the_functions_of_a_profile(browser: Browser, tmp_path: Path) -> None:
     f, g = kg.kernel_graph(device="cpu")(two_ways), kg.kernel_graph(device="cpu")(turns)
     rng = np.random.default_rng(0)
+    distinct = kg.kernel_graph(lambda x, few=3: np.unique(x)[:few], device="cpu", untraceable="numpy")
     with kg.profile() as p:
         f(rng.random((200, 300), np.float32), rng.random((64, 64), np.float32))
-        for _ in range(2):
-            g(rng.random(1000))
-    one, other = p.report(tmp_path / "page.html")
-    assert len(one.data["runs"]) == 1 and len(other.data["runs"]) == 2 and "measured" in other.data
-    browser.open(tmp_path / "page.html", fragment="#r=1")
-    assert browser.evaluate("document.querySelector('h1').textContent") == "turns(x)"
-    assert browser.evaluate("document.querySelectorAll('#which option').length") == 2
-    quiet(browser)
+        for size in (1000, 1000, 1024):
+            g(rng.random(size))
+        distinct(np.ones(3), few=2)
+    one, other, large, plain = p.report(tmp_path / "page.html")
+    assert [len(report.data["runs"]) for report in (one, other, large, plain)] == [1, 2, 1, 0]
+    assert "measured" in other.data and "float64[1024]" in str(large)
+    assert "runs in NumPy" in str(plain) and "np.unique" in str(plain)
+    assert plain.data["arguments"] == [{"name": "x", "type": "float64[3]"}, {"name": "few", "type": "int"}]
+    for number, title in enumerate(("two_ways(image, mask)", "turns(x)", "turns(x)", "<lambda>(x, few=3)")):
+        browser.open(tmp_path / "page.html", fragment=f"#r={number}")
+        assert browser.evaluate("document.querySelector('h1').textContent") == title
+        assert browser.evaluate("document.querySelectorAll('#which option').length") == 4
+        quiet(browser)
+    assert "runs in NumPy" in browser.evaluate("document.querySelector('#look').textContent")
