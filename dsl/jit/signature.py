@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
+from ...runtime.core.readable_text import with_article
 from ..array.array import Array
-from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
+from ..core.errors import ArgumentKindError, ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
 from ..core.object_model import PLAIN
 from ..core.pytree import Tree, flatten
@@ -310,7 +311,7 @@ def to_call_leaf(value: Any) -> Any:
     if gpu is not None:
         return shared_array_as_call_leaf(import_array(value, gpu))
     if isinstance(value, BUFFERS):
-        raise ArgumentsError(
+        raise ArgumentKindError(
             f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
             "pass np.asarray(it)"
         )
@@ -320,7 +321,7 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        raise ArgumentsError(
+        raise ArgumentKindError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"
         ) from None
@@ -330,11 +331,13 @@ def _array_leaf_of_call(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[A
     if kind is not np.ndarray:
         if not is_plain_array(kind):
             raise array_subclass_spec_error(kind)
+        if kind.__module__ != "numpy" and getattr(value, "__dict__", None):
+            raise ArgumentKindError(f"{with_article(kind.__name__)} has attributes of its own; write np.asarray(x)")
         value = value.view(np.ndarray)
     try:
         dtype_of(native_byte_order(value.dtype))
     except TypeError as error:
-        raise DTypeError(str(error)) from None
+        raise ArgumentKindError(str(error)) from None
     return kernel_readable_copy(value)
 
 

@@ -37,7 +37,7 @@ from ..array.devices import (
     open_device,
 )
 from ..array.in_numpy import OFTEN, InNumPy
-from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
+from ..core.errors import ArgumentKindError, Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
@@ -209,6 +209,7 @@ class Specializations:
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._refused = 0  # calls of new keys since one was compiled
         self._refusing: Launcher | None = None  # what the latest of them had
+        self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
     # what runs a call
@@ -270,6 +271,12 @@ class Specializations:
         if self.options.untraceable == "warn" and place not in self._warned_of:
             self._warned_of.add(place)
             warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
+
+    def note_argument_in_numpy(self, error: ArgumentKindError) -> None:
+        """A call runs in NumPy for the kind of an argument, which is told once for each line."""
+        if str(error) not in self._told_of:
+            self._told_of.add(str(error))
+            self._note_calls_in_numpy(f"at {error}")
 
     def note_caught_error(self, caught: list[Exception], error: Exception) -> None:
         """A call has met an error, and has caught it in NumPy. caught: such errors of earlier calls of its kind."""
