@@ -87,18 +87,19 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return histogram(a, bins, range)[1]
 
 
+def _points_of_sample(sample: Any) -> Tracer:
+    """A point a row: an array has them so, a list has their coordinates."""
+    known = isinstance(sample, (Tracer, np.ndarray))
+    points = to_traced_array(sample) if known else stack(list(map(to_traced_array, sample)), -1)
+    return reshape(points, (-1, 1)) if points.ndim < 2 else points
+
+
 @implements(np.histogramdd)
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, tuple[Tracer, ...]]:
     """Counts and the edges along each axis. The numbers of bins must be known."""
-    points = (
-        to_traced_array(sample)
-        if isinstance(sample, (Tracer, np.ndarray))
-        else stack(list(map(to_traced_array, sample)), -1)
-    )
-    if points.ndim < 2:
-        points = reshape(points, (-1, 1))
+    points = _points_of_sample(sample)
     count, d = points.shape
     weights = weights if count else None  # which NumPy does not look at then
     if weights is not None and np.shape(weights) != (count,):

@@ -257,12 +257,8 @@ def _quantile_function(name: str) -> Any:
         weights: Any = None,
     ) -> Tracer:
         x = to_traced_array(a)
-        if name.startswith("nan") and not x.size:  # then NumPy looks at no shape of `q`
-            text, last = ("Percentiles", 100) if name == "nanpercentile" else ("Quantiles", 1)
-            within = apply("logical_and", apply("greater_equal", q, 0), apply("less_equal", q, last))
-            result = nanmean(x, axis, keepdims=keepdims is True)
-            result = require(result, all(within), ValueError, f"{text} must be in the range [0, {last}]")
-            return assign_to_out(result, out)
+        if name.startswith("nan") and not x.size:
+            return assign_to_out(_nan_quantile_of_nothing(name, x, q, axis, keepdims is True), out)
         shape, axes = _reduced_shape_and_axes(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []
@@ -287,6 +283,14 @@ def _quantile_function(name: str) -> Any:
         return assign_to_out(reshape(result, shape) if strict else result, out)
 
     return quantile_along_axes
+
+
+def _nan_quantile_of_nothing(name: str, x: Tracer, q: Any, axis: Axes, keepdims: bool) -> Tracer:
+    """Of an array without elements, where NumPy looks at no shape of `q`."""
+    text, last = ("Percentiles", 100) if name == "nanpercentile" else ("Quantiles", 1)
+    within = apply("logical_and", apply("greater_equal", q, 0), apply("less_equal", q, last))
+    result = nanmean(x, axis, keepdims=keepdims)
+    return require(result, all(within), ValueError, f"{text} must be in the range [0, {last}]")
 
 
 def _check_quantile_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:

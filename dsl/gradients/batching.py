@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,14 +49,7 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
             raise ArgumentsError(f"in_axes={in_axes!r} of vmap: write a number or None, or a tuple of them")
 
     def vmap_over_mapped_axis(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        places: list[Place] = [*range(len(args)), *_names_of_parameters(function)[len(args) :]]
-        every = wanted if isinstance(wanted, tuple) else (wanted,) * len(places)
-        padded = zip(places, (*every, *[_NO_AXIS] * len(places)), strict=False)
-        given = {place: axis for place, axis in padded if type(place) is int or place in options}
-        missing = [a for place, a in zip(places, every, strict=False) if place not in given and a is not None]
-        if len(every) > len(places) or _NO_AXIS in given.values() or (missing and every is wanted):
-            raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(given)} arguments; write one for each")
-        axes = {place: int(axis) for place, axis in given.items() if axis is not None}
+        axes = _axes_by_place(wanted, [*range(len(args)), *_names_of_parameters(function)[len(args) :]], options)
         region = trace_region("vmap", function, args, options, list(axes), axes=axes)
         sizes = {v.shape[0] for v in region.values}
         if len(sizes) != 1:
@@ -69,6 +62,17 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         return region.result(outputs)
 
     return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)), defaults=False)
+
+
+def _axes_by_place(wanted: Any, places: list[Place], options: Mapping[str, Any]) -> dict[Place, int]:
+    """The axes of the arguments that a call gives and that have one. Raises ArgumentsError."""
+    every = wanted if isinstance(wanted, tuple) else (wanted,) * len(places)
+    padded = zip(places, (*every, *[_NO_AXIS] * len(places)), strict=False)
+    given = {place: axis for place, axis in padded if type(place) is int or place in options}
+    missing = [a for place, a in zip(places, every, strict=False) if place not in given and a is not None]
+    if len(every) > len(places) or _NO_AXIS in given.values() or (missing and every is wanted):
+        raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(given)} arguments; write one for each")
+    return {place: int(axis) for place, axis in given.items() if axis is not None}
 
 
 def _names_of_parameters(function: Any) -> list[str]:

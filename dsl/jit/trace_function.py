@@ -401,13 +401,7 @@ def _finish_trace(
     def is_returned_itself(value: Any) -> bool:
         return bool(stop_at(value)) or (trace.world is not None and trace.world.is_from_outside(value))
 
-    if is_returned_itself(result):
-        tree, leaves = LEAF, [result]
-    else:
-        tree = flatten(result, leaves, results=True, stop=is_returned_itself)
-    if tree != LEAF:
-        check_classes_of_returned_containers(tree)
-        tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
+    tree = _tree_of_result(trace, result, leaves, is_returned_itself)
     results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
@@ -426,6 +420,18 @@ def _finish_trace(
     return _traced_function_of_call(
         trace, function, whole, tree, results, found.numbers, assigned, "", watched, state, failures
     )
+
+
+def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
+    """The structure of what a function returns, of the user's own classes and names; its leaves are appended."""
+    if is_leaf(result):
+        leaves.append(result)
+        return LEAF
+    tree = flatten(result, leaves, results=True, stop=is_leaf)
+    if tree == LEAF:
+        return tree
+    check_classes_of_returned_containers(tree)
+    return tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
 
 
 def _traced_function_of_call(

@@ -250,8 +250,7 @@ def outcome_of(error: str, place: str, way: Way) -> tuple[Outcome | None, str]:
     options: Any = {"device": "cpu", "untraceable": way.untraceable}
     decorate = (lambda f: f) if way.decorate is None else partial(way.decorate, **options)
     if place == "method" and way.decorate is kg.kernel_graph:
-        scope["Model"].work = decorated = decorate(scope["Model"].work)
-        decorated.__set_name__(scope["Model"], "work")
+        scope["Model"].work = decorate(scope["Model"].work)
         function = scope["Model"]().work
     else:
         function = decorate(scope["Model"]().work if place == "method" else scope["function"])
