@@ -70,6 +70,10 @@ class TraceError(Refusal, TypeError):
     """The program does something that cannot be traced, such as `if` on a traced value."""
 
 
+class DeepArgumentsError(TraceError):
+    """The arguments nest deeper than the recursion limit lets a trace follow."""
+
+
 class EscapedValueError(TraceError):
     """A traced value is used outside of the trace that made it."""
 

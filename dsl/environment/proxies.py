@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from enum import Flag
@@ -655,6 +656,8 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
         return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
     if kind is property or not _class_of_value_has(world, member, "__get__"):
         return world.proxy_of(member, label)
+    if kind is _tuplegetter and instance is not None:  # its items stand for the user's already
+        return member.__get__(instance, cls)
     if is_user_class(kind):
         return world.proxy_of(member).__get__(instance, cls)
     return world.proxy_of(member.__get__(instance, cls), label)

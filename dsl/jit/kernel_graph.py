@@ -28,6 +28,7 @@ from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
 from ..core.errors import (
     ArgumentsError,
+    DeepArgumentsError,
     OptionError,
     Refusal,
     UserError,
@@ -185,6 +186,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call(args, options, fast)
         except (OnAnotherDevice, InNumPy) as other:
             elsewhere = other
+        except DeepArgumentsError as error:
+            elsewhere = self._versions.in_numpy(error)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         return self._call_in_numpy(elsewhere, args, options)

@@ -240,10 +240,8 @@ class Specializations:
         except UnfinishedFunction as unfinished:
             return failing_launcher(self._make_launcher(unfinished.captured, leaves), unfinished.error)
         except Refusal as error:
-            if not error.needs_values or not self.may_run_in_numpy:
-                raise
-            self._note_calls_in_numpy(f"at {error}")
-            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
+            again = self.in_numpy(error).raise_again
+            entry = Launcher(again, "", error.guards or GuardSet(()), repeatable=True)
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         entry = (
@@ -253,6 +251,13 @@ class Specializations:
         )
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
+
+    def in_numpy(self, error: Refusal) -> InNumPy:
+        """What makes a call that was refused run in NumPy. Raises the refusal where that may not be."""
+        if not error.needs_values or not self.may_run_in_numpy:
+            raise error
+        self._note_calls_in_numpy(f"at {error}")
+        return InNumPy(error)
 
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
