@@ -652,6 +652,10 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
         return world.traced_function(member.fget)(instance)
     if kind is functools.cached_property:
         return _bound_cached_property(world, member, instance, name, label)
+    if kind is functools.partialmethod and instance is not None:
+        bound = _bound_member(world, member.func, instance, cls, name, label)
+        args, keywords = map(world.proxy_of, member.args), member.keywords.items()
+        return functools.partial(bound, *args, **{key: world.proxy_of(value) for key, value in keywords})
     if kind is functools.singledispatchmethod:
         return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
     if kind is property or not _class_of_value_has(world, member, "__get__"):

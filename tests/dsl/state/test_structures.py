@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import warnings
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partialmethod
 from types import MethodType, SimpleNamespace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -381,6 +381,41 @@ def test_an_attribute_shadows_a_method_and_a_class_attribute() -> None:
 
 def twice_pi() -> float:
     return 6.25
+
+
+class Partials:
+    factor = 2.0
+
+    def __init__(self, k: float) -> None:
+        self.values = np.arange(4.0) + k
+
+    def times(self, k: Any, more: Any = 0.0) -> Any:
+        return self.values * k + more
+
+    def grow(self, k: Any) -> Any:
+        self.values = self.values + k
+        return self.values
+
+    @classmethod
+    def scaled(cls, k: Any) -> Any:
+        return cls.factor * k
+
+    double = partialmethod(times, 2.0, more=X)
+    triple = partialmethod(double, more=1.0)
+    grown = partialmethod(grow, 3.0)
+    of_class = partialmethod(scaled, 4.0)
+    of_none = partialmethod(staticmethod(number_of), 5.0)
+
+
+@pytest.mark.parametrize("name", ["double", "triple", "grown", "of_class", "of_none"])
+def test_partial_methods_of_new_objects(name: str) -> None:
+    def function(o: Any, x: Any) -> Any:
+        return x * getattr(o, name)()
+
+    f = cpu(function)
+    for k in (1.0, 2.0, 3.0):
+        agree(f, function, lambda k=k: Partials(k))
+    assert traces(f) == 1
 
 
 def test_a_class_attribute_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
