@@ -27,6 +27,7 @@ LARGEST = 1e9  # whole numbers of a trace are int64
 PRELUDE = '''
 import json
 import math
+from collections import Counter, defaultdict, deque
 from contextlib import suppress
 
 import numpy as np
@@ -105,6 +106,14 @@ LINES = (
     "x = x * 2", "x *= 2", "log.append(f'{$k}')", "log += [$s]", "q = [z for z in q if z > $c]",
     "$n = max([z for z in x if z > $c], default=0)", "del log[:1]", "log[0] = $s", "log.extend([$n, $k])",
     "$k = int(str($k)) + 1", "s[0] = $w", "d.pop('b', 0)", "log.append(str($f))", "if $t: v = $s", "if $t: v = $w",
+    "if $t: $n, $m = $m, $n", "if $t: p, q = q, p", "x[0], x[-1] = x[-1], x[0]", "if $t: x[0], x[1] = x[1], x[0]",
+    "if $t: q[0], q[-1] = q[-1], q[0]", "log.append($s)\nassert $t, 'late'",
+    "x[$i] = $s\nif $t: raise ValueError('late', $k)",
+    "if $t: d['a'], d['b'] = d.get('b', 0), d['a']", "last.append($s)", "last.rotate($k)", "seen.add($k)",
+    "count[$k % 3] += 1",
+    "many[$k % 2].append($s)", "log.append(len(seen) + len(last))", "log.append(sorted(seen))",
+    "log.append(count.most_common(1))",
+    "log.append([*many.items()])", "$n = last[0]", "log.append([*last])", "$n, (t, u) = $s, ($n, t)", "q[:] = q[::-1]",
     "log.append(json.dumps($f))", "log.append(round($n, 1))", "p.insert($k, $w)", "with suppress(NameError): $n = v",
 )  # fmt: skip
 ERRORS = (
@@ -279,7 +288,8 @@ def random_program(rng: random.Random, name: str) -> Program:
     )
     it = rng.choice(iterators[:5])
     writer.add(1, f"n, t, u, k, m, j, f, g = 0.0, x[0], 1, int(s[0]), 2, int(s[1]), False, x[1] > 0\n"
-                  f"q, it, places = [3, 4], {it}, iter(s)")  # fmt: skip
+                  f"q, it, places = [3, 4], {it}, iter(s)\n"
+                  "last, seen, count, many = deque([1], maxlen=3), {1}, Counter(), defaultdict(list)")  # fmt: skip
     if rng.random() < 0.5:
         writer.add(1, "g = not x[1]" if rng.random() < 0.5 else "g = bool(x[1] > 0)")
     for _ in range(rng.randint(2, 6)):

@@ -82,7 +82,7 @@ def names_in_file(texts: Iterable[str], folder: Path, label: str) -> dict[str, A
     path = folder / f"{label}.py"
     path.write_text("\n\n".join(texts))
     names: dict[str, Any] = {"__name__": label, "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), names)
+    exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), names)
     return names
 
 

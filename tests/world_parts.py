@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PRELUDE = """\
-import argparse, array, collections, contextvars, copy, dataclasses, datetime, decimal, enum, fractions, functools
+import abc, argparse, array, collections, collections.abc, contextvars, copy, dataclasses, datetime, decimal, enum
+import fractions, functools, io, logging, pathlib, random, re, uuid
 import itertools, operator, sys, threading, types, typing, weakref
+import kernelgraph as kg
 import numpy as np
 
 

@@ -27,8 +27,9 @@ import numpy as np
 
 import kernelgraph as kg
 from tests import random_cases
+from tests.object_kinds import ALL_LAYERS as LAYERS
 from tests.random_cases import Hang, Outcome, under_alarm
-from tests.world_parts import KINDS, LAYERS, PRELUDE, ROOTS
+from tests.world_parts import KINDS, PRELUDE, ROOTS
 
 READERS = {
     "in place": "v = $path",
@@ -176,9 +177,8 @@ def random_world(rng: random.Random, name: str, layer: str = "", avoid: frozense
             continue
         try:
             compile(world.text + "".join(world.tangent_or_zero(s) + "\n" for t in world.turns for s in t), name, "exec")
-            if world.layers and LAYERS[world.layers[0][0]].only:
-                exec(world.built(world.value, 1), _PRELUDE)  # a set of what has no hash, an array of complex numbers
-        except (SyntaxError, TypeError):
+            exec(world.text, {**_PRELUDE, "deco": lambda f: f, "__name__": __name__, "__file__": __file__})
+        except Exception:  # a set of what has no hash, an array of complex numbers, a property that takes no None
             continue
         return world
 
@@ -265,7 +265,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
         return own, walk(value.__func__)
     if isinstance(value, property):
         return own, walk(value.fget), walk(value.fset)
-    held = [] if isinstance(value, type) or not hasattr(value, "__dict__") else [*_attributes(value).items()]
+    held = [] if isinstance(value, type) or not hasattr(value, "__dict__") else [*attributes_of(value).items()]
     if isinstance(value, BaseException):
         return own, walk(value.args), [(n, walk(v)) for n, v in held]
     if isinstance(value, type) and not hasattr(sys.modules.get(value.__module__), "deco"):
@@ -295,7 +295,7 @@ def _inside(value: Any, walk: Callable[[Any], Any], held: bool) -> Any:
     if isinstance(value, (dict, types.MappingProxyType)):
         items = dict.items(value) if isinstance(value, dict) else value.items()
         if isinstance(value, collections.OrderedDict):  # whose order `dict` does not know, nor it what `dict` has put
-            listed = [k for k in _listed(value) if dict.__contains__(value, k)]
+            listed = [k for k in listed_keys(value) if dict.__contains__(value, k)]
             items = [(k, dict.get(value, k)) for k in listed] + [pair for pair in items if pair[0] not in listed]
         return [(walk(k), walk(v)) for k, v in items]
     if isinstance(value, (list, tuple, collections.deque)):
@@ -310,13 +310,13 @@ def _inside(value: Any, walk: Callable[[Any], Any], held: bool) -> Any:
     return "" if held else re.sub(r" at 0x\w+|\w+_(traced|native)\b", "", repr(value))
 
 
-def _listed(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
+def listed_keys(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
     """An OrderedDict's keys up to the first that was taken out past its class."""
     with contextlib.suppress(KeyError):
         yield from collections.OrderedDict.keys(value)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def attributes_of(value: Any) -> dict[str, Any]:
     """An object's own, whatever its `__getattribute__` says of them."""
     try:
         found: dict[str, Any] = object.__getattribute__(value, "__dict__")

@@ -16,32 +16,12 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
-from ..core.pytree import Tree, flatten, unflatten
+from ..environment.said import call_with_values, file_behind_proxy
 from ..functions.elementwise import apply
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
-from ..trace.tracer import TracedNumber, Tracer
 
 Watcher = Callable[[Sequence[Any]], None]
-
-
-@dataclass(frozen=True)
-class PrintTracedValues:
-    """Prints what the user gave: traced values fill the leaves for which `others` has TRACED."""
-
-    tree: Tree
-    others: tuple[Any, ...]
-    sep: str
-    end: str
-    file: TextIO | None
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        values = iter(arrays)
-        leaves = [next(values).numpy()[()] if other is TRACED else other for other in self.others]
-        builtins.print(*unflatten(self.tree, leaves), sep=self.sep, end=self.end, file=self.file)
-
-
-TRACED: Any = type("Traced", (), {})
 
 
 @dataclass(frozen=True)
@@ -72,12 +52,9 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
     if trace is None:
         builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
         return
-    leaves: list[Any] = []
-    tree = flatten(values, leaves)
-    traced = [type(leaf) is TracedNumber or isinstance(leaf, Tracer) for leaf in leaves]
-    others = tuple(TRACED if is_traced else leaf for leaf, is_traced in zip(leaves, traced, strict=True))
-    arrays = [to_traced_array(leaf) for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced]
-    _watch_traced_values_for_debug(trace, arrays, PrintTracedValues(tree, others, sep, end, file))
+    _check_body_is_looked_at(trace)
+    options = {"sep": sep, "end": end, "file": file_behind_proxy(file)}
+    call_with_values(trace, builtins.print, values, options)
 
 
 def check_finite(x: Any, name: str = "") -> Any:
@@ -114,12 +91,16 @@ def _check_finite_eagerly_in_debug(array: np.ndarray[Any, Any], name: str) -> No
 
 
 def _watch_traced_values_for_debug(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
+    _check_body_is_looked_at(trace)
+    trace.watched.append((tuple(array._value for array in arrays), watcher))
+
+
+def _check_body_is_looked_at(trace: Trace) -> None:
     if trace.depth or trace.loops or trace.path:
         raise UnsupportedError(
             "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
             "write a Python for loop while you look"
         )
-    trace.watched.append((tuple(array._value for array in arrays), watcher))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {"print": print, "check_finite": check_finite}

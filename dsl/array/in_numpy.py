@@ -75,23 +75,35 @@ def call_in_numpy(
             before = held[id(leaves[i])].numpy()
             if values.tobytes() != before.tobytes():
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
+    owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
+    return _as_result(result, (args, options), owners, device)
+
+
+def _as_result(result: Any, given: Any, owners: dict[int, Any], device: Device) -> Any:
+    """What the call gives: lists, dicts and objects among those given are themselves."""
     parts: Any = result if type(result) in (tuple, list) else (result,)
     kinds = {*map(type, parts)}
     if kinds <= _NUMBERS:
         return result
+    kept: dict[int, Any] = {}  # which a result may be, or hold
+    if type(result) is list or not kinds <= _LEAVES:
+        _note_containers(given, kept)
+        if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
+            return result
     found: list[Any] = [*parts] if kinds <= _LEAVES else []
-    shape = None if found else flatten(result, found, results=True)
-    owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
-    _convert_numpy_results(found, owners, device)
+    shape = None if found else flatten(result, found, results=True, stop=lambda x: id(x) in kept)
+    _convert_numpy_results(found, owners, device, kept)
     if shape is not None:
         return unflatten(shape, found)
     return found[0] if parts is not result else type(parts)(found)
 
 
-def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device) -> None:
-    """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of."""
+def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]) -> None:
+    """Puts arrays of ours in the place of NumPy's, and in that of a copy what it is of. kept: what stays as it is."""
     for i in range(len(leaves)):
         x = leaves[i]
+        if id(x) in kept:
+            continue
         if id(x) in owners:
             leaves[i] = owners[id(x)]
         elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
@@ -99,6 +111,15 @@ def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: De
             leaves[i] = from_numpy(x, device, own=new)
         else:
             leaves[i] = to_kg_arrays(x, device)
+
+
+def _note_containers(value: Any, kept: dict[int, Any]) -> None:
+    """Notes the lists, dicts and objects among arguments, at any depth, by their identities."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for x in inside:
+        if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
+            kept[id(x)] = x
+            _note_containers(x, kept)
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
@@ -125,4 +146,4 @@ def _leaves_of(value: Any) -> list[Any]:
 
 
 def _has_host_values(x: Any) -> bool:
-    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(x, "__dlpack__")
+    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(type(x), "__dlpack__")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..core.errors import (
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
-from ..trace.aliasing import whole_array_of_rows
+from ..trace.aliasing import TracerChoice, select_value_by_flag, whole_array_of_rows
 from ..trace.concrete_values import concrete_value
 from ..trace.dispatch import METHODS
 from ..trace.failures import (
@@ -47,11 +47,7 @@ from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recor
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
     UNSET,
-    ReachableControlFlowState,
-    changes_between_control_flow_snapshots,
-    check_others_unchanged,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
+    Journal,
     write_array_value_with_journal,
 )
 from .math_functions import MathFunction, apply_math_function, math_function
@@ -182,6 +178,10 @@ def is_(a: Any, b: Any) -> Any:
         _check_number_is_no_other(b, a)
         if trace.chosen.is_chosen(a) or trace.chosen.is_chosen(b):
             raise undecided_identity_error("objects")
+    for x, other in ((a, b), (b, a)):
+        if a is not b and type(x) is type(other) is Tracer and isinstance(x._step, TracerChoice):
+            parts = zip(x._step.flags, x._step.arrays, strict=True)
+            return any_(*(_flag_and_identity(trace, flag, array, other) for flag, array in parts))
     if not (type(a) is Tracer and type(b) is Tracer):
         if trace.world.may_be_one(a, b):
             raise undecided_identity_error("values")
@@ -208,6 +208,14 @@ def _check_number_is_no_other(number: Any, other: Any) -> None:
         raise number._need_number_value()
     if type(number) is Tracer and number._owner == SCALAR:
         raise undecided_identity_error("numbers")
+
+
+def _flag_and_identity(trace: Trace, flag: Value, a: Tracer, b: Tracer) -> Any:
+    """Whether a flag is set, and `a is b`."""
+    same, set_ = is_(a, b), Tracer(trace, Value(flag.number, flag.type, bool), SCALAR)
+    if type(same) is bool:
+        return same and set_
+    return _as_python_number(apply("logical_and", set_, same), bool)
 
 
 def _may_be_number(x: Any) -> bool:
@@ -389,55 +397,7 @@ def handled(count: int = 1) -> Iterator[None]:
 
 def result(value: Any) -> Any:
     """What a function returns."""
-    trace = current_trace()
-    if trace is not None and trace.returned_later:
-        _mark_branch_arrays_as_shared(trace, value)
     return None if value is UNSET else value
-
-
-def give_out(value: Part) -> None:
-    """Notes that a function is going to return `value()`, if that is bound."""
-    trace = current_trace()
-    if trace is not None and trace.returned_later:
-        with suppress(NameError):
-            _mark_branch_arrays_as_shared(trace, value())
-
-
-def _mark_branch_arrays_as_shared(trace: Trace, value: Any) -> None:
-    """From now on others have the arrays in it, which may be there already."""
-    leaves: list[Any] = []
-    flatten(value, leaves)
-    todo = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
-    beside: dict[int, list[Any]] = {}
-    for first, other in trace.returned_later.values():
-        beside.setdefault(id(first), []).append(other)
-        beside.setdefault(id(other), []).append(first)
-    given: set[int] = set()
-    while todo:
-        array = todo.pop()
-        if id(array) in beside and id(array) not in given:
-            given.add(id(array))
-            todo += beside[id(array)]
-    follow: dict[int, list[Any]] = {}
-    firsts: dict[int, Any] = {}
-    for place in [place for place in trace.returned_later if place[0] in given]:
-        first, other = trace.returned_later.pop(place)
-        firsts[id(first)] = first
-        follow.setdefault(id(first), []).append(other)
-    trace.note_possible_aliases(
-        [(first, other) for first in firsts.values() for other in _possible_aliases_across_branches(first, follow)]
-    )
-
-
-def _possible_aliases_across_branches(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
-    """All that follows an array, directly or behind another."""
-    found: dict[int, Any] = {}
-    todo = [array]
-    while todo:
-        others = [other for other in follow.get(id(todo.pop()), ()) if id(other) not in found]
-        found |= {id(other): other for other in others}
-        todo += others
-    return [*found.values()]
 
 
 def _empty_python_branch() -> None: ...
@@ -464,11 +424,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
         )
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
-    state = ReachableControlFlowState([then, otherwise])
     first = len(trace.builder.nodes)
     sides = [
-        _trace_branch_side(trace, state, flag, then),
-        _trace_branch_side(trace, state, trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, Journal([then, otherwise]), flag, then),
+        _trace_branch_side(trace, Journal([then, otherwise]), trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
@@ -477,11 +436,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge_branch_effects(trace, flag, sides, first)
 
 
-def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Value, part: Part) -> BranchSide:
-    before = state.take()
+def _trace_branch_side(trace: Trace, journal: Journal, flag: Value, part: Part) -> BranchSide:
     trace.path.append(flag)
     given, error = None, None
-    with journal_writes_of_control_flow(trace) as noted:
+    with journal.opened(trace):
         try:
             given = part()
         except Exception as raised:
@@ -491,16 +449,14 @@ def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Val
             fail_here(trace, error)
         finally:
             trace.path.pop()
-    after = state.take()
-    check_others_unchanged(before, after)  # also by a side that raises
-    changed = {} if error else changes_between_control_flow_snapshots(before, after)
+    if error:
+        journal.check_others_unchanged()
+    changed = {} if error else journal.changes()
     failed = first_failure(trace)
-    known = {id(value) for _, value in before.values.values()}
-    written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
-    for root, old, _ in written.values():
-        root._held = old
-    restore_variables_of_snapshot(before)
-    return BranchSide(given, changed, written, noted.made, known, error, failed)
+    known = {id(value) for _, value in journal.slots.values()} | journal.kept
+    written = {key: (root, old, root._held) for key, (root, old) in journal.written.items()}
+    journal.undo()
+    return BranchSide(given, changed, written, journal.made, known, error, failed)
 
 
 def _take_branch_that_goes_on(trace: Trace, flag: Value, sides: Sequence[BranchSide]) -> Any:
@@ -510,13 +466,13 @@ def _take_branch_that_goes_on(trace: Trace, flag: Value, sides: Sequence[BranchS
         write_array_value_with_journal(trace, root, value)
     for slot, _, value in side.changed.values():
         slot.put(value)
-    put_first_failure(trace, _select_branch_value_by_flag(trace, flag, sides[0].failed, sides[1].failed))
+    put_first_failure(trace, select_value_by_flag(trace.builder, flag, sides[0].failed, sides[1].failed))
     return side.given
 
 
 def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> Any:
     """The effects of two sides as one."""
-    merge = BranchMerge(trace, sides)
+    merge = BranchMerge(trace, flag, sides, first)
     slots = {key: found for side in reversed(sides) for key, found in side.changed.items()}
     pairs = []
     for key, (slot, old, _) in slots.items():
@@ -536,7 +492,9 @@ def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], fi
         slot.put(found)
     for root, held in helds:
         write_array_value_with_journal(trace, root, held())
-    return given()
+    found = given()
+    merge.begin()
+    return found
 
 
 def _select_branch_values_by_flag(
@@ -547,18 +505,12 @@ def _select_branch_values_by_flag(
         return []
     builder = trace.builder
     if _both_python_branches_are_cheap(trace, both, first):
-        return [v if v.number == w.number else _select_branch_value_by_flag(trace, flag, v, w) for v, w in both]
+        return [v if v.number == w.number else select_value_by_flag(builder, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
     cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False, fixed=trace.may_raise)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
     return add_control_flow_node(builder, branch, args)
-
-
-def _select_branch_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
-    plain = [Value(x.number, x.type) for x in (v, w)]
-    wide = trace.builder.broadcast(flag, v.shape) if v.shape else flag
-    return trace.builder.map("where", wide, *plain)
 
 
 def _both_python_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:

@@ -1,24 +1,17 @@
 """What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
 
-A decision on a traced value runs both of its sides while tracing. `ReachableControlFlowState` sees what each has
-changed and puts it back, so that the two can be joined; the `ControlFlowWriteJournal` tells which arrays were written.
+A decision on a traced value runs both of its sides while tracing. A `Journal` knows what each name, container and
+object in reach held before, and each array that was written to: it tells what has changed and puts it back, so that
+the two sides can be joined.
 """
 
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    FunctionType,
-    GeneratorType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,14 +21,20 @@ from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
 from ..core.object_model import (
     PLAIN,
+    are_same_objects,
     builtin_container_base_of_class,
     cell_contents,
-    contents_of_object,
     dict_of_object,
     held_by_object,
     is_namespace_class,
     is_user_class,
-    slots_of_object,
+    members_of_class,
+    named_parts_of_object,
+    parts_of_object,
+    put_parts,
+    row_of_class,
+    slot_value,
+    walk_objects,
 )
 from ..core.object_model import UNSET as NOTHING
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
@@ -46,7 +45,8 @@ MOST_WALKED = 1 << 21  # values that the decisions of one trace may walk, all to
 
 
 FAILURE = "_kernelgraph_failure"  # what the slot is called that says which error comes first
-_DICTS: tuple[type, ...] = (dict, OrderedDict)
+_WITH_SLOTS: tuple[type, ...] = (list, dict, OrderedDict)  # whose items are assigned past no method of a class
+_KNOWN = PLAIN | {Tracer, TracedNumber}
 
 
 class UnsetVariable:
@@ -61,7 +61,7 @@ UNSET = UnsetVariable()
 
 @dataclass(frozen=True, slots=True)
 class ControlFlowSlot:
-    """Where a value is: a name's cell, an item of a list or dict, an object's attribute."""
+    """Where a value is: a name's cell, an item of a list or dict, an object's attribute or slot."""
 
     holder: Any
     key: Any
@@ -74,80 +74,37 @@ class ControlFlowSlot:
     @property
     def held(self) -> Any:
         """What it holds now; UNSET where that is nothing."""
-        return _contents_of_branch_cell(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
+        if isinstance(self.holder, CellType):
+            found = cell_contents(self.holder)
+        elif isinstance(self.key, MemberDescriptorType):
+            found = slot_value(self.key, self.holder)
+        else:
+            return self.holder[self.key]
+        return UNSET if found is NOTHING else found
 
     def put(self, value: Any) -> None:
         if isinstance(self.holder, CellType):
             if value is not UNSET:
                 self.holder.cell_contents = value
-            elif _contents_of_branch_cell(self.holder) is not UNSET:
+            elif self.held is not UNSET:
                 del self.holder.cell_contents
+        elif isinstance(self.key, MemberDescriptorType):
+            self.key.__delete__(self.holder) if value is UNSET else self.key.__set__(self.holder, value)
         else:
             self.holder[self.key] = value
 
 
-@dataclass(frozen=True, slots=True)
-class ControlFlowSnapshot:
-    """The values in all slots, and the containers that have items: each with what it held."""
-
-    values: dict[tuple[int, Any], tuple[ControlFlowSlot, Any]]
-    containers: dict[int, tuple[Any, Any, str]]
-    others: dict[int, tuple[Any, Any, str]]  # what can change and not be put back, and what tells that it has
-    kept: set[int]  # what is held where nothing else can be put: by a tuple, a method
+def containers_in_control_flow_value(value: Any) -> Iterator[Any]:
+    """The tuples, lists, dicts and objects in a value."""
+    found = walk_objects(value, lambda x: parts_of_object(x) if _is_container(x) else ())
+    return filter(_is_container, found)
 
 
-class ReachableControlFlowState:
-    """All that some functions can reach and change through names, and what arguments hold."""
-
-    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
-        self._functions = functions
-
-    def take(self) -> ControlFlowSnapshot:
-        found = ControlFlowSnapshot({}, {}, {}, set())
-        seen: set[int] = set()
-        for function in self._functions:
-            _walk_closure_of_branch_function(function, found, seen)
-        trace = current_trace()
-        if trace is not None:
-            slot = ControlFlowSlot(trace.failure, "first", FAILURE)
-            found.values[slot.identity] = slot, slot.held
-            for holder in trace.holders:  # whatever names them
-                _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
-            trace.walked_values += len(found.values)
-            if trace.walked_values > MOST_WALKED:
-                raise UnsupportedError(
-                    "traced values decide very often where lists or objects of many values are in reach, all of which "
-                    "each decision may change; keep the numbers in arrays",
-                    needs_values=True,
-                )
-        return found
-
-
-def containers_in_control_flow_value(value: Any) -> dict[int, tuple[Any, Any]]:
-    """The lists, dicts and objects in a value, by their identities: each with what holds its parts."""
-    found: dict[int, tuple[Any, Any]] = {}
-    todo = [value]
-    while todo:
-        x = todo.pop()
-        if type(x) is tuple:
-            todo += x
-        elif id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
-            found[id(x)] = x, holder
-            todo += holder.values() if isinstance(holder, dict) else holder
-    return found
-
-
-def _holder_of_control_flow_value(value: Any) -> Any:
-    """What holds the parts of a list, dict or object; None of anything else."""
+def _is_container(value: Any) -> bool:
     kind = type(value)
-    known = PLAIN | {Tracer, TracedNumber}
-    if kind in known or issubclass(kind, (TracedLoopSymbolBase, type)):
-        return None
-    if builtin_container_base_of_class(kind) in (list, dict):
-        return value
-    if not _class_keeps_user_attributes(kind):
-        return None
-    return dict_of_object(value)
+    if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)):
+        return False
+    return builtin_container_base_of_class(kind) in (list, dict, tuple) or _class_keeps_user_attributes(kind)
 
 
 def _class_keeps_user_attributes(kind: type) -> bool:
@@ -155,113 +112,170 @@ def _class_keeps_user_attributes(kind: type) -> bool:
     return is_user_class(kind) or any(map(is_namespace_class, kind.__mro__))
 
 
-def _class_holds_values_of_users(kind: type) -> bool:
-    """Whether objects of a class hold, as containers or in slots, what users put there; a ufunc's slots are NumPy's."""
-    return _class_keeps_user_attributes(kind) or builtin_container_base_of_class(kind) is not None
+class Journal:
+    """What all held that some functions reach through names, and what arguments hold, when it was begun.
 
+    slots: what each held. containers: what can grow, with its names and parts. others: what can change and not be put
+    back, with what tells that it has. kept: what is held where nothing else can be put: by a tuple, a method.
+    written: the arrays that were written to while it was open, as they were; made: those that were made."""
 
-def _walk_closure_of_branch_function(function: Any, into: ControlFlowSnapshot, visited: set[int]) -> None:
-    if id(function) in visited:
-        return
-    visited.add(id(function))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        slot = ControlFlowSlot(cell, "", name)
-        if slot.identity not in into.values:
-            value = _contents_of_branch_cell(cell)
-            into.values[slot.identity] = (slot, value)
-            _walk_values_reachable_from_branches(value, name, into, visited)
+    def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
+        self.slots: dict[tuple[int, Any], tuple[ControlFlowSlot, Any]] = {}
+        self.containers: dict[int, tuple[Any, tuple[Any, ...], list[Any], str]] = {}
+        self.others: list[tuple[Any, Any, str]] = []
+        self.kept: set[int] = set()
+        self.written: dict[int, tuple[Tracer, Value]] = {}
+        self.made: dict[int, Tracer] = {}
+        self._walked: set[int] = set()
+        for function in functions:
+            self._walk_closure(function)
+        trace = current_trace()
+        if trace is None:
+            return
+        slot = ControlFlowSlot(trace.failure, "first", FAILURE)
+        self.slots[slot.identity] = slot, slot.held
+        for holder in trace.holders:  # whatever names them
+            self._walk(holder, type(holder).__name__)
+        trace.walked_values += len(self.slots)
+        if trace.walked_values > MOST_WALKED:
+            raise UnsupportedError(
+                "traced values decide very often where lists or objects of many values are in reach, all of which "
+                "each decision may change; keep the numbers in arrays",
+                needs_values=True,
+            )
 
+    # what is in reach
 
-def _contents_of_branch_cell(cell: CellType) -> Any:
-    found = cell_contents(cell)
-    return UNSET if found is NOTHING else found
+    def _walk(self, value: Any, name: str) -> None:
+        kind = type(value)
+        if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)) or id(value) in self._walked:
+            return
+        self._walked.add(id(value))
+        if kind is FunctionType:
+            self._walk_closure(value)
+            self._keep([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name)
+        elif kind is BuiltinFunctionType and type(value.__self__) is ModuleType:
+            return
+        elif isinstance(value, np.ndarray) or hasattr(kind, "__next__"):
+            self.others.append((value, _mark_of_object(value, name), name))
+        else:
+            self._walk_parts(value, name)
 
+    def _walk_closure(self, function: Any) -> None:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._note(ControlFlowSlot(cell, "", name))
 
-def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
-    kind = type(value)
-    if (
-        kind in PLAIN
-        or kind in (Tracer, TracedNumber)
-        or issubclass(kind, TracedLoopSymbolBase)
-        or id(value) in visited
-    ):
-        return
-    if kind is BuiltinFunctionType and type(value.__self__) is not ModuleType:  # a list's `append`, say
-        _walk_kept_parts([value.__self__], name, into, visited)
-        return
-    if kind is FunctionType:
-        if id(value) not in visited:
-            _walk_closure_of_branch_function(value, into, visited)
-            _walk_kept_parts([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name, into, visited)
-        return
-    if kind is MethodType:
-        _walk_values_reachable_from_branches(value.__func__, name, into, visited)
-        _walk_values_reachable_from_branches(value.__self__, name, into, visited)
-        return
-    held: Any = None
-    if kind is list:
-        held = {i: x for i, x in enumerate(value)}
-    elif kind in _DICTS:
-        held = value
-    elif kind is tuple:
-        visited.add(id(value))
-        for i, x in enumerate(value):
+    def _walk_parts(self, value: Any, name: str) -> None:
+        kind = type(value)
+        row = row_of_class(kind)
+        self._keep(held_by_object(value), name)
+        if row.items is not None:
+            names, parts = named_parts_of_object(value, row)
+            if row.put is not None:
+                self.containers[id(value)] = value, names, parts, name
+            if kind in _WITH_SLOTS:
+                for key in names if row.family is dict else range(len(parts)):
+                    self._note(ControlFlowSlot(value, key, f"{name}[{key!r}]"))
+            else:
+                self._keep(parts, name)
+        elif not _class_keeps_user_attributes(kind):
+            return
+        for member in members_of_class(kind):
+            self._note(ControlFlowSlot(value, member, f"{name}.{member.__name__}"))
+        if (held := dict_of_object(value)) is not None:
+            self.containers[id(held)] = held, tuple(held), [*held.values()], name
+            for key in [*held]:
+                self._note(ControlFlowSlot(held, key, f"{name}.{key}"))
+
+    def _note(self, slot: ControlFlowSlot) -> None:
+        if slot.identity not in self.slots:
+            value = slot.held
+            self.slots[slot.identity] = slot, value
+            self._walk(value, slot.name)
+
+    def _keep(self, parts: Iterable[Any], name: str) -> None:
+        """What is held where nothing else can be put."""
+        for x in parts:
             if type(x) not in PLAIN:
-                into.kept.add(id(x))
-                _walk_values_reachable_from_branches(x, f"{name}[{i}]", into, visited)
-        return
-    elif kind in (set, deque, bytearray):
-        visited.add(id(value))
-        into.containers[id(value)] = (value, kind(value), name)
-        if kind is deque:
-            _walk_kept_parts(value, name, into, visited)
-        return
-    else:
-        visited.add(id(value))
-        if not isinstance(value, type) and _class_holds_values_of_users(kind):
-            _walk_kept_parts(_parts_of_object(value), name, into, visited)
-        mark = _snapshot_mark_of_object(value, name)
-        if mark is not None:
-            into.others[id(value)] = (value, mark, name)
-        if not _class_keeps_user_attributes(kind) or isinstance(value, type):
-            return
-        held = dict_of_object(value)
-        if held is None:
-            return
-    visited.add(id(value))
-    holder = value if kind is list or kind in _DICTS else held
-    into.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
-    for key, x in [*held.items()]:
-        label = f"{name}[{key!r}]" if holder is value else f"{name}.{key}"
-        slot = ControlFlowSlot(holder, key, label)
-        into.values[slot.identity] = (slot, x)
-        _walk_values_reachable_from_branches(x, label, into, visited)
+                self.kept.add(id(x))
+                self._walk(x, name)
+
+    # arrays
+
+    @contextmanager
+    def opened(self, trace: Trace) -> Iterator[None]:
+        """Writes down which arrays are written to, and made."""
+        before, trace.journal = trace.journal, self
+        try:
+            yield
+        finally:
+            trace.journal = before
+            if before is not None:
+                before.made.update(self.made)
+
+    def note(self, root: Tracer) -> None:
+        if id(root) not in self.made:
+            self.written.setdefault(id(root), (root, root._held))
+
+    # what has changed
+
+    def changes(self) -> dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]:
+        """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
+        for holder, names, parts, name in self.containers.values():
+            now_names, now = named_parts_of_object(holder)
+            same = len(now) == len(parts) and now_names == names
+            if not same or not (type(holder) in _WITH_SLOTS or are_same_objects(now, parts)):
+                raise _changed_size(name)
+        self.check_others_unchanged()
+        now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
+        found = {key: (slot, value, now) for key, slot, value, now in now_held if now is not value}
+        for slot, value, now in found.values():
+            if isinstance(slot.key, MemberDescriptorType) and (value is UNSET or now is UNSET):
+                raise _changed_size(slot.name)
+        return found
+
+    def check_others_unchanged(self) -> None:
+        """Raises TraceError where what cannot be put back, such as an iterator, has changed."""
+        for value, mark, name in self.others:
+            if _mark_of_object(value, name) != mark:
+                raise TraceError(
+                    f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that "
+                    "keep their size, or arrays",
+                    needs_values=True,
+                )
+
+    def undo(self) -> None:
+        """Puts all back as it was."""
+        self.undo_array_writes()
+        for holder, names, parts, _ in self.containers.values():
+            now_names, now = named_parts_of_object(holder)
+            if now_names != names or not are_same_objects(now, parts):
+                row = row_of_class(type(holder))
+                made = len(row.settings)
+                put_parts(holder, names[made:], parts[made:], row)
+        for slot, value in self.slots.values():
+            if slot.held is not value:
+                slot.put(value)
+
+    def undo_array_writes(self) -> None:
+        """Gives the arrays back what they were."""
+        for root, old in self.written.values():
+            root._held = old
 
 
-def _walk_kept_parts(parts: Iterable[Any], name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
-    """Of what is held where nothing else can be put."""
-    for x in parts:
-        if type(x) not in PLAIN:
-            into.kept.add(id(x))
-            _walk_values_reachable_from_branches(x, name, into, visited)
+def _changed_size(name: str) -> TraceError:
+    return TraceError(
+        f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that are "
+        "there already, or collect values in an array",
+        needs_values=True,
+    )
 
 
-def _parts_of_object(value: Any) -> list[Any]:
-    """What an object holds as a container, in slots, and as a `functools.partial`."""
-    held = held_by_object(value) if type(value) is partial else []
-    held += [x for part in held if type(part) is dict for x in contents_of_object(part)]  # its options and attributes
-    return [*contents_of_object(value), *held, *(x for _, x in slots_of_object(value))]
-
-
-def _snapshot_mark_of_object(value: Any, name: str) -> tuple[Any, ...] | None:
-    """What differs once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
-    kind = type(value)
+def _mark_of_object(value: Any, name: str) -> Any:
+    """What differs once an array or iterator has changed."""
     if isinstance(value, np.ndarray):
-        return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
-    if hasattr(kind, "__next__"):
-        return _iterator_progress(value, name)
-    held = _parts_of_object(value)
-    return tuple(map(_SameObject, held)) if held or builtin_container_base_of_class(kind) is not None else None
+        return value.tobytes() if value.flags.writeable and value.nbytes <= SMALL else None
+    return _iterator_progress(value, name)
 
 
 class _SameObject:
@@ -300,89 +314,6 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
         for x in parts
         if type(x) in PLAIN or hasattr(type(x), "__next__")
     )
-
-
-def restore_variables_of_snapshot(then: ControlFlowSnapshot) -> None:
-    """Puts all back as it was."""
-    for holder, held, _ in then.containers.values():
-        if isinstance(holder, list):
-            holder[:] = held
-        elif isinstance(holder, (dict, set)):
-            holder.clear()
-            holder.update(held)
-        elif isinstance(holder, deque):
-            holder.clear()
-            holder.extend(held)
-        else:
-            holder[:] = held
-    for slot, value in then.values.values():
-        if isinstance(slot.holder, CellType) or slot.name == FAILURE:
-            slot.put(value)
-
-
-def check_others_unchanged(then: ControlFlowSnapshot, now: ControlFlowSnapshot) -> None:
-    """Raises TraceError where what cannot be put back, such as an iterator, has changed."""
-    for number, (_, mark, name) in then.others.items():
-        if number in now.others and now.others[number][1] != mark:
-            raise TraceError(
-                f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that keep "
-                "their size, or arrays",
-                needs_values=True,
-            )
-
-
-def changes_between_control_flow_snapshots(
-    then: ControlFlowSnapshot, now: ControlFlowSnapshot
-) -> dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]:
-    """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
-    for number, (holder, held, name) in then.containers.items():
-        after = now.containers.get(number)
-        if after is None:  # nobody has it any more
-            continue
-        if isinstance(holder, (list, dict)):
-            same = len(after[1]) == len(held) and (isinstance(holder, list) or [*after[1]] == [*held])
-        else:
-            same = after[1] == held
-        if not same:
-            raise TraceError(
-                f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that "
-                "are there already, or collect values in an array",
-                needs_values=True,
-            )
-    check_others_unchanged(then, now)
-    found = {}
-    for identity, (slot, value) in then.values.items():
-        after_value = now.values[identity][1] if identity in now.values else value
-        if not isinstance(slot.holder, CellType) and identity not in now.values:
-            after_value = slot.holder[slot.key]
-        if after_value is not value:
-            found[identity] = (slot, value, after_value)
-    return found
-
-
-class ControlFlowWriteJournal:
-    """The arrays that were written to, as they were before, and those that were made."""
-
-    def __init__(self) -> None:
-        self.written: dict[int, tuple[Tracer, Value]] = {}
-        self.made: dict[int, Tracer] = {}
-
-    def note(self, root: Tracer) -> None:
-        if id(root) not in self.made:
-            self.written.setdefault(id(root), (root, root._held))
-
-
-@contextmanager
-def journal_writes_of_control_flow(trace: Trace) -> Iterator[ControlFlowWriteJournal]:
-    """Writes down what is written to."""
-    before, trace.journal = trace.journal, ControlFlowWriteJournal()
-    found = trace.journal
-    try:
-        yield found
-    finally:
-        trace.journal = before
-        if before is not None:
-            before.made.update(found.made)
 
 
 def write_array_value_with_journal(trace: Trace, root: Tracer, value: Value) -> None:

@@ -20,7 +20,7 @@ from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError, is_numpy_error
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
-from ..trace.aliasing import root_of_view
+from ..trace.aliasing import roots_of_array
 from ..trace.failures import fail_here, has_not_failed, is_reached
 from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
 from ..trace.operands import to_graph_operand
@@ -30,12 +30,8 @@ from .decisions import Part, and_, if_, is_undecided_condition, not_
 from .effects import (
     UNSET,
     ControlFlowSlot,
-    ControlFlowSnapshot,
-    ReachableControlFlowState,
-    changes_between_control_flow_snapshots,
+    Journal,
     containers_in_control_flow_value,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
     write_array_value_with_journal,
 )
 from .rewrite import CONTINUED, PREFIX, VALUE
@@ -202,8 +198,8 @@ class CarriedLeaf:
         node = trace.builder.value(self.operand)
         self.start = Value(node.number, node.type)
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
-        self.first = root_of_view(value) if isinstance(value, Tracer) and is_array(value) else None
-        self.given: Tracer | None = None  # the one that a turn gives
+        self.first = roots_of_value(value)
+        self.given: list[Tracer] = []  # those that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
 
     @property
@@ -256,13 +252,13 @@ class CarriedSlot:
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
-        self.roots = [root_of_view(x) for x in found if is_array(x)]
+        self.roots = [root for x in found for root in roots_of_value(x)]
 
     def put(self, trace: Trace, leaves: Sequence[Any]) -> None:
         """Puts there what stands for what it is, at a turn or after the loop."""
         made = unflatten(self.tree, leaves)
         for value in (self.before, made):
-            trace.chosen.note(containers_in_control_flow_value(value).values())
+            trace.chosen.note(containers_in_control_flow_value(value))
         self.slot.put(made)
 
 
@@ -271,7 +267,6 @@ class CompiledLoop:
 
     def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
         self.trace, self.goes_on, self.body = trace, goes_on, body
-        self.state = ReachableControlFlowState([goes_on, body])
         self.carried: dict[Identity, CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
         self.temporary: dict[Identity, ControlFlowSlot] = {}
@@ -284,13 +279,13 @@ class CompiledLoop:
         start = builder.reshape(start, ())
         if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end
             start = builder.map("logical_and", start, reached._value)
-        before, found = self.state.take(), None
+        before, found = Journal([self.goes_on, self.body]), None
         began = len(builder.nodes)  # what an earlier attempt has made may be inside
         while found is None:
             try:
                 found = self._trace_iteration(before)
             finally:
-                restore_variables_of_snapshot(before)
+                before.undo()
         stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
         (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
@@ -300,7 +295,7 @@ class CompiledLoop:
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         stand_ins = [placeholder(trace, ArrayType((), BOOL))]
@@ -316,23 +311,20 @@ class CompiledLoop:
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             stand_ins.append(root._held)
-        began = self.state.take()
+        began = Journal([self.goes_on, self.body])
         path, trace.path = trace.path, []
         trace.loops += 1
-        noted = None
         try:
-            with journal_writes_of_control_flow(trace) as noted:
+            with began.opened(trace):
                 going = self._has_next_iteration()
-            now = self.state.take()
-            changed = changes_between_control_flow_snapshots(began, now)
-            self.made = noted.made
+            changed = began.changes()
+            self.made = began.made
             outputs = self._outputs(changed, going)
-            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, noted.written)
+            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, began.written)
         finally:
             trace.loops -= 1
             trace.path = path
-            for root, old in (noted.written if noted else {}).values():
-                root._held = old
+            began.undo_array_writes()
             for key, held in helds.items():
                 self.roots[key]._held = held
         return None if again or outputs is None else (stand_ins, outputs)
@@ -355,9 +347,9 @@ class CompiledLoop:
         node = flag._value if isinstance(flag, Tracer) else flag
         outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
         for key, carried in self.carried.items():
-            value = changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot)
+            value = changed[key][2] if key in changed else carried.slot.held
             found: list[Any] = []
-            trace.chosen.note(containers_in_control_flow_value(value).values())
+            trace.chosen.note(containers_in_control_flow_value(value))
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
                 raise TraceError(
@@ -365,7 +357,7 @@ class CompiledLoop:
                 )
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
-                leaf.given = root_of_view(x) if is_array(x) else None
+                leaf.given = roots_of_value(x)
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
@@ -373,7 +365,7 @@ class CompiledLoop:
 
     def _note_carried_values(
         self,
-        before: ControlFlowSnapshot,
+        before: Journal,
         changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
@@ -384,7 +376,7 @@ class CompiledLoop:
             if key in self.carried or key in self.temporary:
                 continue
             again = True
-            old = before.values[key][1] if key in before.values else UNSET
+            old = before.slots[key][1] if key in before.slots else UNSET
             if slot.name.startswith(VALUE) and old is UNSET:
                 old = zero_value_of_carried_leaf(self.trace, value)
             if old is UNSET or slot.name.startswith(CONTINUED):
@@ -421,8 +413,8 @@ class CompiledLoop:
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
                 continue
             found: list[Any] = []
-            flatten(changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot), found)
-            for root in {id(r): r for x in found if is_array(x) for r in [root_of_view(x)]}:
+            flatten(changed[key][2] if key in changed else carried.slot.held, found)
+            for root in {id(r) for x in found for r in roots_of_value(x)}:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
@@ -445,7 +437,7 @@ class CompiledLoop:
                     found[id(array)] = array
                     own = leaves.get(id(array))
                     todo += self.trace.possible_aliases(array)
-                    todo += [x for x in (own.first, own.given) if x is not None] if own else []
+                    todo += [*own.first, *own.given] if own else []
             return found
 
         may = [reached(leaf) for leaf, _ in after]
@@ -484,13 +476,9 @@ def is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
 
 
-def value_in_control_flow_slot(slot: ControlFlowSlot) -> Any:
-    if type(slot.holder).__name__ == "cell":
-        try:
-            return slot.holder.cell_contents
-        except ValueError:
-            return UNSET
-    return slot.holder[slot.key]
+def roots_of_value(x: Any) -> list[Tracer]:
+    """The arrays whose memory it may look at; none of what is no array."""
+    return [*roots_of_array(x)] if is_array(x) else []
 
 
 def zero_value_of_carried_leaf(trace: Trace, value: Any) -> Any:

@@ -25,7 +25,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
-from ..trace.aliasing import assign_to_tracer, root_of_view, view_of_tracer
+from ..trace.aliasing import assign_to_tracer, roots_of_array, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
@@ -34,10 +34,7 @@ from ..trace.tracer import SCALAR, Tracer
 from .effects import (
     UNSET,
     ControlFlowSlot,
-    ControlFlowSnapshot,
-    changes_between_control_flow_snapshots,
-    journal_writes_of_control_flow,
-    restore_variables_of_snapshot,
+    Journal,
     write_array_value_with_journal,
 )
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
@@ -109,7 +106,7 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def run(self, flag: Any = None) -> None:
         builder = self.trace.builder
-        before = self.state.take()
+        before = Journal([self.body])
         noticed = self._noticed()
         self.began = len(builder.nodes)
         found = None
@@ -146,7 +143,6 @@ class RepeatedBodyLoop(CompiledLoop):
             len(trace.caught_refusals()),
             len(trace.errors),
             len(trace.holders),
-            {*trace.returned_later},
         )
 
     def _zero(self, type: ArrayType) -> Value:
@@ -156,13 +152,13 @@ class RepeatedBodyLoop(CompiledLoop):
     def _leaves(self) -> list[CarriedLeaf]:
         return [leaf for c in self.carried.values() for leaf in c.leaves]
 
-    def _traced_once(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _traced_once(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         try:
             return self._trace_turn(before, as_it_begins)
         finally:
-            restore_variables_of_snapshot(before)
+            before.undo()
 
-    def _trace_turn(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _trace_turn(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         """The body, traced with the symbol; None where it has to be traced again. as_it_begins: with what is carried
         as it is before the first turn."""
         trace = self.trace
@@ -187,27 +183,24 @@ class RepeatedBodyLoop(CompiledLoop):
             root._held = placeholder(trace, root._held.type)
             self.hidden.add(root._held.number)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
-        began = self.state.take()
+        self.noted = began = Journal([self.body])
         self.checks = len(trace.index_checks)
         trace.loops += 1
         trace.turn = self
-        noted = None
         try:
-            with journal_writes_of_control_flow(trace) as noted:
-                self.noted = noted
+            with began.opened(trace):
                 self.turn(self.item(TurnNumber(self, (1, 0))))
             if self.refused is not None:
                 raise self.refused
-            changed = changes_between_control_flow_snapshots(began, self.state.take())
-            self.made = noted.made
-            again = self._note_changes(before, changed, mine, noted.written)
-            return None if again else self._finished(stand_ins, inputs, changed, noted.written)
+            changed = began.changes()
+            self.made = began.made
+            again = self._note_changes(before, changed, mine, began.written)
+            return None if again else self._finished(stand_ins, inputs, changed, began.written)
         finally:
             trace.loops -= 1
             trace.turn = None
             del trace.index_checks[self.checks :]
-            for root, old in (noted.written if noted else {}).values():
-                root._held = old
+            began.undo_array_writes()
             for store in self.stores.values():
                 store.root._held = store.before
             for root, old in helds.values():
@@ -224,7 +217,7 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _note_changes(
         self,
-        before: ControlFlowSnapshot,
+        before: Journal,
         changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
@@ -252,13 +245,11 @@ class RepeatedBodyLoop(CompiledLoop):
                 raise LoopNotRecordable(f"{carried.slot.name} is an array that it writes to, and another one later")
         return again
 
-    def _note_changed_slots(
-        self, before: ControlFlowSnapshot, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]
-    ) -> None:
+    def _note_changed_slots(self, before: Journal, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]) -> None:
         for key, (slot, _, value) in changed.items():
             if key in self.carried or key in self.temporary:
                 continue
-            old = before.values[key][1] if key in before.values else UNSET
+            old = before.slots[key][1] if key in before.slots else UNSET
             counted = type(value) is TurnNumber and type(old) is not float
             if old is UNSET or counted or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot
@@ -324,9 +315,9 @@ class RepeatedBodyLoop(CompiledLoop):
         """Whether the turn has made an array, and nothing else with its memory lives on."""
         if not is_array(x):
             return True
-        root = root_of_view(x)
+        root, *others = roots_of_array(x)
         row = any(root is made for made, _, _ in self.rows)
-        if root._owner is not None or id(root) not in self.made or id(root) in held or row:
+        if root._owner is not None or id(root) not in self.made or id(root) in held or row or others:
             return False
         held.add(id(root))
         return True
@@ -377,7 +368,9 @@ class RepeatedBodyLoop(CompiledLoop):
             return None
         keys = key if isinstance(key, tuple) else (key,)
         part = self._moving_part(x, keys)
-        root = root_of_view(x)
+        root, *others = roots_of_array(x)
+        if others:
+            self._refuse("it looks by its turn at an array that a value has chosen")
         if id(root) in self.roots or any(leaf.own is root for leaf in self._leaves()):  # which another turn changes
             return self._part_of_changing(x, part, keys)
         builder, base = self.trace.builder, x._value
@@ -419,7 +412,7 @@ class RepeatedBodyLoop(CompiledLoop):
             return False
         part = self._moving_part(x, key if isinstance(key, tuple) else (key,))
         moving = [a for a, move in enumerate(part.moves) if move]
-        outside = x._parent is None and x._owner != SCALAR and id(x) not in self.noted.made
+        outside = x._parent is None and x._step is None and x._owner != SCALAR and id(x) not in self.noted.made
         apart = len(moving) == 1 and part.moves[moving[0]] > 0 and part.lengths[moving[0]] == 1
         if not (outside and apart) or id(x) in self.stores:
             self._refuse("it writes to parts of arrays that may be those of other turns")

@@ -350,8 +350,6 @@ class _FunctionRewriter:
             handler.body, more = self.block(handler.body)
             jumps = jumps | more
         s.finalbody, _ = self.block(s.finalbody)
-        if s.finalbody:
-            s.finalbody = [*self.give_out(jumps, s.finalbody[0]), *s.finalbody]
         return [s], jumps
 
     rewrite_TryStar = rewrite_Try
@@ -359,21 +357,9 @@ class _FunctionRewriter:
     def rewrite_With(self, s: ast.With) -> Rewritten:
         s.items = [self.children(item) for item in s.items]
         s.body, jumps = self.block(s.body)
-        s.body += self.give_out(jumps, s.body[-1])
         within = _with_statement_node(_hook_call_expression("handled", ast.Constant(0)), s.body)
         s.body = [_node_at_source_place(within, s.body[0])]
         return [s], jumps
-
-    def give_out(self, jumps: set[str], at: ast.stmt) -> list[ast.stmt]:
-        """Others have the arrays of the value that is about to be returned: what runs before may write to them."""
-        if self.returned not in jumps:
-            return []
-        return [
-            _node_at_source_place(
-                ast.Expr(_hook_call_expression("give_out", _lambda_expression_node(ast.Name(self.value, ast.Load())))),
-                at,
-            )
-        ]
 
     def rewrite_Match(self, s: ast.Match) -> Rewritten:
         s.subject = self.expression(s.subject)

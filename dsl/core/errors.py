@@ -58,24 +58,26 @@ class Refusal(UserError):
     known: frozenset[int] = frozenset()
 
     def __init__(
-        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool = False
+        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool | None = None
     ) -> None:
         super().__init__(message, line)
+        if needs_values is None:
+            needs_values = type(self).needs_values and not numpys
         self.needs_values = needs_values or _is_in_installed_package()
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 
 
 class TraceError(Refusal, TypeError):
-    """The program does something that cannot be traced, such as `if` on a traced value."""
+    """The program does what only Python can do, such as `if` on a traced value, or a write that one call does."""
 
-
-class DeepArgumentsError(TraceError):
-    """The arguments nest deeper than the recursion limit lets a trace follow."""
+    needs_values = True
 
 
 class EscapedValueError(TraceError):
     """A traced value is used outside of the trace that made it."""
+
+    needs_values = False
 
 
 class UnsupportedError(Refusal, NotImplementedError, TypeError):
@@ -120,6 +122,10 @@ class ConversionError(UserError, ValueError):
 
 class ArgumentsError(UserError, TypeError):
     """Arguments that do not fit the decorated function, or a static argument without a hash."""
+
+
+class ArgumentKindError(TraceError, ArgumentsError, DTypeError):
+    """An argument that no trace stands for, such as a set or a long chain of objects: the call runs in NumPy."""
 
 
 class NotFiniteError(UserError, FloatingPointError):
@@ -177,6 +183,11 @@ def is_compiled_code(filename: str) -> bool:
     return filename.endswith((".pyx", ".pxd", ".pxi")) or filename == "<stringsource>"
 
 
+def is_own_file(filename: str) -> bool:
+    """Whether a file is this package's."""
+    return filename.startswith(_PACKAGE)
+
+
 def is_installed_file(filename: str) -> bool:
     """Whether a file is one of an installed package's, but for this package and NumPy."""
     return bool(_package_of_path(filename)) and not filename.startswith(_OURS)
@@ -209,7 +220,8 @@ def _innermost_user_frame() -> FrameType | None:
     while frame is not None:
         name = frame.f_code.co_filename
         users = known(name)
-        if users or (users is None and is_user_file(name)):
+        written = name == "<string>" and frame.f_code.co_qualname.startswith("__create_fn__")  # by dataclasses
+        if not written and (users or (users is None and is_user_file(name))):
             return frame
         frame = frame.f_back
     return None
@@ -363,7 +375,7 @@ def _innermost_entry(traceback: TracebackType | None) -> tuple[str, str]:
 def is_own_mistake(error: BaseException) -> bool:
     """Whether an error says that code of this package names what is not there, or asserts what does not hold."""
     file, done = _innermost_entry(error.__traceback__)
-    if not file.startswith(_PACKAGE):
+    if not is_own_file(file):
         return False
     named = done.startswith(("LOAD_", "STORE_", "DELETE_", "IMPORT_"))  # neither raised on purpose nor by `getattr`
     return isinstance(error, AssertionError) or (named and isinstance(error, (AttributeError, NameError, ImportError)))

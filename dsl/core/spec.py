@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
-from .errors import DTypeError, Refusal, ShapeError
+from .errors import ArgumentKindError, DTypeError, Refusal, ShapeError
 
 Host = np.ndarray[Any, Any]
 
@@ -71,10 +71,10 @@ def _is_harmless_subclass(kind: Any) -> bool:
     return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
 
 
-def array_subclass_spec_error(kind: type) -> DTypeError:
+def array_subclass_spec_error(kind: type) -> ArgumentKindError:
     """The error for arrays of a subclass with a meaning of its own."""
     instead = "x.filled(0)" if hasattr(kind, "filled") else "np.asarray(x)"
-    return DTypeError(f"{with_article(kind.__name__)} has a meaning of its own; write {instead}")
+    return ArgumentKindError(f"{with_article(kind.__name__)} has a meaning of its own; write {instead}")
 
 
 def describe_value(x: Any) -> str:

@@ -25,11 +25,11 @@ from ..core.errors import (
     UnsupportedError,
     code_names_compared_by_identity,
     code_of_user,
-    is_installed_file,
     is_numpy_error,
     is_refusal,
     is_user_file,
     names_of_class_bodies,
+    show_user_line,
     undecided_identity_error,
     user_line_of_name,
 )
@@ -48,7 +48,7 @@ from ..core.object_model import (
     is_user_module,
     mutators_of_class,
 )
-from ..core.object_state import names_in_code, texts_in_code
+from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
@@ -63,6 +63,14 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
+from .outside_reads import (
+    OutsideProxy,
+    may_reach_outside,
+    outside_call_error,
+    put_back_random_numbers,
+    state_of_random_numbers,
+    watch_library_calls,
+)
 from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -140,7 +148,6 @@ class TracedGlobals(dict[str, Any]):
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
                     "return the value instead",
                     user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
-                    needs_values=is_installed_file(dict.get(self, "__file__") or ""),
                 )
 
 
@@ -204,11 +211,6 @@ def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any,
     return found
 
 
-def print_in_traced_code(*values: Any, **options: Any) -> None:
-    """`print` for traced code: users look at stand-ins with it, which are no texts to the function itself."""
-    print(*values, **options)
-
-
 # what functions say of themselves, by the names that ask for it
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
@@ -239,6 +241,8 @@ class Environment:
         # those of the user's objects: object, name, label, value, and what takes it out again
         self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
+        self._watching = False  # whether calls of libraries are
+        self._random_numbers = b""  # their state then
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self.opened: dict[int, int] = {}  # what stands for an opened list, dict or object: its number
@@ -306,6 +310,9 @@ class Environment:
                 "read it outside of the traced function, and pass what is needed as an argument",
                 needs_values=True,
             ) from None
+        for x in inside:
+            if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
+                raise TraceError(f"{label} holds {with_article(type(x).__name__)}; make a list of it, and pass that")
         self._undo.append(restorer_of_objects([*inside, *referred]))
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
@@ -333,6 +340,9 @@ class Environment:
         if id(value) in self._originals:  # a stand-in itself
             return value
         found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
+        if not self._watching and not isinstance(found, OutsideProxy) and may_reach_outside(kind, value):
+            self._watching, self._random_numbers = True, state_of_random_numbers()
+            self.closing.append(watch_library_calls(self.trace))
         self._remember_proxy(value, found)
         return found
 
@@ -368,6 +378,18 @@ class Environment:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(proxy))
         return original_behind_numpy_proxy(proxy) if known is None else known[1]
+
+    def is_from_outside(self, value: Any) -> bool:
+        """Whether a result is a list, dict or object that was there before the call, which gives that one itself.
+
+        Raises NeedOpenedArguments for one among the arguments: opened ones are found by their place."""
+        if type(value) in PLAIN or isinstance(value, (tuple, Tracer)):
+            return False
+        real = self.users_object(value)
+        of_arguments = id(value) in self._placed or id(real) in self._placed
+        if of_arguments and self.may_open:
+            raise self.open_arguments()
+        return real is not None and not of_arguments
 
     def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""
@@ -545,6 +567,10 @@ class Environment:
         """Raises for a function of the user's whose code goes past proxies, or has to be rewritten."""
         if not _PAST_PROXIES.keys().isdisjoint(names_in_code(function.__code__)):
             _refuse_code_reading_past_proxies(function.__code__)
+        texts = texts_in_code(function.__code__)
+        if "datetime64" in texts and not texts.isdisjoint(("now", "today")):
+            line = user_line_of_name([function.__code__], ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL"), "datetime64")
+            raise outside_call_error("np.datetime64('now')", line)
         if self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
 
@@ -658,6 +684,10 @@ class Environment:
 
     def check(self) -> None:
         """Raises TraceError, at the line, where the traced function assigned to an outside name."""
+        if self._random_numbers and self._random_numbers != state_of_random_numbers():
+            code = self._codes[0]
+            line = show_user_line(code.co_filename, code.co_firstlineno)
+            raise outside_call_error("what draws random numbers in a library", line)
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -695,6 +725,7 @@ class Environment:
                 raise
         except BaseException as error:
             if is_refusal(error):
+                put_back_random_numbers(self._random_numbers)
                 for undo in reversed(self._undo):
                     undo()
             raise

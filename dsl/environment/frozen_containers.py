@@ -31,7 +31,6 @@ def refuse_frozen_container_change(label: str, line: str | None = None) -> NoRet
         f"a traced function cannot change {label}, since later calls would not do it again; change a copy, "
         "or return the value instead",
         line,
-        needs_values=world is not None and world.tells_apart,  # it may be an argument that is not opened
     )
 
 

@@ -17,6 +17,7 @@ from ..trace.numpy_fallback import numpy_result_as_traced_constant
 from ..trace.operands import holds_traced_array, is_traced
 from ..trace.trace import current_trace, loop_recorder_of_trace
 from ..trace.tracer import Tracer
+from .outside_reads import OutsideProxy, is_outside
 
 OUTSIDE = "call it outside of the traced function"
 
@@ -124,38 +125,6 @@ class NumpyModuleProxy:
         return repr(self._real)
 
 
-class NumpyRandomProxy:
-    """`np.random`, a generator of random numbers, or a function of one: while tracing it would draw once for all
-    calls."""
-
-    __slots__ = ("_name", "_real")
-
-    def __init__(self, name: str, real: Any) -> None:
-        self._name, self._real = name, real
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._real)
-
-    def __instancecheck__(self, instance: Any) -> bool:
-        return isinstance(instance, self._real)
-
-    def __getattr__(self, name: str) -> NumpyRandomProxy:
-        return NumpyRandomProxy(f"{self._name}.{name}", getattr(self._real, name))
-
-    def __repr__(self) -> str:
-        return self._name
-
-    def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        raise UnsupportedError(
-            f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, or "
-            "draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)",
-            needs_values=True,
-        )
-
-    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
-
-
 def numpy_proxy_of(value: Any) -> Any:
     """What traced code gets in place of something of NumPy's; other things as they are."""
     try:
@@ -163,7 +132,9 @@ def numpy_proxy_of(value: Any) -> Any:
     except (TypeError, ValueError):  # no hash
         return value
     if getattr(value, "__name__", "") == "numpy.random":
-        return NumpyRandomProxy("np.random", value)
+        return OutsideProxy("np.random", value)
+    if found is None and is_outside(type(value), value):
+        return OutsideProxy(f"np.{value.__name__}", value)
     if found is None and is_numpys(value):
         is_module = isinstance(value, ModuleType)
         found = _KNOWN[value] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import EnumMeta
 from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
-from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, parts_of_object, walk_objects
+from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, is_user_class, parts_of_object, walk_objects
 from ..core.pytree import Tree
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
@@ -31,9 +32,9 @@ def returned_user_object(
             "or a list of them",
             line,
         )
+    if kind is slice and any(isinstance(x, (Tracer, TracedNumber)) for x in (leaf.start, leaf.stop, leaf.step)):
+        raise TraceError(f"{subject} a slice that traced values decide; return its numbers", line)
     real = _users_returned_object(trace, leaf)
-    if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
-        return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
         return "static", real
     if ORIGINAL in VARS(kind):
@@ -56,6 +57,8 @@ def returned_user_object(
                 "for one trace and all its calls; define it outside of the traced function",
                 line,
             )
+    if isinstance(leaf, EnumMeta) and is_user_class(leaf):
+        raise TraceError(f"{subject} the class {leaf.__name__}, which is made in it; define it outside", line)
     if callable(leaf):
         return "static", leaf
     import copy
@@ -87,6 +90,7 @@ def _users_returned_object(trace: Trace, leaf: Any) -> Any:
     if trace.world is None:
         return leaf
     if type(leaf) is not MethodType:
+        trace.world.users_object_told_apart(leaf)
         return trace.world.original_value(leaf)
     function, owner = trace.world.original_value(leaf.__func__), trace.world.original_value(leaf.__self__)
     return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.object_model import ORIGINAL, is_user_class
 from ..trace.trace import current_trace
-from .numpy_proxy import NumpyRandomProxy
+from .outside_reads import OutsideProxy, is_partly_outside
 from .proxies import ProxyMetaclass, original_class
 
 _OURS = __name__.partition(".")[0] + "."
@@ -53,8 +53,8 @@ def kind_of(x: Any) -> Any:
         return TypeProxy
     if issubclass(kind, ProxyMetaclass):
         return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
-    if kind is NumpyRandomProxy:
-        x()
+    if kind is OutsideProxy:
+        return TypeProxy if isinstance(x, type) else x()
     if kind.__module__.startswith(_OURS):
         seen = getattr(kind, "class_for_traced_code", None)
         return vars(kind).get(ORIGINAL) or (x.__class__ if seen is None else seen(x))
@@ -62,4 +62,5 @@ def kind_of(x: Any) -> Any:
     if trace is None or trace.world is None:
         return kind
     original = original_class(kind)
-    return trace.world.proxy_of(original) if is_user_class(original) else original  # as the class's name gives it
+    seen_so = is_user_class(original) or is_partly_outside(type(original), original)
+    return trace.world.proxy_of(original) if seen_so else original  # as the class's name gives it

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 import os
-import sys
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -50,12 +48,12 @@ from .environment import (
     Environment,
     StandIn,
     global_lookups_are_traceable,
-    print_in_traced_code,
     refuse_read_past_proxy,
     run_source_in_traced_code,
 )
 from .frozen_containers import fill_frozen_container, frozen_container_class
-from .numpy_proxy import NumpyRandomProxy, is_numpys, numpy_proxy_of
+from .numpy_proxy import is_numpys, numpy_proxy_of
+from .outside_reads import MODULES, OutsideProxy, is_outside, is_partly_outside
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -68,6 +66,7 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
+from .said import LoggerProxy, is_logger, print_in_traced_code
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]
@@ -86,14 +85,6 @@ def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
         found.flags.writeable = False
         return found
     return Tracer(world.trace, world.trace.capture_array(value), CAPTURED)
-
-
-def is_outside_random_source(kind: type, value: Any) -> bool:
-    """Whether it draws random numbers."""
-    if isinstance(value, (MethodType, BuiltinFunctionType)) and is_outside_random_source(type(value.__self__), None):
-        return True
-    modules = *(base.__module__ for base in kind.__mro__), getattr(value, "__module__", None) or ""
-    return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
 
 
 def _class_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -118,15 +109,14 @@ _BARE_CLASS_ATTRIBUTES = {
     "__firstlineno__",
     "__static_attributes__",
 }
-_RANDOM = ("numpy.random", "random")
 
 
 def _module_proxy(world: Environment, value: Any, label: str) -> Any:
-    if value.__name__ in _RANDOM:
-        return NumpyRandomProxy("np.random" if value is np.random else value.__name__, value)
+    if value.__name__ in ("numpy.random", "random"):
+        return OutsideProxy("np.random" if value is np.random else value.__name__, value)
     if is_numpys(value):
         return numpy_proxy_of(value)
-    if is_user_module(value) or value in (sys, importlib, os):
+    if is_user_module(value) or value.__name__ in MODULES:
         return ModuleProxy(world, value, value.__name__)
     return _watched_decimal(world, value, label)
 
@@ -184,8 +174,16 @@ def _dict_view_proxy(world: Environment, value: Any, label: str) -> Any:
     return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
-def _import_module_proxy(world: Environment, value: Any, label: str) -> Any:
-    return lambda name, package=None: world.proxy_of(value(name, package))
+def _is_giver(kind: type, value: Any) -> bool:
+    """Whether it gives what others give by name: a module, or a logger."""
+    return kind is FunctionType and (value.__module__, value.__name__) in _GIVERS
+
+
+_GIVERS = ("importlib", "import_module"), ("logging", "getLogger")
+
+
+def _proxy_of_giver(world: Environment, value: Any, label: str) -> Any:
+    return lambda *args, **options: world.proxy_of(value(*args, **options), label)
 
 
 def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -239,7 +237,8 @@ def _object_proxy(world: Environment, value: Any, label: str) -> Any:
 def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
         f"{label} is {with_article(type(value).__name__)}, which would give its next items once, for all calls; "
-        "make a list of it, and pass that"
+        "make a list of it, and pass that",
+        needs_values=True,
     )
 
 
@@ -318,10 +317,13 @@ def _is_numpy_or_python_class(kind: type) -> bool:
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
-    ("random numbers", is_outside_random_source, lambda world, value, label: NumpyRandomProxy(label, value)),
+    ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
+    ("logger", is_logger, lambda world, value, label: LoggerProxy(label, value)),
+    ("world outside", lambda kind, value: is_outside(kind, value) or is_partly_outside(kind, value),
+     lambda world, value, label: OutsideProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
-    ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
+    ("giver", _is_giver, _proxy_of_giver),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy()),
@@ -367,5 +369,6 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
 def environment_of(trace: Trace) -> Environment | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
+    names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
     return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None

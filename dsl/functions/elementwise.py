@@ -17,7 +17,7 @@ from ..trace.aliasing import (
     TracerReadOnlyView,
     assign_to_tracer,
     memory_layout_of_tracer,
-    root_of_view,
+    roots_of_array,
     tracer_layout_of_ufunc_result,
     view_of_tracer,
 )
@@ -228,9 +228,10 @@ def _check_where_leaves_out_alone(
 ) -> None:
     """Raises UnsupportedError where NumPy changes what `where` leaves out: it takes an `out` that it reads too, under
     another name, through the result's dtype and back."""
-    roots = {id(root_of_view(x)) for x in read if type(x) is Tracer}
+    roots = {id(root) for x in read if type(x) is Tracer for root in roots_of_array(x)}
     for result, out in zip(results, outs, strict=True):
-        shared = type(out) is Tracer and id(root_of_view(out)) in roots and not any(x is out for x in read)
+        looked_at = {id(root) for root in roots_of_array(out)} if type(out) is Tracer else set()
+        shared = looked_at & roots and not any(x is out for x in read)
         if shared and result.dtype != out.dtype:
             raise UnsupportedError(
                 f"{public_numpy_name(ufunc)} with where= and an out of another dtype, whose memory it reads, loses "

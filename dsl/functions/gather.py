@@ -158,10 +158,10 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     shape, at, together = _shape_of_numpy_indexing(x, keys)
     nothing = 0 in shape and 0 not in shape[at : at + together]  # is loaded, and what is out of range is an error
     noted = (nothing or is_failure_awaited(x._trace)) and not x._trace.depth
+    numbers = all(is_scalar_indexing_entry(k) for k in keys if _is_index_array(k))
     keys = _keys_in_range(x, keys, noted)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
-    numbers = all(is_scalar_indexing_entry(k) for k in keys if _is_index_array(k))
     axes: list[int] = []
     rest: list[int] = []
     checked, made = False, 0  # made: axes of the result so far, but for `together`

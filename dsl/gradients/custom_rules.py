@@ -17,7 +17,7 @@ from ...compiler.graph.graph import Value, needed_nodes
 from ..core.errors import ArgumentsError, ShapeError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..jit.pickling import PicklableDecoratedFunction
-from ..trace.aliasing import root_of_view, shares_memory
+from ..trace.aliasing import root_of_view, roots_of_array, shares_memory
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -266,9 +266,10 @@ def _check_arguments_of_custom_derivative(name: str, args: Any, kept: Any) -> No
     flatten(kept, before)
     pairs = [(x, old) for x, old in zip(now, before, strict=True) if isinstance(x, Tracer)]
     for i, (x, old) in enumerate(pairs):
-        root, others = root_of_view(x), [y for j, (y, _) in enumerate(pairs) if j != i]
-        others = [y for y in others if root_of_view(y) is root]
-        if x._value.number != old._value.number and any(x is y or shares_memory(x, y) for y in others):
+        roots, others = {*map(id, roots_of_array(x))}, [y for j, (y, _) in enumerate(pairs) if j != i]
+        others = [y for y in others if not roots.isdisjoint(map(id, roots_of_array(y)))]
+        apart = (x is not y and root_of_view(x) is root_of_view(y) and not shares_memory(x, y) for y in others)
+        if x._value.number != old._value.number and not all(apart):
             raise UnsupportedError(
                 f"{name} assigns to an argument that shares memory with another one, and kg.checkpoint computes it "
                 "again of each by itself; pass x.copy()"

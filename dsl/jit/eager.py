@@ -16,6 +16,7 @@ from ..array.conversion import arrays_among_arguments, device_of_arguments, to_k
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError
+from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
 from ..trace.operands import is_traced, to_traced_array
@@ -120,7 +121,10 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: di
     """What `kg.Array.__array_ufunc__` answers."""
     if current_trace() is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
-    return run_eagerly(getattr(ufunc, method), inputs, options)
+    found = run_eagerly(getattr(ufunc, method), inputs, options)
+    if type(found) is Array and not found.shape and all(x._spec.scalar for x in inputs if type(x) is Array):
+        found._spec = spec_of(found._spec.type, True)  # what is made of numbers alone
+    return found
 
 
 def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -27,8 +27,8 @@ from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
 from ..core.errors import (
+    ArgumentKindError,
     ArgumentsError,
-    DeepArgumentsError,
     OptionError,
     Refusal,
     UserError,
@@ -186,8 +186,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call(args, options, fast)
         except (OnAnotherDevice, InNumPy) as other:
             elsewhere = other
-        except DeepArgumentsError as error:
-            elsewhere = self._versions.in_numpy(error)
+        except ArgumentKindError as error:
+            if not self._versions.may_run_in_numpy:
+                raise
+            self._versions.note_argument_in_numpy(error)
+            elsewhere = InNumPy(error)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         return self._call_in_numpy(elsewhere, args, options)
@@ -678,6 +681,8 @@ def _write_back_to_arguments(
         write_differing_elements(given[i], leaves[i], old)
     for i in shared.keys() & entry.assigned:
         write_back_to_memory_owner(given[i], leaves[i], shared[i])
+    if not copied:
+        return result
     found: list[Any] = []
     tree = flatten(result, found, results=True)
     return unflatten(tree, [copied.get(id(x), x) for x in found])

@@ -12,15 +12,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
+from ...runtime.core.readable_text import with_article
 from ..array.array import Array
-from ..core.errors import (
-    ArgumentsError,
-    DeepArgumentsError,
-    DTypeError,
-    EscapedValueError,
-    OptionError,
-    TraceError,
-)
+from ..core.errors import ArgumentKindError, ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
 from ..core.object_model import PLAIN
 from ..core.pytree import Tree, flatten
@@ -218,7 +212,7 @@ FRAMES_OF_A_LEVEL = 5  # at most, of what walks over a structure
 
 
 def _within_recursion_limit(take_apart: Callable[P, R]) -> Callable[P, R]:
-    """The same; raises DeepArgumentsError for a structure that nests too deep for what is done with it next."""
+    """The same; raises ArgumentKindError for a structure that nests too deep for what is done with it next."""
 
     @functools.wraps(take_apart)
     def take_apart_within_limit(*args: P.args, **options: P.kwargs) -> R:
@@ -230,10 +224,9 @@ def _within_recursion_limit(take_apart: Callable[P, R]) -> Callable[P, R]:
                     raise RecursionError
                 level, most = [child for tree in level for child in tree.children], most - 1
         except RecursionError:
-            raise DeepArgumentsError(
+            raise ArgumentKindError(
                 "the arguments nest too deep for a trace, as a long chain of objects does; pass a list of them, or "
-                "call sys.setrecursionlimit with more",
-                needs_values=True,
+                "call sys.setrecursionlimit with more"
             ) from None
         return found
 
@@ -350,7 +343,7 @@ def to_call_leaf(value: Any) -> Any:
     if gpu is not None:
         return shared_array_as_call_leaf(import_array(value, gpu))
     if isinstance(value, BUFFERS):
-        raise ArgumentsError(
+        raise ArgumentKindError(
             f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
             "pass np.asarray(it)"
         )
@@ -360,7 +353,7 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        raise ArgumentsError(
+        raise ArgumentKindError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"
         ) from None
@@ -370,11 +363,13 @@ def _array_leaf_of_call(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[A
     if kind is not np.ndarray:
         if not is_plain_array(kind):
             raise array_subclass_spec_error(kind)
+        if kind.__module__ != "numpy" and getattr(value, "__dict__", None):
+            raise ArgumentKindError(f"{with_article(kind.__name__)} has attributes of its own; write np.asarray(x)")
         value = value.view(np.ndarray)
     try:
         dtype_of(native_byte_order(value.dtype))
     except TypeError as error:
-        raise DTypeError(str(error)) from None
+        raise ArgumentKindError(str(error)) from None
     return kernel_readable_copy(value)
 
 

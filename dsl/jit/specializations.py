@@ -37,7 +37,7 @@ from ..array.devices import (
     open_device,
 )
 from ..array.in_numpy import OFTEN, InNumPy
-from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
+from ..core.errors import ArgumentKindError, Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
@@ -205,6 +205,7 @@ class Specializations:
         self._trees = GraphBreakSegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
+        self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
     # what runs a call
@@ -240,8 +241,10 @@ class Specializations:
         except UnfinishedFunction as unfinished:
             return failing_launcher(self._make_launcher(unfinished.captured, leaves), unfinished.error)
         except Refusal as error:
-            again = self.in_numpy(error).raise_again
-            entry = Launcher(again, "", error.guards or GuardSet(()), repeatable=True)
+            if not error.needs_values or not self.may_run_in_numpy:
+                raise
+            self._note_calls_in_numpy(f"at {error}")
+            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         entry = (
@@ -252,13 +255,6 @@ class Specializations:
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
 
-    def in_numpy(self, error: Refusal) -> InNumPy:
-        """What makes a call that was refused run in NumPy. Raises the refusal where that may not be."""
-        if not error.needs_values or not self.may_run_in_numpy:
-            raise error
-        self._note_calls_in_numpy(f"at {error}")
-        return InNumPy(error)
-
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
         self.note(SpecializationEvent("in NumPy", text))
@@ -266,6 +262,12 @@ class Specializations:
         if self.options.untraceable == "warn" and place not in self._warned_of:
             self._warned_of.add(place)
             warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
+
+    def note_argument_in_numpy(self, error: ArgumentKindError) -> None:
+        """A call runs in NumPy for the kind of an argument, which is told once for each line."""
+        if str(error) not in self._told_of:
+            self._told_of.add(str(error))
+            self._note_calls_in_numpy(f"at {error}")
 
     def note_caught_error(self, caught: list[Exception], error: Exception) -> None:
         """A call has met an error, and has caught it in NumPy. caught: such errors of earlier calls of its kind."""

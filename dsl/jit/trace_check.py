@@ -25,11 +25,11 @@ ADVICE = (
 def check_traces_are_same(name: str, first: TracedFunction, again: TracedFunction | frozenset[int]) -> None:
     """Raises TraceError, at the line whose result differs, if the traces do."""
     if not isinstance(again, TracedFunction):
-        raise TraceError(f"{name}, traced again, decides on the value of another number: {ADVICE}")
+        raise TraceError(f"{name}, traced again, decides on the value of another number: {ADVICE}", needs_values=False)
     found = next(differences_between_traces(first, again), None)
     if found is not None:
         what, line = found
-        raise TraceError(f"{name}, traced again, {what}: {ADVICE}", line or None)
+        raise TraceError(f"{name}, traced again, {what}: {ADVICE}", line or None, needs_values=False)
 
 
 def differences_between_traces(first: TracedFunction, again: TracedFunction) -> Iterator[tuple[str, str]]:

@@ -244,8 +244,8 @@ class TraceAttempt:
         if (package := package_that_raised_error(error.__traceback__)) is not None:
             text = f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)"
             add_note_to_error_once(error, text)
-        changed = trace.assigned or (self.opened is not None and any(self.opened.differences()))
-        refuses = isinstance(found, UserError) and not isinstance(found, _AS_NUMPY)
+        changed = trace.assigned or trace.watched or (self.opened is not None and any(self.opened.differences()))
+        refuses = isinstance(found, UserError) and not isinstance(found, _AS_NUMPY) and not trace.watched
         if refuses or not changed or trace.path or trace.depth or trace.loops:
             return found
         with trace_in_progress(trace):
@@ -305,6 +305,12 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         ) from None
     if isinstance(error, AttributeError) and world is not None:
         refuse_miss_past_proxy(world, error, line)
+    if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
+        raise TraceError(
+            f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line
+        ) from None
+    if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
+        raise TraceError("a traced value is written into an array from outside", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
     held: list[Any] = []
@@ -384,21 +390,31 @@ def _finish_trace(
 ) -> TracedFunction:
     found = ResultAndStateLocations(trace)
     state = None if opened is None else found.state(opened)
-    stops = {} if opened is None or state is None else found.stops(opened, state)
+    stops = {} if opened is None else found.stops(opened)
     leaves: list[Any] = []
-    if id(result) in stops:
+
+    def stop_at(value: Any) -> Place | None:
+        found = stops.get(id(value))
+        return found or (None if trace.world is None else stops.get(id(trace.world.users_object(value))))
+
+    def is_returned_itself(value: Any) -> bool:
+        return bool(stop_at(value)) or (trace.world is not None and trace.world.is_from_outside(value))
+
+    if is_returned_itself(result):
         tree, leaves = LEAF, [result]
     else:
-        tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
+        tree = flatten(result, leaves, results=True, stop=is_returned_itself)
     if tree != LEAF:
         check_classes_of_returned_containers(tree)
         tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
-    results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
+    results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
     effects = assigned or trace.watched or (state is not None and state.changes)
     failures = outputs_of_failures(trace, outputs, bool(effects))
+    if failures and trace.said and not trace.reruns:
+        raise TraceError("what is said before an error that values decide is not said by a compiled call", trace.said)
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])

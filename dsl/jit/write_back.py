@@ -19,7 +19,7 @@ from ..array.mutation import (
     replace_or_merge_memory,
     write_differing_elements,
 )
-from ..core.errors import ArgumentsError, ReadOnlyError
+from ..core.errors import ArgumentKindError, ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_shared_memory_writable
 from ..state.argument_writes import ArgumentWrite
 
@@ -52,7 +52,7 @@ def check_write_back_allowed(target: Any, others: Sequence[Any], overlaps: bool 
 
 def refuse_write_back_while_tracing() -> None:
     """Raises for a holder that the function changes, and reads by another name as well."""
-    raise ArgumentsError(
+    raise ArgumentKindError(
         "the function changes an object, a dict or a list of its arguments that it also reads by another name (a "
         "global, a closure, a class); reach it one way only"
     )

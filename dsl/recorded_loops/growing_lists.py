@@ -15,7 +15,7 @@ from typing import Any
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import ControlFlowSlot, ControlFlowSnapshot, ReachableControlFlowState
+from ..control_flow.effects import ControlFlowSlot, Journal
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable
 from .kinds import (
@@ -120,10 +120,10 @@ class GrowingLists:
         self.remove_stand_ins()
         self.stand_ins.clear()
         self.made.clear()
-        taken = ReachableControlFlowState(functions).take()
-        self.before = {number for number, (holder, _, _) in taken.containers.items() if type(holder) is list}
+        taken = Journal(functions)
+        self.before = {number for number, (holder, *_) in taken.containers.items() if type(holder) is list}
         appended = frozenset[str]().union(*(names_of_lists_appended_to(f.__code__) for f in functions))
-        lists = [(slot, value) for slot, value in taken.values.values() if type(value) is list]
+        lists = [(slot, value) for slot, value in taken.slots.values() if type(value) is list]
         grow = {id(value) for slot, value in lists if isinstance(slot.holder, CellType) and slot.name in appended}
         made: dict[int, GrowingList] = {}
         for slot, value in lists:  # whatever names them
@@ -158,9 +158,9 @@ def names_of_lists_appended_to(code: CodeType) -> frozenset[str]:
     return frozenset(found).union(*inner)
 
 
-def note_lists_that_grew(lists: GrowingLists, before: ControlFlowSnapshot) -> None:
+def note_lists_that_grew(lists: GrowingLists, before: Journal) -> None:
     """Raises RecordAgain, or LoopNotRecordable, where a list of Python's has grown."""
-    for holder, held, _ in before.containers.values():
+    for holder, _, held, _ in before.containers.values():
         if type(holder) is list and len(holder) > len(held):
             lists.note_grown_list(holder)
 

@@ -159,12 +159,14 @@ def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple
     """The array that owns the memory of `x`, and how its axes map to it. For each axis: where it starts, steps and
     goes in `x`; and the shape of `x`.
 
-    None for views that are more than slices and permutations."""
+    None for views that are more than slices and permutations, and for what a value has chosen."""
     chain = []
     root = x
     while root._parent is not None:
         chain.append(root._step)
         root = root._parent
+    if root._step is not None:
+        return None
     shape = root.shape
     subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
     for step in reversed(chain):

@@ -16,6 +16,7 @@ from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
 from ...runtime.core.readable_text import with_article
 from ..core.errors import user_line
+from ..trace.aliasing import roots_of_array
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -147,7 +148,7 @@ class LoopMemory:
                     value = x._value
                 found = self.of_view[id(x)] = (x, self._new_array_storage(value, None, key=("view", id(x))))
                 found[1].frozen = "an array is assigned to that is a view which is not followed"
-                self._freeze_root(x)
+                self._freeze_roots(x)
             return self._section_of_whole_storage(found[1])
         root, subs, shape = steps
         storage = self.of_root.get(id(root))
@@ -156,17 +157,15 @@ class LoopMemory:
         section = LoopArraySection(storage, subs, tuple(map(LinearExpression, shape)))
         return self.array_of_section(section)
 
-    def _freeze_root(self, x: Tracer) -> None:
-        root = x
-        while root._parent is not None:
-            root = root._parent
-        storage = self.of_root.get(id(root))
-        if storage is None:
-            with self.outside():
-                storage = self._new_array_storage(root._value, root)
-        if storage.written:
-            raise LoopNotRecordable("an array is assigned to, and read through a view that is not followed")
-        storage.frozen = "an array is assigned to, and read through a view that is not followed"
+    def _freeze_roots(self, x: Tracer) -> None:
+        for root in roots_of_array(x):
+            storage = self.of_root.get(id(root))
+            if storage is None:
+                with self.outside():
+                    storage = self._new_array_storage(root._value, root)
+            if storage.written:
+                raise LoopNotRecordable("an array is assigned to, and read through a view that is not followed")
+            storage.frozen = "an array is assigned to, and read through a view that is not followed"
 
     def _section_of_whole_storage(self, storage: LoopArrayStorage) -> LoopArray:
         subs = tuple((LinearExpression(0), 1, axis) for axis in range(len(storage.shape)))

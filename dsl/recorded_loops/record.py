@@ -21,7 +21,7 @@ from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..control_flow.comprehensions import ComprehensionClause
-from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, changes_between_control_flow_snapshots
+from ..control_flow.effects import ControlFlowSlot, Journal
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
@@ -90,15 +90,14 @@ def _record_statements(
     check_recordings_of_loop(trace, site)
     trace.loops_of.recorded.append(site)
     recorder = LoopRecorder(trace, site)
-    state = ReachableControlFlowState(functions)
     rows: list[Tracer] = []
     try:
         recorder.reached = is_reached(trace)
-        before = state.take()
+        before = Journal(functions)
         with recorder.recording():
             collected = write(recorder)
             recorder.lists.remove_stand_ins()
-            changed = changes_between_control_flow_snapshots(before, state.take())
+            changed = before.changes()
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )

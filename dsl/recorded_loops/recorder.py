@@ -17,9 +17,7 @@ from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import (
     UNSET,
     ControlFlowSlot,
-    ReachableControlFlowState,
-    changes_between_control_flow_snapshots,
-    restore_variables_of_snapshot,
+    Journal,
 )
 from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
@@ -94,11 +92,10 @@ class LoopRecorder(RecordedLoopArithmetic):
             raise LoopNotRecordable("a try is around a decision")
         flag = self.truth(test)
         self.settle_all()
-        state = ReachableControlFlowState([then, otherwise])
         sides, grown = [], []
         lengths = self.lists.lengths()
         for part in (then, otherwise):
-            sides.append(self._record_side(part, state))
+            sides.append(self._record_side(part, Journal([then, otherwise])))
             if sides[-1][1] is not RAISED:
                 grown.append(self.lists.lengths()[: len(lengths)])
             self.lists.set_lengths(lengths)
@@ -119,19 +116,17 @@ class LoopRecorder(RecordedLoopArithmetic):
             slot.put(value())
         return result()
 
-    def _record_side(self, part: Part, state: ReachableControlFlowState) -> tuple[Scope, Any, Any]:
+    def _record_side(self, part: Part, before: Journal) -> tuple[Scope, Any, Any]:
         """The statements of a side, what it gives, and what it changes, which is as it was afterwards."""
-        before = state.take()
         self.level += 1
         with self.block() as scope:
             given = self._branch_result_or_raise(part)
             if isinstance(given, LoopArray) and given.section is None:
                 self.materialize(given)
         self.level -= 1
-        after = state.take()
         note_lists_that_grew(self.lists, before)
-        changes = changes_between_control_flow_snapshots(before, after)
-        restore_variables_of_snapshot(before)
+        changes = before.changes()
+        before.undo()
         return scope, given, changes
 
     def _branch_result_or_raise(self, part: Part) -> Any:
@@ -343,17 +338,16 @@ class LoopRecorder(RecordedLoopArithmetic):
             before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets, self.step
             checks, touched, began = len(self.checks), len(self.touched), self.turn_began
             alive = {*self.alive}
-            state = ReachableControlFlowState(functions)
-            first, done = state.take() if outermost else None, False
+            first, done = Journal(functions) if outermost else None, False
             with self.body.block() as attempt:
                 try:
                     if outermost:
                         self.lists.place_stand_ins(self, functions)
-                    loop = _LoopRecordingAttempt(self, key.__code__, state)
+                    loop = _LoopRecordingAttempt(self, key.__code__, Journal(functions))
                     self.level, self.turn_began = self.level + 1, len(self.storages)
                     done = write(loop)
                     self.level -= 1
-                    restore_variables_of_snapshot(loop.before)
+                    loop.before.undo()
                     if not done:
                         loop.lists.restore_lengths()
                 except RecordAgain:
@@ -362,7 +356,7 @@ class LoopRecorder(RecordedLoopArithmetic):
                     self.level = 0
                     for number in {*self.alive} - alive:
                         self.alive.pop(number, None)
-                    restore_variables_of_snapshot(first)
+                    first.undo()
             self.turn_began = began
             if done:
                 break
@@ -399,12 +393,12 @@ class _RecordedLoopName:
 class _LoopRecordingAttempt:
     """An attempt at a loop: its variables as far as they are known."""
 
-    def __init__(self, recorder: LoopRecorder, code: Any, state: ReachableControlFlowState) -> None:
-        self.recorder, self.state, self.before = recorder, state, state.take()
+    def __init__(self, recorder: LoopRecorder, code: Any, before: Journal) -> None:
+        self.recorder, self.before = recorder, before
         self.known = recorder.known.setdefault(code, {})
         self.spoiled = recorder.spoiled.setdefault(code, set())
         self.carried = []
-        for slot, value in self.before.values.values():
+        for slot, value in self.before.slots.values():
             if slot.name in self.known and slot.name not in self.spoiled:
                 kinds = self.known[slot.name]
                 if is_number(value):
@@ -424,7 +418,7 @@ class _LoopRecordingAttempt:
         self._spoil_variables_of_recorded_loop()
 
     def _spoil_variables_of_recorded_loop(self) -> None:
-        for slot, _ in self.before.values.values():
+        for slot, _ in self.before.slots.values():
             if slot.name in self.spoiled:
                 slot.put(SpoiledLoopVariable(slot.name))
 
@@ -432,9 +426,8 @@ class _LoopRecordingAttempt:
         """At the end of a turn: whether all that changes was known to change."""
         mine = {c.slot.identity: c for c in self.carried}
         settled, ends = self.lists.leave(), []
-        now = self.state.take()
         note_lists_that_grew(self.recorder.lists, self.before)
-        for key, (slot, old, value) in changes_between_control_flow_snapshots(self.before, now).items():
+        for key, (slot, old, value) in self.before.changes().items():
             c = mine.get(key)
             if not is_number(value):
                 if c is not None and not c.starts and isinstance(value, SpoiledLoopVariable):

@@ -121,22 +121,6 @@ class OpenedArguments:
                     self._world.line_of_call("dict", mutators_of_class(dict)) or None,
                 )
 
-    def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
-        """The holders that have changed, and those that hold one at any depth. Those that hold an array that was
-        assigned to count too."""
-        found = {*changed}
-        inside = [[*_holder_values_and_tuple_items(named_parts_of_object(x)[1])] for x in self.holders]
-        while True:
-            more = {
-                i
-                for i, values in enumerate(inside)
-                if i not in found
-                and any(self.numbers.get(id(v)) in found or _is_part_of_assigned_argument(v, assigned) for v in values)
-            }
-            if not more:
-                return found
-            found |= more
-
 
 def _holder_difference(number: int, is_list: bool, slots: frozenset[str], before: Held, now: Held) -> HolderDifference:
     """slots: the names that are in no order."""
@@ -161,9 +145,3 @@ def _holder_values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
             yield from _holder_values_and_tuple_items(tuple(value))
         else:
             yield value
-
-
-def _is_part_of_assigned_argument(value: Any, assigned: dict[int, Any]) -> bool:
-    return (
-        isinstance(value, Tracer) and type(root_of_view(value)._owner) is int and root_of_view(value)._owner in assigned
-    )

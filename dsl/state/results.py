@@ -99,12 +99,9 @@ class ResultAndStateLocations:
             frozenset(self.shared),
         )
 
-    def stops(self, opened: OpenedArguments, changed: StateChanges) -> dict[int, Place]:
-        """For the identity of what the call's result holds as it is: objects of the arguments, the lists and dicts that
-        it has changed, and what it has put there."""
-        touched = opened.touched([c.holder for c in changed.changes], self._trace.assigned)
-        touched |= {i for i, kind in enumerate(opened.kinds) if not issubclass(kind, (list, dict))}
-        found: dict[int, Place] = {id(opened.holders[i]): ("holder", i) for i in touched}
+    def stops(self, opened: OpenedArguments) -> dict[int, Place]:
+        """For the identity of what the call's result holds as it is: the holders, and what it has put there."""
+        found: dict[int, Place] = {id(x): ("holder", i) for i, x in enumerate(opened.holders)}
         return found | {number: ("made", place) for number, (_, place) in self._made.items()}
 
     def _locations_of_value_in_state(

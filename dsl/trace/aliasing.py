@@ -33,6 +33,7 @@ from .memory_layout import (
 )
 from .number_kinds import Kind
 from .operands import to_traced_shape
+from .trace import Trace
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
@@ -299,6 +300,43 @@ class TracerComplexPartView:
         return getattr(a, self.name)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class TracerChoice:
+    """One of several arrays, as flags say, of which one is set: the step of what owns no memory and is no view."""
+
+    arrays: tuple[Tracer, ...]
+    flags: tuple[Value, ...]
+
+    def versions(self) -> tuple[int, ...]:
+        """The nodes that the arrays stand for now."""
+        return tuple(x._value.number for x in self.arrays)
+
+    def roots(self) -> Iterator[Tracer]:
+        """The arrays whose memory it may look at."""
+        return (root for x in self.arrays for root in roots_of_array(x))
+
+    def chosen_value(self, builder: GraphBuilder) -> Value:
+        """What the chosen one stands for now."""
+        found = self.arrays[-1]._value
+        for x, flag in zip(self.arrays[:-1], self.flags, strict=False):
+            found = select_value_by_flag(builder, flag, x._value, found)
+        return found
+
+
+def chosen_array(trace: Trace, arrays: Sequence[Tracer], flags: Sequence[Value]) -> Tracer:
+    """The array whose flag is set: what is written to either is written to both."""
+    found = Tracer(trace, Value(-1, arrays[0]._held.type))
+    found._step, found._base = TracerChoice(tuple(arrays), tuple(flags)), ()
+    trace.choices.append(weakref.ref(found))
+    return found
+
+
+def select_value_by_flag(builder: GraphBuilder, flag: Value, v: Value, w: Value) -> Value:
+    """The first of two values of one type where the flag, of shape (), is set. Else it is the second."""
+    plain = [Value(x.number, x.type) for x in (v, w)]
+    return builder.map("where", builder.broadcast(flag, v.shape) if v.shape else flag, *plain)
+
+
 def part_of_whole_array(value: Value) -> Part:
     """The whole of an array, as a part of it."""
     return value, (0,) * len(value.shape), (1,) * len(value.shape)
@@ -333,6 +371,14 @@ def root_of_view(x: Tracer) -> Tracer:
     while x._parent is not None:
         x = x._parent
     return x
+
+
+def roots_of_array(x: Tracer) -> Iterator[Tracer]:
+    """The arrays whose memory `x` may look at: with one that a value has chosen all that it may be."""
+    root = root_of_view(x)
+    yield root
+    if isinstance(root._step, TracerChoice):
+        yield from root._step.roots()
 
 
 def settled_root_of_view(x: Tracer) -> Tracer:
@@ -393,6 +439,12 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
     if value.number == target._value.number or not result.size:
         _note_argument_written(target)
         return target
+    _assign_part_of_tracer(target, part_of_whole_array(value))
+    return target
+
+
+def _assign_part_of_tracer(target: Tracer, part: Part) -> None:
+    trace, builder = target._trace, target._trace.builder
     if target._owner == CAPTURED:
         if trace.world is not None and trace.world.may_open:  # it may be what an argument holds
             raise trace.world.open_arguments()
@@ -404,18 +456,34 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
         raise TraceError(
             "the body of a loop or branch cannot assign to an array from outside of it; pass it in, and return it"
         )
-    part = part_of_whole_array(value)
     root = target
     while root._parent is not None:
         step: Any = root._step
         part = step.part_of_base(builder, root._parent._value, part)
         root = root._parent
-    settle_reshapes_of_tracers(*_living_views_of_array(root))
+    if isinstance(root._step, TracerChoice):
+        _assign_part_of_chosen_array(root._step, part)
+        return
+    settle_reshapes_of_tracers(*(v for x in (root, *trace.choices_of(root)) for v in _living_views_of_array(x)))
     trace.note_array_write(root)
     root._held = assign_part_of_array(builder, root._held, part)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
-    return target
+
+
+def _assign_part_of_chosen_array(choice: TracerChoice, part: Part) -> None:
+    """Assigns a part of the one of several arrays whose flag is set."""
+    value, starts, steps = part
+    for x, flag in zip(choice.arrays, choice.flags, strict=True):
+        try:
+            _check_view_writable(x)
+        except ReadOnlyError as error:
+            text = f"a traced value decides which array is assigned to, and {error}"
+            raise TraceError(text, needs_values=True) from None
+        settle_reshapes_of_tracers(x)
+        builder = x._trace.builder
+        old = builder.slice(x._value, starts, steps, value.shape)
+        _assign_part_of_tracer(x, (select_value_by_flag(builder, flag, value, old), starts, steps))
 
 
 def _note_argument_written(target: Tracer) -> None:
@@ -473,7 +541,7 @@ def _numpy_view_through_tracer_steps(base: StandIn, x: Tracer) -> StandIn | None
     if x._parent is None:
         return base
     above = _numpy_view_through_tracer_steps(base, x._parent)
-    return None if above is None else x._step.numpy_view(above)  # type: ignore[union-attr]
+    return None if above is None else x._step.numpy_view(above)
 
 
 def _is_undecided_reshape(x: Tracer) -> bool:
@@ -503,6 +571,10 @@ def reshape_tracer_in_place(x: Tracer, shape: Any) -> None:
         return
     if x._owner == SCALAR or (x._parent is None and x._owner is not None):
         raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
+    choices = x._trace.choices_of(root_of_view(x))
+    if isinstance(x._step, TracerChoice) or any(x is y for choice in choices for y in choice._step.arrays):
+        text = "a traced value decides which array gets another shape; write x.reshape(...)"
+        raise TraceError(text, needs_values=True)
     _check_tracer_made_in_branch(x)
     if TracerReshapeView(lengths).numpy_view(_numpy_stand_in_of_tracer(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")

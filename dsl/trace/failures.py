@@ -185,8 +185,21 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
         )
     if trace.path or trace.loops:
         trace.may_raise.update(value.number for value in results)
+        if not trace.deriving and results[0].type.size:
+            _need_result_where_reached(trace, results[0])
         results = ()
     trace.host_calls.append((tuple(results), awaited))
+
+
+def _need_result_where_reached(trace: Trace, result: Value) -> None:
+    """Sees to it that what may raise an error runs where a call comes to it, though nobody may need what it gives: that
+    decides, as it were, whether there is a failure, by what is never the case."""
+    builder, rank = trace.builder, len(result.shape)
+    element = builder.reshape(builder.slice(result, [0] * rank, [1] * rank, [1] * rank), ())
+    never = builder.map(
+        "logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element)
+    )
+    fail_where(trace, never, np.linalg.LinAlgError())
 
 
 def outputs_of_failures(trace: Trace, outputs: list[Value], writes: bool) -> Failures:

@@ -36,7 +36,11 @@ class TraceEnvironmentProtocol(Protocol):
     @property
     def leaves_by_contents(self) -> dict[int, int]: ...
 
+    def users_object(self, value: Any, /) -> Any: ...
+
     def users_object_told_apart(self, value: Any, /) -> Any: ...
+
+    def is_from_outside(self, value: Any, /) -> bool: ...
 
     def line_of_assignment(self, name: str) -> str: ...
 
@@ -172,6 +176,7 @@ class Trace:
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
+        self.said = ""  # the line of what is printed or logged at each call, if any is
         self.refusals: list[Refusal] = []
         self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten
@@ -180,7 +185,7 @@ class Trace:
         self.path: list[Value] = []  # the flags of the sides that are being traced
         self.loops = 0  # how many loops that traced values end are being traced, one in another
         self.handlers = 0  # how many `try` of the function's are around
-        self.shared: dict[int, tuple[weakref.ref[Any], dict[int, weakref.ref[Any]]]] = {}  # which may be which
+        self.shared: dict[tuple[int, int], tuple[weakref.ref[Any], weakref.ref[Any]]] = {}  # which may be which
         self.reruns = False  # whether a call that fails runs again in NumPy
         self.errors: list[Exception] = []  # what a call raises where values decide so
         self.failure: dict[str, Any] = {"first": NO_FAILURE}  # which of them it meets first: see `failures`
@@ -190,7 +195,7 @@ class Trace:
         self.may_raise: set[int] = set()  # the nodes of host calls that may, and need not be reached
         self.loop_failures: list[tuple[Value, Exception]] = []  # error words that the number does not tell of yet
         self.restart: BaseException | None = None  # for which reason the trace is to be run again, or to be left
-        self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
+        self.choices: list[weakref.ref[Any]] = []  # the arrays that stand for one of several, as values decide
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.chosen = ChosenContainers()
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
@@ -239,39 +244,29 @@ class Trace:
     def note_possible_aliases(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Each first array may be the second one, as a traced value decides. It thus may be whatever that one may
         be."""
-        roots = {id(root): root for _, root in pairs}
-        reached = {
-            key: {id(x): weakref.ref(x) for x in [root, *self.possible_aliases(root)]} for key, root in roots.items()
-        }
-        arrays = {id(array): array for array, _ in pairs}
-        found: dict[int, dict[int, weakref.ref[Any]]] = {key: {} for key in arrays}
-        for array, root in dict.fromkeys((id(array), id(root)) for array, root in pairs):
-            found[array] |= reached[root]
-        for key, array in arrays.items():
-            found[key].pop(key, None)
-            self._possible_aliases_by_identity(array).update(found[key])
-            for other in found[key].values():
-                self._possible_aliases_by_identity(other())[key] = weakref.ref(array)
+        reached = [(x, other) for x, root in pairs for other in (root, *self.possible_aliases(root)) if other is not x]
+        self.shared |= {(id(x), id(other)): (weakref.ref(x), weakref.ref(other)) for x, other in reached}
 
-    def _possible_aliases_by_identity(self, array: Any) -> dict[int, weakref.ref[Any]]:
-        """By their identities, the arrays that may be this one."""
-        known = self.shared.get(id(array))
-        if known is None or known[0]() is not array:  # another one had this identity
-            known = self.shared[id(array)] = weakref.ref(array), {}
-        return known[1]
+    def possible_aliases(self, root: Any) -> list[Any]:
+        """The arrays that may be this one."""
+        roots = [root] if root._step is None or root._parent is not None else [root, *root._step.roots()]
+        found = [*self._noted_aliases(root), *roots, *(choice for x in roots for choice in self.choices_of(x))]
+        return [*{id(x): x for x in found if x is not root}.values()]
 
-    def possible_aliases(self, root: Any, later: bool = False) -> list[Any]:
-        """The arrays that may be this one. later: or may be once functions have returned them."""
-        known = self.shared.get(id(root))
-        refs = known[1].values() if known is not None and known[0]() is root else ()
-        found = [other for ref in refs if (other := ref()) is not None]
-        if later:
-            found += [b if a is root else a for a, b in self.returned_later.values() if a is root or b is root]
-        return found
+    def _noted_aliases(self, root: Any) -> list[Any]:
+        pairs = [(x(), other()) for x, other in self.shared.values()]
+        found = [other if x is root else x for x, other in pairs if x is root or other is root]
+        return [*{id(x): x for x in found if x is not None}.values()]
+
+    def choices_of(self, root: Any) -> list[Any]:
+        """The arrays that are this one or another, as a value has decided."""
+        living = [(ref, x) for ref in self.choices if (x := ref()) is not None]
+        self.choices = [ref for ref, _ in living]
+        return [x for _, x in living if any(root is other for other in x._step.roots())]
 
     def note_array_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
-        if self.possible_aliases(root):
+        if self._noted_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
                 "name is given to; write x.copy() there",

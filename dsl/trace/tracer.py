@@ -56,8 +56,8 @@ class Tracer(NumpyProtocols):
     _layout: MemoryLayout | None
     _owner: int | str | None
     _parent: Tracer | None
-    _step: TracerViewStepProtocol | None
-    _base: int
+    _step: Any  # how it looks at that, or at arrays of which a value has chosen one: see `aliasing`
+    _base: Any
     _views: list[weakref.ref[Tracer]]
 
     def __init__(
@@ -93,6 +93,10 @@ class Tracer(NumpyProtocols):
             value = self._parent._value
             if value.number != self._base:
                 self._held, self._base = self._step.apply(self._trace.builder, value), value.number
+        elif self._step is not None:
+            versions = self._step.versions()
+            if versions != self._base:
+                self._held, self._base = self._step.chosen_value(self._trace.builder), versions
         return self._held
 
     # what is known while tracing
@@ -253,7 +257,8 @@ class Tracer(NumpyProtocols):
             raise MissingAttributeError(
                 f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
             )
-        raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}")
+        text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
+        raise UnsupportedError(text, needs_values=name in ("dump", "tofile"))  # which write files
 
     # what has an answer while tracing only where no array of the call decides it
 

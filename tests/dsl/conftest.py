@@ -27,3 +27,14 @@ def gpu(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(devices._open, ("cuda", 0), made)
     yield made
     kg.waitall()
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that are decorated in a test refuse what they cannot trace, unless they say otherwise."""
+    from kernelgraph.dsl.jit import kernel_graph
+
+    checked = kernel_graph.checked_kernel_graph_options
+    monkeypatch.setattr(
+        kernel_graph, "checked_kernel_graph_options", lambda **given: checked(**{"untraceable": "refuse", **given})
+    )

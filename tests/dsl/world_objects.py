@@ -17,8 +17,8 @@ from .tracing import assert_same, interpreted
 X = np.linspace(0.5, 2.0, 8)
 
 
-def cpu(function: Any) -> Any:
-    return kg.kernel_graph(function, device="cpu")
+def cpu(function: Any, **options: Any) -> Any:
+    return kg.kernel_graph(function, device="cpu", **options)
 
 
 def agree(function: Callable[..., Any], *args: Any) -> Any:

@@ -96,6 +96,7 @@ def test_assignment_waits_for_the_array_and_leaves_calls_in_flight_alone() -> No
     np.testing.assert_allclose(c.numpy(), again, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_trace_sees_an_assignment_to_an_array_from_outside() -> None:
     weights = put(X)
 

@@ -255,6 +255,7 @@ def test_a_host_step_that_fails_ends_its_loops() -> None:
         np.testing.assert_allclose(np.asarray(run(np.eye(3) / 10, np.ones(3))), np.full(3, 1e9))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_arrays_from_outside_are_read_and_not_assigned_to() -> None:
     @kg.kernel_graph(device="cpu")
     def run(x: Any, y: Any) -> Any:

@@ -118,6 +118,7 @@ def test_of_a_dataclass() -> None:
     assert "1 tasks" in f.explain(X, [Grid(3)])
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_refused_call_leaves_nothing() -> None:
     def function(self: Any, x: Any) -> Any:
         y = x * self.weights
@@ -176,6 +177,7 @@ class Counted:
         return self.inside + 1
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("outside", [False, True])
 def test_what_a_property_computes_besides_goes_where_the_call_is_refused_and_stays_once_where_it_is_not(
     outside: bool,

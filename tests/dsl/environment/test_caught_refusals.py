@@ -86,6 +86,7 @@ def write_value(x: Any) -> Any:
 REFUSED = [append, append_then_fail, clear_keywords, write_metaclass, write_member, write_value]
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
 def test_the_call_is_refused_and_nothing_is_written(function: Any) -> None:
     with pytest.raises(kg.TraceError):

@@ -33,6 +33,7 @@ def test_a_default_that_changes_is_read_again() -> None:
     assert np.array_equal(scale(x), x * 3.0)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_goes_past_stand_ins_is_refused() -> None:
     held = Held(1.0)
 

@@ -102,6 +102,7 @@ def test_libraries_that_ask_for_annotations_and_texts_are_watched() -> None:
     check_changes(lambda x: x * len(inspect.getdoc(described) or ""), (lambda: setattr(described, "__doc__", "T"),))
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("name", ["__name__", "__doc__", "__annotations__"])
 def test_what_a_function_says_of_itself_cannot_be_written(name: str) -> None:
     def function(x: Any) -> Any:
@@ -162,6 +163,7 @@ def test_a_context_that_is_changed_and_put_back_is_no_change(precision: Any) -> 
     check_changes(function, (lambda: setattr(precision, "prec", 4),))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_change_of_the_context_is_refused_and_undone(precision: Any) -> None:
     def function(x: Any) -> Any:
         decimal.getcontext().prec = 3
@@ -172,6 +174,7 @@ def test_a_change_of_the_context_is_refused_and_undone(precision: Any) -> None:
     assert precision.prec == before
 
 
+@pytest.mark.usefixtures("refusing")
 def test_the_class_of_an_object_that_flags_hold_is_asked_by_type() -> None:
     class Sides(enum.Flag):
         LEFT = 1

@@ -82,6 +82,7 @@ def test_what_a_member_is_given_later_is_seen(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(traced(X), X * 2)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_write_to_a_member_is_refused() -> None:
     def function(x: Any) -> Any:
         Planet.MARS.mass = 4.0
@@ -92,6 +93,7 @@ def test_a_write_to_a_member_is_refused() -> None:
     assert Planet.MARS.mass == 1.0
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_slot_that_was_empty_is_so_after_a_refusal() -> None:
     class Slotted:
         __slots__ = ("a",)

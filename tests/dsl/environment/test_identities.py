@@ -85,6 +85,7 @@ def test_subclasses_are_found_and_new_ones_seen() -> None:
     assert second in Base.__subclasses__() and "Base.__subclasses__() has changed" in str(f.why())
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_a_cached_function_wraps_is_traced() -> None:
     rate = 2.0
 
@@ -104,6 +105,7 @@ def test_what_a_cached_function_wraps_is_traced() -> None:
         cpu(lambda x: x * held.cache_info().hits)(X)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_attribute_that_is_read_past_its_class_is_refused() -> None:
     FIRST.rate = 2.0  # type: ignore[attr-defined]
     native = object.__getattribute__
@@ -132,6 +134,7 @@ def test_texts_that_are_evaluated_see_what_is_outside() -> None:
         assert_same(f(X), function(X))
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("make", [weakref.ref, weakref.proxy, lambda o: weakref.WeakSet([o])])
 def test_weak_references_are_refused(make: Any) -> None:
     held = make(FIRST)

@@ -302,6 +302,7 @@ def test_a_member_that_is_returned_or_given_is_the_user_s_own() -> None:
     assert found[0] is found[1] is Fruit.APPLE and found[2] is Weight.HEAVY and same
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_an_exception_holds_is_what_it_is_elsewhere() -> None:
     """Objects among its arguments are of their class, and functions by class are watched there too."""
     held = ValueError(gram([3.0]), dispatching(2.0))

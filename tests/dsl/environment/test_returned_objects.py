@@ -123,6 +123,7 @@ def number(x: Any) -> Any:
 FUNCTIONS = [f for f in [*globals().values()] if getattr(f, "__code__", None) and f.__code__.co_varnames[:1] == ("x",)]
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_what_would_run_after_the_trace_is_refused(function: Any) -> None:
     with pytest.raises(kg.TraceError, match=r"test_returned_objects.py:\d+: the function returns"):

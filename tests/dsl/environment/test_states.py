@@ -65,6 +65,7 @@ def test_what_is_in_a_member_of_an_enumeration_is_seen(name: str) -> None:
         assert_same(f(X), function(X))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_a_metaclass_holds_is_not_written() -> None:
     class Meta(type):
         space = types.SimpleNamespace(a=2.0)
@@ -81,6 +82,7 @@ def test_what_a_metaclass_holds_is_not_written() -> None:
     assert Meta.space.a == 2.0
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_class_is_not_written_past_its_own_way() -> None:
     class Config:
         a = 2.0
@@ -238,6 +240,7 @@ class Scaled:
 SCALED = Scaled()
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_function_in_a_class_is_not_written() -> None:
     def of_class(x: Any) -> Any:
         Scaled.scale.k = 3
@@ -275,6 +278,7 @@ def test_an_attribute_behind_a_property() -> None:
         vars(model)["a"] = 5.5
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_class_with_a_way_of_its_own_is_refused_within_self() -> None:
     @dataclasses.dataclass
     class Odd:
@@ -319,7 +323,7 @@ class OfMeta(metaclass=Meta):
 
 
 @pytest.mark.parametrize("place", ["metaclass", "global"])
-def test_a_set_that_was_replaced_and_changed_is_not_returned(place: str) -> None:
+def test_a_set_from_outside_is_returned_itself(place: str) -> None:
     held: Any = None
 
     def function(x: Any) -> Any:
@@ -331,8 +335,7 @@ def test_a_set_that_was_replaced_and_changed_is_not_returned(place: str) -> None
         assert f(X)[1] == function(X)[1] == made
         made.discard(1)
         assert f(X)[1] == set()
-        f(X)[1].add(2)  # a set of the call's own
-        assert not made
+        assert f(X)[1] is made
 
 
 FEWER = set(range(100))
@@ -397,6 +400,7 @@ def test_a_frozen_set_of_objects_is_returned_as_it_is() -> None:
     assert cpu(lambda x: (x, held))(X)[1] is held
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("before", [2.0, None])
 def test_a_context_variable_is_put_back(before: float | None) -> None:
     variable: ContextVar[Any] = ContextVar("variable", default=3.0)
@@ -414,6 +418,7 @@ def test_a_context_variable_is_put_back(before: float | None) -> None:
     assert variable.get() == (before or 3.0)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_context_variable_that_gets_a_value_is_refused() -> None:
     variable: ContextVar[Any] = ContextVar("unset")
     kinds: Any = enum.Enum("kinds", {"A": (variable, 0)})
@@ -585,6 +590,7 @@ def classes_that_hold(value: Any) -> dict[str, Any]:
     return {"metaclass": lambda: type(Config), "exception": lambda: Failed, "flags": lambda: Flags}
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("holder", ["metaclass", "exception", "flags"])
 @pytest.mark.parametrize("name", REACHED)
 def test_what_a_class_leads_to_is_not_written(name: str, holder: str) -> None:
@@ -598,8 +604,9 @@ def test_what_a_class_leads_to_is_not_written(name: str, holder: str) -> None:
         found.a = y
         return y
 
-    line = function.__code__.co_firstlineno + 3
-    refused(lambda: cpu(function)(X), kg.TraceError, "cannot change", line=line)
+    iterates = hasattr(make(kept), "__next__") and not name.startswith("weak")
+    line = None if iterates else function.__code__.co_firstlineno + 3
+    refused(lambda: cpu(function)(X), kg.TraceError, "holds" if iterates else "cannot change", line=line)
     assert kept.a == 2.0
 
 
@@ -644,6 +651,7 @@ def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
     assert_same(f(X), X * 3)
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize(
     "iterator",
     (
@@ -654,14 +662,15 @@ def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
 )
 def test_an_iterator_in_a_class_gives_its_items_to_no_trace(iterator: Any) -> None:
     owner = classes_that_hold(iterator)["metaclass"]
-    with pytest.raises(kg.TraceError, match="cannot change Meta"):
+    with pytest.raises(kg.TraceError, match=r"cannot change Meta|holds an? "):
         cpu(lambda x: x * next(owner().held))(X)
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("make", [lambda: reversed([2.0, 3.0]), lambda: iter([2.0, 3.0].pop, 1)])
 def test_every_iterator_from_outside_is_refused(make: Any) -> None:
     outside = make()
-    refused(lambda: cpu(lambda x: x * next(outside))(X), kg.TraceError, "once, for all calls")
+    refused(lambda: cpu(lambda x: x * next(outside), untraceable="refuse")(X), kg.TraceError, "once, for all")
 
 
 def test_what_an_exception_class_has_is_read_anew() -> None:

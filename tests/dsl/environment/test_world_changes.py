@@ -133,6 +133,7 @@ def test_what_python_does_not_copy_is_copied_as_python_does() -> None:
             cpu(lambda x: x * f(local).a)(X)  # noqa: B023
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_attribute_that_is_none_cannot_be_deleted() -> None:
     def get() -> Any:
         return None
@@ -160,6 +161,7 @@ def test_a_cached_property_stays_as_it_was_where_what_it_gives_is_refused() -> N
     assert vars(holder) == {}
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_refusal_that_python_swallows_is_remembered() -> None:
     class Own:
         def __getattribute__(self, name: str) -> Any:
@@ -171,6 +173,7 @@ def test_a_refusal_that_python_swallows_is_remembered() -> None:
             cpu(lambda x: x * read(holder)[0].a)(X)  # noqa: B023
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_ordered_dict_with_a_hidden_item_is_no_argument() -> None:
     holder = collections.OrderedDict(k=2.0)
 
@@ -192,6 +195,7 @@ def ordered_dict_without_a_listed_key(**items: float) -> Any:
     return holder
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("read", [len, lambda o: o["j"], lambda o: [*o], lambda o: dict(o), lambda o: o.copy()])
 def test_an_ordered_dict_emptied_past_its_class_is_refused(read: Callable[[Any], Any]) -> None:
     holder = ordered_dict_without_a_listed_key(j=2.0, k=3.0)
@@ -201,6 +205,7 @@ def test_an_ordered_dict_emptied_past_its_class_is_refused(read: Callable[[Any],
         cpu(lambda x, o: (read(o), x))(X, holder)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_ordered_dict_that_calls_clear_and_others_fill_past_its_class_is_no_argument() -> None:
     def clear(x: Any, held: Any) -> Any:
         value = held["k"]
@@ -215,6 +220,7 @@ def test_an_ordered_dict_that_calls_clear_and_others_fill_past_its_class_is_no_a
     assert dict.items(holder) == {("k", 3.0)}
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_known_ordered_dict_of_an_argument_that_gets_a_hidden_item_is_read_again() -> None:
     def function(x: Any, held: Any) -> Any:
         held["k"] = 2.0
@@ -228,6 +234,7 @@ def test_a_known_ordered_dict_of_an_argument_that_gets_a_hidden_item_is_read_aga
         f(X, holder)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_cached_property_is_taken_out_where_the_call_is_refused_after_its_trace() -> None:
     class Held:
         @functools.cached_property
@@ -247,6 +254,7 @@ def test_a_cached_property_is_taken_out_where_the_call_is_refused_after_its_trac
     assert vars(held) == {}
 
 
+@pytest.mark.usefixtures("refusing")
 def test_in_asks_a_scalar_as_numpy_does() -> None:
     def ask(x: Any, value: Any) -> Any:
         return x * (2 if "a" in value else 3)
@@ -302,6 +310,7 @@ def test_a_slot_beside_a_dict_is_read_from_arguments_and_what_they_hold() -> Non
         assert_same(Holder().scaled(X), X * value)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_is_in_a_tuple_of_a_class_is_refused_as_elsewhere() -> None:
     class Kept(tuple[Any, ...]):
         pass
@@ -310,9 +319,10 @@ def test_what_is_in_a_tuple_of_a_class_is_refused_as_elsewhere() -> None:
     for inside, words in ((weakref.ref(target), "weakly"), (iter([1.0]), "next items once")):
         holder = Kept((inside,))
         with pytest.raises(kg.TraceError, match=words):
-            cpu(lambda x: x * len([*holder]))(X)  # noqa: B023
+            cpu(lambda x: x * len([*holder]), untraceable="refuse")(X)  # noqa: B023
 
 
+@pytest.mark.usefixtures("refusing")
 def test_attributes_of_cached_and_dispatching_functions_are_not_written() -> None:
     cached, dispatching = functools.cache(lambda n: 2.0), functools.singledispatch(lambda n: 3.0)
     for function in (cached, dispatching):

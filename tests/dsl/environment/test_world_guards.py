@@ -143,6 +143,7 @@ def _deletes(x: Any) -> Any:
     return x
 
 
+@pytest.mark.usefixtures("refusing")
 def test_writes_to_the_outside_are_refused() -> None:
     total = 0.0
 
@@ -195,6 +196,7 @@ RNG = np.random.default_rng(0)
 DRAW = RNG.normal
 
 
+@pytest.mark.usefixtures("refusing")
 def test_changed_arguments_that_are_read_by_another_name_are_refused() -> None:
     def other(table: Any, grid: Any) -> Any:
         grid.spacing = 2.0
@@ -227,6 +229,7 @@ def test_environment_variables_are_guarded(number: int, monkeypatch: pytest.Monk
         np.testing.assert_array_equal(traced(x), f(x))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_traced_function_does_not_set_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     def assign(x: Any) -> Any:
         os.environ["KG_TEST"] = "5"

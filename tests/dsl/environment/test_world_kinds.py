@@ -240,6 +240,7 @@ WRITES: tuple[tuple[Callable[[], Any], Callable[[Any, Any], Any]], ...] = (
 )
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("number", range(len(WRITES)))
 def test_a_write_is_refused(number: int) -> None:
     make, write = WRITES[number]
@@ -249,7 +250,7 @@ def test_a_write_is_refused(number: int) -> None:
         write(o, x)
         return x + 1
 
-    f = cpu(function)
+    f = cpu(function, untraceable="refuse")
     before = copy.deepcopy(dict(vars(o))) if hasattr(o, "__dict__") and not isinstance(o, type) else repr(o)
     for _ in range(2):
         with pytest.raises(kg.TraceError, match=r"test_world_kinds.py:\d+: "):
@@ -276,6 +277,7 @@ def test_results_that_can_change_are_made_for_each_call() -> None:
         queue.append(1)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_objects_of_the_users_classes_are_results() -> None:
     result = cpu(lambda x: Whole(x, [x * 2, 1]))(X)
     assert type(result) is Whole
@@ -335,6 +337,7 @@ def test_ordinary_python_on_own_objects() -> None:
         assert_same(cpu(f)(X), f(X))
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_object_with_a_way_of_its_own_is_refused() -> None:
     class Own:
         def __getattribute__(self, name: str) -> Any:

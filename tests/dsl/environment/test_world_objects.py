@@ -244,6 +244,7 @@ class Louder(Plain):
 PLAIN = Plain()
 
 
+@pytest.mark.usefixtures("refusing")
 def test_no_way_to_change_the_class_of_an_object_is_lost() -> None:
     def of_outside(x: Any) -> Any:
         object.__setattr__(PLAIN, "__class__", Louder)
@@ -275,6 +276,7 @@ class Ending:
 KEPT = Ending(2.0)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_object_that_ends_in_a_traced_function_is_no_object_whose_end_is_lost() -> None:
     def makes(x: Any) -> Any:
         return x * Ending(3.0).gain

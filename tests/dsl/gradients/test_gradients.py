@@ -472,6 +472,7 @@ def test_bad_input_names_the_line(name: str) -> None:
     assert text in str(caught.value) and "test_gradients.py:" in str(caught.value)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_an_array_from_outside_cannot_be_assigned_to() -> None:
     @kg.kernel_graph
     def f(x: Any) -> Any:

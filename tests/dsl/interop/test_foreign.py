@@ -62,6 +62,7 @@ class Layer:
     scale: float = 2.0
 
 
+@pytest.mark.usefixtures("refusing")
 def test_numpys_interface_and_buffers() -> None:
     values = X.copy()
     f = cpu(lambda x, y: x * 2 + y)

@@ -66,6 +66,7 @@ def test_what_was_assigned_before_an_error_of_numpys(function: Any) -> None:
         assert mine.tolist() == its.tolist()
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_name_outside_that_is_assigned_before_an_error_of_numpys_is_refused() -> None:
     count = 0
 

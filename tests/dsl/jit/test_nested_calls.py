@@ -122,6 +122,7 @@ def test_structures_that_flatten_to_the_same_leaves_are_told_apart() -> None:
             assert g(*args).replace("<traced float>", "1.0") == repr(args)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_list_that_contains_itself_is_a_value() -> None:
     loop: list[Any] = []
     loop.append(loop)

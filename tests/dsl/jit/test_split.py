@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from typing import Any
 
@@ -383,7 +382,7 @@ def test_threads_agree() -> None:
 
 def test_a_function_that_does_not_do_the_same_twice() -> None:
     def function(x: Any) -> Any:
-        y = x * (time.perf_counter_ns() % 1009 + 1)
+        y = x * int(threading._newname("%d"))  # type: ignore[attr-defined]  # a library's counter, which nothing sees
         if y.sum() > 0:
             y = y + x.max()
         return x if (y * 0 + x).sum() > 1 else -x

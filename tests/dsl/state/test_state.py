@@ -197,6 +197,7 @@ def test_decisions_and_loops() -> None:
     assert run(f) == run(f.__wrapped__)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_cannot_be_kept_is_refused_where_it_is_assigned() -> None:
     def view(state: Any, x: Any) -> Any:
         state.part = x[1:]
@@ -216,6 +217,7 @@ def test_what_cannot_be_kept_is_refused_where_it_is_assigned() -> None:
         assert vars(state).keys() == {"x", "y"}
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_is_no_argument_is_refused() -> None:
     outside = Body()
 
@@ -334,6 +336,7 @@ def test_a_set_of_an_argument_is_stored_itself() -> None:
         assert holder.held is holder.found  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize(
     "change", [lambda r: dict.__setitem__(r, "j", 3), lambda r: dict.pop(r, "k"), lambda r: dict.clear(r)]
 )

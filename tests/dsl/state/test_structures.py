@@ -504,6 +504,7 @@ class Watched:
         return object.__getattribute__(self, name)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_what_decides_on_its_attributes_itself_is_not_opened() -> None:
     f = cpu(lambda o, x: x * o.k)
     with pytest.raises(kg.TraceError, match="__getattribute__ of its own"):

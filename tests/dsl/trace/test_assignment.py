@@ -185,6 +185,7 @@ def test_what_may_not_be_assigned() -> None:
     np.testing.assert_array_equal(y, X)
 
 
+@pytest.mark.usefixtures("refusing")
 def test_globals_are_not_assigned() -> None:
     table = np.zeros(4)
 
@@ -471,6 +472,7 @@ def test_arguments_of_another_layout_have_a_trace_of_their_own() -> None:
     assert decorated.why().count("traced for") == 2 and reading.why().count("traced for") == 1
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_shape_of_an_argument_is_the_callers() -> None:
     def function(x: Any) -> Any:
         x.shape = (24,)

@@ -49,6 +49,7 @@ def cpu(function: Any) -> Any:
     return kg.kernel_graph(function, device="cpu")
 
 
+@pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize(
     "array",
     [np.ones(2).view(Quantity), np.ma.masked_array([1.0, 2.0], [True, False]), np.ones((2, 2)).view(np.matrix)],

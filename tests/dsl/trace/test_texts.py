@@ -55,16 +55,21 @@ def test_the_text_of_a_number_of_the_call_is_that_of_its_value(name: str, value:
         assert_same(f(X, v), function(X, v))
 
 
-def test_print_shows_stand_ins(capsys: pytest.CaptureFixture[str]) -> None:
-    @kg.kernel_graph(device="cpu")
-    def function(x: Any) -> Any:
-        print(x, [x.sum()], x[x > 1], sep="; ")
+def test_print_shows_values_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+    def function(x: Any, n: Any) -> Any:
+        print(x, [x.sum()], n, {"n": (n,)}, sep="; ")
+        x[0] = 7
+        print(x[0], x.dtype, flush=True)
         return x
 
-    function(X)
-    assert capsys.readouterr().out == (
-        "<traced float64[2]>; [<traced float64[]>]; <traced float64, chosen by a mask [2]>\n"
-    )
+    f = kg.kernel_graph(function, device="cpu", untraceable="refuse")
+    for x, n in ((X, 2), (X + 1, 3), (X, 2.5)):
+        function(x.copy(), n)
+        expected = capsys.readouterr().out
+        f(x.copy(), n)
+        assert capsys.readouterr().out == expected
+    with kg.override(verify=True):  # the same again
+        f(X, 2)
 
 
 def test_what_arrays_do_not_have_is_refused_as_an_attribute() -> None:
