@@ -825,6 +825,8 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     owner, found = _attribute_in_mro(rest, name)
     if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
+    if owner is object and name in ("__hash__", "__repr__") and self is not cls:  # which tell objects apart
+        return found.__get__(_users_object_or_own(world, self))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
     label = f"{owner.__name__}.{name}"

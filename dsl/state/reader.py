@@ -154,8 +154,8 @@ def compile_reader_of_nested_arguments(
         for leaf, value in values.items():
             if type(value) is not int and (type(value) is not float or not value or value != value):  # -0.0, NaN
                 raise _UnreadableStructure
-            found = reader.leaves[leaf]  # of another type it may raise when compared
-            test = f"type({found}) is {type(value).__name__} and {found} == {reader.constant(value)}"
+            name = reader.leaves[leaf]  # what is of another type may raise when compared
+            test = f"type({name}) is {type(value).__name__} and {name} == {reader.constant(value)}"
             lines.append(_reader_line_not_taken(test))
     except _UnreadableStructure:
         return None

@@ -468,6 +468,8 @@ TABLE = {OUTSIDE: 5.0}
         lambda o: 2 if id(o) == id(OUTSIDE) else 3,
         lambda o: len({o, OUTSIDE}),
         lambda o: 2 if repr(o) == repr(OUTSIDE) else 3,
+        lambda o: 2 if object.__hash__(o) == hash(OUTSIDE) else 3,
+        lambda o: 2 if object.__repr__(o) == repr(OUTSIDE) else 3,
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*runs in NumPy")
@@ -486,6 +488,31 @@ def test_which_object_one_is_stays_known(ask: Any) -> None:
             assert_same(np.asarray(f(o, X)), X * ask(o))
             assert (o.total == ask(o)) if function is changed else (vars(o) == vars(twin))
         OUTSIDE.total = 1.0
+
+
+class IdentityBySuper(Plain):
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        return "an " + super().__repr__()
+
+
+class IdentityByObject(Plain):
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __repr__(self) -> str:
+        return "an " + object.__repr__(self)
+
+
+@pytest.mark.parametrize("kind", [IdentityBySuper, IdentityByObject], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("ask", [hash, repr])
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_methods_that_ask_python_for_the_identity_have_it(kind: Any, ask: Any) -> None:
+    f, objects = cpu(lambda o: ask(o)), [kind(1.0) for _ in range(3)]
+    for o in [*objects, *objects]:
+        assert f(o) == ask(o)
 
 
 def test_objects_as_keys_are_themselves() -> None:
