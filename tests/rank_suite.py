@@ -241,8 +241,14 @@ def fault(kind: str, turn: int, victim: int) -> None:
 FAULTS = ("kill", "raise", "status", "end", "stop", "order", "size")
 
 
-def survive(kind: str, turn: int, victim: int) -> None:
-    """Sums in an elastic world, of which one rank is killed, raises or ends at a turn. Those that are left say so."""
+def survive(kind: str, turn: int, *victims: int) -> None:
+    """Sums in an elastic world, of which one rank after the other fails, as those that are left number themselves."""
+    for victim in victims:
+        survive_one(kind, turn, victim)
+
+
+def survive_one(kind: str, turn: int, victim: int) -> None:
+    """Sums of which one rank is killed, raises or ends at a turn. Those that are left say so."""
 
     def program() -> Any:
         mesh = kg.Mesh(kg.distributed.size())
@@ -309,7 +315,8 @@ def main() -> None:
         fault(kind, int(turn), int(victim))
         return
     if "--survive" in sys.argv:
-        survive(sys.argv[-3], *map(int, sys.argv[-2:]))
+        kind, *numbers = sys.argv[sys.argv.index("--survive") + 1 :]
+        survive(kind, *map(int, numbers))
         return
     for part in PARTS:
         start = time.time()

@@ -116,7 +116,7 @@ class BranchMerge:
         def make_merged_container() -> Any:
             made = unflatten(trees[0], [later() for later in laters])
             if known or any(len(self._beside[place]) > 1 for place in places):
-                self.trace.chosen.note([a, b, made])
+                self.trace.chosen.note_copy(made, a, b)
             return made
 
         return make_merged_container

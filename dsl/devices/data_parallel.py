@@ -13,7 +13,7 @@ from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
 from ..gradients.gradients import value_and_grad
 from .collectives import all_reduce
-from .mesh import Mesh, Sharded, replicate, shard
+from .mesh import Mesh, replicate, shard
 from .mesh_calls import MeshFunction
 
 
@@ -86,17 +86,15 @@ class DataParallel:
         return parameters, _mapped_rows(batch, lambda x: x[:shared]) if shared else (), left
 
     def _rows_to_cut(self, batch: tuple[Any, ...]) -> int | None:
-        """How many rows a batch has that the devices cannot share equally; None if they can. Raises ShapeError."""
+        """How many rows a batch has, where the devices cannot share them equally. Raises ShapeError."""
         leaves: list[Any] = []
         flatten(batch, leaves)
-        rows: set[int] = {np.shape(x)[0] for x in leaves if _has_rows(x)}
-        if not any(count % len(self.mesh) for count in rows):
-            return None
-        if len(rows) > 1:
+        rows: set[int] = {np.shape(x)[0] for x in leaves if np.ndim(x) > 0}
+        if len(rows) > 1:  # each device's parts might broadcast where the whole would not
             raise ShapeError(
                 f"the arrays of a batch have as many rows each, not {' and '.join(map(str, sorted(rows)))}"
             )
-        return next(iter(rows))
+        return next((count for count in rows if count % len(self.mesh)), None)
 
     def plan(self, *given: Any) -> MultiDevicePlan:
         """The plan of a step."""
@@ -143,10 +141,6 @@ def _weighted_mean(trees: Sequence[Any], weight: float) -> Any:
     leaves: tuple[list[Any], list[Any]] = [], []
     tree, _ = (flatten(one, into) for one, into in zip(trees, leaves, strict=True))
     return unflatten(tree, [weight * a + (1 - weight) * b for a, b in zip(*leaves, strict=True)])
-
-
-def _has_rows(x: Any) -> bool:
-    return not isinstance(x, Sharded) and np.ndim(x) > 0
 
 
 def _count_rows(batch: tuple[Any, ...]) -> int:

@@ -20,7 +20,7 @@ from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
 from ..api.profile import ProfiledCall, profile
 from ..array.in_flight import waitall
-from ..core.errors import Refusal, UserError
+from ..core.errors import Refusal, is_own_mistake
 from ..core.pytree import flatten
 from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
@@ -80,11 +80,21 @@ def reports_of_profiled_calls(
     """A report of each kind of call, with a profile's times. path: where one page for all of them goes."""
     found = []
     for graph, (args, options) in _every_profiled_call(calls):
-        with contextlib.suppress(UserError):  # of a call that failed, too
+        with _passing_over_failed_call():
             found.append(Report(_data_of_profiled_call(graph, args, options, spans)))
     if path is not None:
         Path(path).write_text(html_page_of_reports([report.data for report in found]), encoding="utf-8")
     return found
+
+
+@contextlib.contextmanager
+def _passing_over_failed_call() -> Iterator[None]:
+    """A profile holds calls that failed, too: what is made of one ends as the call did, by any error."""
+    try:
+        yield
+    except Exception as error:
+        if is_own_mistake(error):
+            raise
 
 
 def _every_profiled_call(
@@ -112,9 +122,10 @@ def spans_with_predicted_times(
     and which task waits for which of another stream, by program."""
     every, waits = list(spans), {}
     for graph, (args, options) in _every_profiled_call(calls):
-        try:
+        inspection = None
+        with _passing_over_failed_call():
             inspection = graph.inspect(args, options)
-        except UserError:  # of a call that failed, too
+        if inspection is None:
             continue
         plan, name = inspection.plan, inspection.plan.program.name
         waits[name] = dict(enumerate(tasks_in_issue_order(plan)[2]))

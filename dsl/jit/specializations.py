@@ -184,6 +184,8 @@ class CompiledCall:
 MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 KEPT = 512  # nodes from which a plan is kept on disk: one of fewer is made nearly as fast as it is found
 MANY_VALUES = 8
+MANY_COMBINATIONS = 32  # of values of several numbers, each of few
+ALL = -1  # such numbers, in place of one leaf
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
 ON_MESH = "..devices.mesh_calls"  # what functions with `mesh=` are
@@ -201,10 +203,12 @@ class Specializations:
         self.log: deque[SpecializationEvent] = deque(maxlen=LOG)
         self._changes: dict[str, int] = {}  # how often what a guard watches has changed
         self.lock = threading.RLock()
-        self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
+        self._values: dict[int, set[str]] = {}  # those seen of each number whose value was needed, and of `ALL`
         self._trees = GraphBreakSegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
+        self._refused = 0  # calls of new keys since one was compiled
+        self._refusing: Launcher | None = None  # what the latest of them had
         self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
@@ -228,6 +232,9 @@ class Specializations:
     def _trace_and_compile_launcher(
         self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
     ) -> Launcher:
+        if self._refusing is not None and self._refused > OFTEN and self._refused & (self._refused - 1):
+            self._refused += 1  # where each call has another key, traces that end so would take longer than NumPy
+            return self._refusing
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
@@ -244,9 +251,11 @@ class Specializations:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
             self._note_calls_in_numpy(f"at {error}")
+            self._refused, self._refusing = self._refused + 1, Launcher(InNumPy(error).raise_again, "", GuardSet(()))
             entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
+        self._refused = 0
         entry = (
             self._make_segmented_launcher(tree, arguments, captured)
             if captured.line
@@ -404,18 +413,28 @@ class Specializations:
             )
 
     def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
-        for leaf in known:
-            if byte_strides_of_leaf(leaves[leaf]) is not None:
-                continue
-            values = self._values.setdefault(leaf, set())
-            if len(values) > MANY_VALUES:
-                continue
-            values.add(repr(leaves[leaf]))
-            if len(values) > MANY_VALUES:
+        numbers = [leaf for leaf in sorted(known) if byte_strides_of_leaf(leaves[leaf]) is None]
+        for leaf in numbers:
+            if self._is_first_past_limit(leaf, repr(leaves[leaf]), MANY_VALUES):
                 warn_user(
                     f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
                     "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
+        if any(len(self._values[leaf]) > MANY_VALUES for leaf in numbers):
+            return
+        if self._is_first_past_limit(ALL, repr([leaves[leaf] for leaf in numbers]), MANY_COMBINATIONS):
+            warn_user(
+                f"{self.name} was traced for more than {MANY_COMBINATIONS} combinations of the values of numbers, "
+                "since these decide the trace; pass lists of numbers as arrays, and write np.where in place of if"
+            )
+
+    def _is_first_past_limit(self, of: int, value: str, limit: int) -> bool:
+        """Whether it is a new value, with which they become more than so many."""
+        values = self._values.setdefault(of, set())
+        before = len(values)
+        if before <= limit:
+            values.add(value)
+        return before == limit < len(values)
 
     # programs
 

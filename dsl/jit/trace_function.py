@@ -394,6 +394,7 @@ def _finish_trace(
     leaves: list[Any] = []
 
     def stop_at(value: Any) -> Place | None:
+        trace.chosen.check_kept(value, () if opened is None else opened.numbers)
         found = stops.get(id(value))
         return found or (None if trace.world is None else stops.get(id(trace.world.users_object(value))))
 

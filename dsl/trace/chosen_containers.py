@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from ..core.errors import TraceError, user_line
@@ -16,14 +16,39 @@ class ChosenContainers:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, list[Any], str]] = {}  # itself, what it held then, the line
+        self._choices: dict[int, tuple[Any, Any]] = {}  # of each copy what it stands for
 
     def note(self, containers: Iterable[Any]) -> None:
         for container in containers:
             if id(container) not in self._known:
                 self._known[id(container)] = container, parts_of_object(container), user_line()
 
+    def note_copy(self, copy: Any, a: Any, b: Any) -> None:
+        """A copy that stands for one of two containers."""
+        self.note((a, b, copy))
+        self._choices[id(copy)] = a, b
+
     def is_chosen(self, x: Any) -> bool:
         return id(x) in self._known
+
+    def check_kept(self, x: Any, given: Container[int]) -> None:
+        """Raises TraceError where a call would give or store a copy in place of a container that it was given: the
+        copy is another one, and has of an object what was read alone. given: their identities."""
+        if id(x) not in self._choices:
+            return
+        todo, seen = [x], set[int]()
+        while todo:
+            value = todo.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if value is not x and id(value) in given:
+                raise TraceError(
+                    f"a traced value decides which {type(x).__name__} of the arguments is returned or stored",
+                    self._known[id(x)][2],
+                    needs_values=True,
+                )
+            todo += self._choices.get(id(value), ())
 
     def check_unchanged(self) -> None:
         """Raises TraceError where one was written to."""

@@ -598,7 +598,7 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
             raise RankError(
                 "elastic=True needs Open MPI with ULFM; start with python -m kernelgraph.run --elastic -n 4 script.py"
             ) from None
-    _end_all_ranks_with_exceptions(world)
+    _end_all_ranks_with_exceptions()
     return world
 
 
@@ -624,15 +624,17 @@ def _wake_threads_on_time() -> None:
         slack.write("1")
 
 
-def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
-    """An exception that nobody handles ends all ranks, with its text."""
+def _end_all_ranks_with_exceptions() -> None:
+    """An exception that nobody handles ends all ranks, with its text; in an elastic world that of those that are left
+    by then hears of it."""
     before = sys.excepthook
 
     def end_all_ranks(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         with redirect_stderr(StringIO()) as told:
             before(kind, error, trace)
         sys.stderr.write(told.getvalue())  # in one piece: between its lines a launcher may put words of its own
-        ends = "ended" if world.elastic else "ends all ranks"
-        world.fail(f"{ends} by {with_article(kind.__name__)} that nobody handled")
+        for _, world in _latest_world:
+            ends = "ended" if world.elastic else "ends all ranks"
+            world.fail(f"{ends} by {with_article(kind.__name__)} that nobody handled")
 
     sys.excepthook = end_all_ranks

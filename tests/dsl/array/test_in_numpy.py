@@ -306,3 +306,54 @@ def test_each_line_is_warned_of_once() -> None:
         for n in range(3, 8):
             levels(np.arange(float(n)))
     assert len([w for w in said if "runs in NumPy" in str(w.message)]) == 1
+
+
+class Log:
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+
+def text_of_number(x: Any, n: Any) -> str:
+    return f"{x.sum() if n > 0 else 0.0}"
+
+
+def text_of_list(x: Any, numbers: Any) -> str:
+    return f"{x.sum() + len(numbers)}"
+
+
+def text_of_object(x: Any, log: Any) -> str:
+    log.seen.append(float(x.sum()))
+    return f"{log.seen[-1]} {len(log.seen)}"
+
+
+def text_of_generator(x: Any, rng: Any) -> str:
+    return f"{x.sum() + rng.random()}"
+
+
+NEW_KEYS: dict[Callable[..., str], Callable[[int], Any]] = {  # by what each call differs from those before
+    text_of_number: lambda i: 1.0 + i,
+    text_of_list: lambda i: [1.0] * i,
+    text_of_object: lambda i: Log(),
+    text_of_generator: np.random.default_rng,
+}
+
+
+@pytest.mark.parametrize("function", NEW_KEYS)
+def test_not_each_call_of_ever_new_keys_is_traced(function: Callable[..., str]) -> None:
+    compiled = kg.kernel_graph(function, device="cpu", untraceable="numpy")
+    x = np.ones(3)
+    for i in range(100):
+        assert compiled(x, NEW_KEYS[function](i)) == function(x, NEW_KEYS[function](i))
+    assert compiled.why().count("runs in NumPy") < 20
+
+
+def test_a_key_that_can_be_traced_is_after_many_that_cannot() -> None:
+    @kg.kernel_graph(device="cpu", untraceable="numpy")
+    def f(x: Any) -> Any:
+        return f"{x.sum()}" if len(x) > 1 else x + 1
+
+    for n in range(2, 40):
+        assert f(np.ones(n)) == f"{float(n)}"
+    for _ in range(40):
+        np.testing.assert_array_equal(f(np.ones(1)), [2.0])
+    assert f.why().count("traced for") == 1

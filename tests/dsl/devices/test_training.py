@@ -157,6 +157,10 @@ def test_bad_training() -> None:
         train(WEIGHTS, X[:15], Y[:14])
     with pytest.raises(kg.ShapeError, match="as many rows each, not 15 and 16"):
         kg.DataParallel(lambda x, y: x @ y.T, mesh)(X, Y[:15])
+    with pytest.raises(kg.ShapeError, match="as many rows each, not 2 and 4"):  # whose parts would broadcast
+        train([np.ones(())] * 2, np.ones(4), np.ones(2))
+    with pytest.raises(kg.ShapeError, match="as many rows each, not 8 and 16"):
+        train(WEIGHTS, train.shard(X), Y[:8])
     with pytest.raises(kg.ArgumentsError, match="a batch"):
         train(WEIGHTS)
     with pytest.raises(kg.OptionError, match="update=3"):

@@ -69,6 +69,43 @@ def test_a_script_is_reported_and_profiled(script: Path, tmp_path: Path, capsys:
     assert main(["profile", str(script)]) == 1 and "KeyError: 'here'" in capsys.readouterr().err
 
 
+ERRORS = """
+import numpy as np
+import kernelgraph as kg
+
+@kg.kernel_graph(device="cpu")
+def refuses(x):
+    if len(x) > 2:
+        raise ValueError("too long")
+    return x
+
+@kg.kernel_graph(device="cpu")
+def assigns(x):
+    x[0] = 1
+    return {}["no key"]
+
+@kg.kernel_graph(device="cpu")
+def total(x):
+    return x.sum()
+
+for function in (refuses, assigns):
+    try:
+        function(np.ones(3))
+    except (ValueError, KeyError):
+        pass
+"""
+
+
+@pytest.mark.parametrize("succeed", [True, False])
+def test_calls_that_fail_are_no_part_of_a_page(script: Path, tmp_path: Path, capsys: Any, succeed: bool) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    script.write_text(ERRORS + "total(np.ones(3))" * succeed)
+    status, text = told(capsys, "report", "-o", str(page), str(script))
+    assert (status, "total(x: float64[3])" in text, "refuses" in text) == (0 if succeed else 2, succeed, False)
+    status, text = told(capsys, "profile", "--trace", str(trace), "--report", str(page), str(script))
+    assert status == 0 and ("total" in trace.read_text()) is succeed
+
+
 def test_the_cache_is_listed_and_cleared_and_nothing_else_is_touched(tmp_path: Path, capsys: Any) -> None:
     with override(cache_dir=str(tmp_path / "cache")):
         assert told(capsys, "cache", "list")[0] == 0 and cache_entries() == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -436,3 +438,17 @@ def test_loops_that_call_python_back_are_not_run_by_who_waits() -> None:
         before = engine.begun_and_ended_runs[1]
         np.testing.assert_array_equal(np.asarray(powers(a, b)), expected)
         assert engine.begun_and_ended_runs[1] == before + 1
+
+
+def test_lists_of_numbers_that_decide_each_trace_are_warned_of_once() -> None:
+    @kg.kernel_graph(device="cpu")
+    def chosen(x: Any, places: Any) -> Any:
+        return [x[place] for place in places]
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for bits in product((0, 1), repeat=6):
+            np.testing.assert_array_equal(chosen(np.arange(2.0), list(bits)), bits)
+    assert [str(w.message).partition(",")[0] for w in told] == [
+        "chosen was traced for more than 32 combinations of the values of numbers"
+    ]
