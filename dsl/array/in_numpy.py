@@ -48,7 +48,10 @@ def call_in_numpy(
 
     Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
     arguments that are no NumPy arrays and stand for no copies of them."""
-    leaves = [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_of((args, options))
+    try:
+        leaves = [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_of((args, options))
+    except RecursionError:
+        raise error from None
     held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}

@@ -125,7 +125,7 @@ class ArgumentsError(UserError, TypeError):
 
 
 class ArgumentKindError(TraceError, ArgumentsError, DTypeError):
-    """An argument of a kind that no trace stands for, such as a set: the call runs in NumPy."""
+    """An argument that no trace stands for, such as a set or a long chain of objects: the call runs in NumPy."""
 
 
 class NotFiniteError(UserError, FloatingPointError):

@@ -771,7 +771,8 @@ def _refuse_code_reading_past_proxies(code: CodeType) -> None:
     """Raises TraceError where code names what no stand-in notices: `object.__getattribute__`, `object.__delattr__`."""
     for name, (holders, refuse) in _PAST_PROXIES.items():
         for holder in holders:
-            if name != code.co_name and (line := user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), name, holder)):
+            own = name == code.co_name and refuse is not _refuse_identity_past_proxy  # a class's way of doing it
+            if not own and (line := user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), name, holder)):
                 refuse(line)
 
 
@@ -784,7 +785,18 @@ def _refuse_deletion_past_proxy(line: str) -> NoReturn:
     raise TraceError("object.__delattr__ deletes past what watches an object; write delattr(o, name)", line)
 
 
+def _refuse_identity_past_proxy(line: str) -> NoReturn:
+    raise TraceError(
+        "object.__hash__ and object.__repr__ tell of what stands for an object; write super().__hash__() or "
+        "super().__repr__() in a method of it, or hash(o), repr(o)",
+        line,
+        needs_values=True,
+    )
+
+
 _PAST_PROXIES: dict[str, tuple[tuple[str, ...], Callable[[str], NoReturn]]] = {
+    "__hash__": (("object",), _refuse_identity_past_proxy),
+    "__repr__": (("object",), _refuse_identity_past_proxy),
     "__getattribute__": (("object", "type"), refuse_read_past_proxy),
     "__delattr__": (("object",), _refuse_deletion_past_proxy),
 }

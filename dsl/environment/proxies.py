@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from enum import Flag
@@ -651,10 +652,16 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
         return world.traced_function(member.fget)(instance)
     if kind is functools.cached_property:
         return _bound_cached_property(world, member, instance, name, label)
+    if kind is functools.partialmethod and instance is not None:
+        bound = _bound_member(world, member.func, instance, cls, name, label)
+        args, keywords = map(world.proxy_of, member.args), member.keywords.items()
+        return functools.partial(bound, *args, **{key: world.proxy_of(value) for key, value in keywords})
     if kind is functools.singledispatchmethod:
         return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
     if kind is property or not _class_of_value_has(world, member, "__get__"):
         return world.proxy_of(member, label)
+    if kind is _tuplegetter and instance is not None:  # its items stand for the user's already
+        return member.__get__(instance, cls)
     if is_user_class(kind):
         return world.proxy_of(member).__get__(instance, cls)
     return world.proxy_of(member.__get__(instance, cls), label)
@@ -818,6 +825,8 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     owner, found = _attribute_in_mro(rest, name)
     if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
+    if owner is object and name in ("__hash__", "__repr__") and self is not cls:  # which tell objects apart
+        return found.__get__(_users_object_or_own(world, self))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
     label = f"{owner.__name__}.{name}"

@@ -795,7 +795,7 @@ def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Devi
         return None
     fits = " and ".join(test.format(f"x{i}") for i, test in enumerate(tests)) or "True"
     text = (
-        f"def fast(leaves, caller=0):\n    {''.join(f'x{i}, ' for i in range(len(tests)))}*_ = leaves\n"
+        f"def fast(leaves, caller=0):\n    {''.join(f'x{i}, ' for i in range(len(tests)))}*_, = leaves\n"
         f"    places = []\n    add = places.append\n    if caller or not ({fits}) or not hold(): return NOT_TAKEN\n"
         "    if entry.fast is not none: return NOT_TAKEN\n"  # it has one by now
         "    try: return entry.run([*leaves, leaves], places)\n    except Respecialise: return NOT_TAKEN\n"

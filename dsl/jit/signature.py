@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -34,6 +36,9 @@ from ..state.opening import OpenedTree, Opening
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import TracedArgument
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_function(function: Any) -> None:
@@ -203,6 +208,32 @@ def _is_array_or_hashable(leaf: Any) -> bool:
     )
 
 
+FRAMES_OF_A_LEVEL = 5  # at most, of what walks over a structure
+
+
+def _within_recursion_limit(take_apart: Callable[P, R]) -> Callable[P, R]:
+    """The same; raises ArgumentKindError for a structure that nests too deep for what is done with it next."""
+
+    @functools.wraps(take_apart)
+    def take_apart_within_limit(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            found = take_apart(*args, **options)
+            level, most = [found[0]], sys.getrecursionlimit() // FRAMES_OF_A_LEVEL  # type: ignore[index]
+            while level:
+                if not most:
+                    raise RecursionError
+                level, most = [child for tree in level for child in tree.children], most - 1
+        except RecursionError:
+            raise ArgumentKindError(
+                "the arguments nest too deep for a trace, as a long chain of objects does; pass a list of them, or "
+                "call sys.setrecursionlimit with more"
+            ) from None
+        return found
+
+    return take_apart_within_limit
+
+
+@_within_recursion_limit
 def flatten_arguments_of_call(
     parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any]]:
@@ -215,6 +246,7 @@ def flatten_arguments_of_call(
     return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
 
 
+@_within_recursion_limit
 def open_arguments(
     parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], opening: Opening
 ) -> tuple[OpenedTree, list[Any], list[Any]]:

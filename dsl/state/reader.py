@@ -154,7 +154,9 @@ def compile_reader_of_nested_arguments(
         for leaf, value in values.items():
             if type(value) is not int and (type(value) is not float or not value or value != value):  # -0.0, NaN
                 raise _UnreadableStructure
-            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {reader.constant(value)}"))
+            name = reader.leaves[leaf]  # what is of another type may raise when compared
+            test = f"type({name}) is {type(value).__name__} and {name} == {reader.constant(value)}"
+            lines.append(_reader_line_not_taken(test))
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]

@@ -469,6 +469,12 @@ class TracedNumber(NumpyProtocols):
     def conjugate(self) -> Any:
         return self._number_attribute("conjugate()")
 
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
     def _number_attribute(self, name: str) -> Any:
         value = getattr(self._number, name.removesuffix("()"))
         return self._derived_number(f"{self._name}.{name}", value() if callable(value) else value, self._sources)

@@ -9,8 +9,9 @@ import abc
 import copy
 import dataclasses
 import enum
+import warnings
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partialmethod
 from types import MethodType, SimpleNamespace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -143,6 +144,7 @@ KINDS: dict[str, tuple[Callable[[float], Any], Any]] = {
     "dict": (lambda k: {"a": np.arange(3.0) + k, "b": k}, {"a": np.arange(3.0), "c": 1.0}),
     "tuple": (lambda k: (k, np.ones(2) * k), (1.0, 2.0, 3.0)),
     "namedtuple": (lambda k: Pair(k, np.ones(2) * k), Pair(1.0, 2.0)),
+    "namedtuple of objects": (lambda k: Pair(Inner(k), {"a": k}), Pair(Inner(1.0), 2.0)),
     "object": (Inner, Pair(1.0, np.ones(2))),
     "objects": (lambda k: [Inner(k), Inner(k + 1)], [Inner(1.0)]),
     "bound method": (lambda k: Inner(k).scaled, None),
@@ -163,6 +165,8 @@ def number_of(value: Any) -> Any:
         return float(len(value.__name__))
     if callable(value):
         return value(3.0) if not isinstance(value, MethodType) else value()
+    if isinstance(value, Pair):
+        return number_of(value.a) * 3 + number_of(value.b)
     if isinstance(value, (list, tuple)):
         return sum(number_of(v) for v in value) + len(value)
     if isinstance(value, dict):
@@ -195,6 +199,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "method": lambda o, x: x * (o.read() if hasattr(o, "read") else number_of(o.field)),
     "by a name that is made": lambda o, x: x * number_of(getattr(o, "".join(("fi", "eld")))),
     "all attributes": lambda o, x: x * sum(len(name) for name in vars(o)) if hasattr(o, "__dict__") else x,
+    "copied": lambda o, x: x * number_of(copy.copy(o).field) * number_of(copy.deepcopy(o).field),
     "assigned": assign,
     "replaced": replace,
     "given back": lambda o, x: (o, x * o.total),
@@ -242,6 +247,10 @@ def agree(f: Any, function: Any, make: Callable[[], Any]) -> None:
     assert_same(plain([found, mine]), plain([expected, its]))
 
 
+for value in (*(made(kind, 1.0) for kind in CLASSES), Inner(1.0), Pair(1, 2)):
+    copy.copy(value)  # the first copy writes down the slots of a class in the class
+
+
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_new_objects_use_the_specialisation_that_is_there(kind: Any, use: str) -> None:
@@ -254,6 +263,46 @@ def test_new_objects_use_the_specialisation_that_is_there(kind: Any, use: str) -
         agree(f, function, lambda other=other: made(kind, other))
         if use in ("read", "assigned"):
             assert traces(f) == 2 and "o.field" in str(f.why()).rpartition("differs in")[2], (name, str(f.why()))
+
+
+def test_numbers_that_decide_are_told_from_values_of_other_types() -> None:
+    def function(o: Any, x: Any) -> Any:
+        return x * (3.0 if o.field else 2.0)
+
+    f, values = cpu(function), [2**70, np.bool_(True), True, 1, 1.0, np.int8(1), np.float32(2), np.ones(1), 0, -(2**70)]
+    for value in [*values, *values]:
+        agree(f, function, lambda value=value: Plain(value))
+
+
+def chain(length: int) -> Plain:
+    found = Plain(None)
+    for _ in range(length):
+        found = Plain(found)
+    return found
+
+
+def nested(length: int) -> list[Any]:
+    found: list[Any] = [1.0]
+    for _ in range(length):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(("make", "length"), [(chain, 150), (chain, 250), (chain, 500), (nested, 150), (nested, 250)])
+def test_arguments_that_nest_too_deep_for_a_trace_run_in_numpy(make: Any, length: int) -> None:
+    def function(o: Any, x: Any) -> Any:
+        while o is not None and type(o) is not float:
+            o, x = (o[0] if type(o) is list else o.field), x + 1.0
+        return x
+
+    f = cpu(function)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*the arguments nest too deep for a trace")
+        for _ in range(2):
+            assert_same(f(make(length), X), function(make(length), X))
+    if length > 200:
+        with pytest.raises(kg.UserError, match=r"test_structures.py:\d+: the arguments nest too deep"):
+            kg.kernel_graph(function, device="cpu", untraceable="refuse")(make(length), X)
 
 
 def test_what_no_code_names_is_no_part_of_it() -> None:
@@ -334,6 +383,41 @@ def twice_pi() -> float:
     return 6.25
 
 
+class Partials:
+    factor = 2.0
+
+    def __init__(self, k: float) -> None:
+        self.values = np.arange(4.0) + k
+
+    def times(self, k: Any, more: Any = 0.0) -> Any:
+        return self.values * k + more
+
+    def grow(self, k: Any) -> Any:
+        self.values = self.values + k
+        return self.values
+
+    @classmethod
+    def scaled(cls, k: Any) -> Any:
+        return cls.factor * k
+
+    double = partialmethod(times, 2.0, more=X)
+    triple = partialmethod(double, more=1.0)
+    grown = partialmethod(grow, 3.0)
+    of_class = partialmethod(scaled, 4.0)
+    of_none = partialmethod(staticmethod(number_of), 5.0)
+
+
+@pytest.mark.parametrize("name", ["double", "triple", "grown", "of_class", "of_none"])
+def test_partial_methods_of_new_objects(name: str) -> None:
+    def function(o: Any, x: Any) -> Any:
+        return x * getattr(o, name)()
+
+    f = cpu(function)
+    for k in (1.0, 2.0, 3.0):
+        agree(f, function, lambda k=k: Partials(k))
+    assert traces(f) == 1
+
+
 def test_a_class_attribute_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     f = cpu(lambda o, x: x * len(o.kind))
     for text in ("derived", "d", "derived"):
@@ -384,6 +468,8 @@ TABLE = {OUTSIDE: 5.0}
         lambda o: 2 if id(o) == id(OUTSIDE) else 3,
         lambda o: len({o, OUTSIDE}),
         lambda o: 2 if repr(o) == repr(OUTSIDE) else 3,
+        lambda o: 2 if object.__hash__(o) == hash(OUTSIDE) else 3,
+        lambda o: 2 if object.__repr__(o) == repr(OUTSIDE) else 3,
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*runs in NumPy")
@@ -402,6 +488,31 @@ def test_which_object_one_is_stays_known(ask: Any) -> None:
             assert_same(np.asarray(f(o, X)), X * ask(o))
             assert (o.total == ask(o)) if function is changed else (vars(o) == vars(twin))
         OUTSIDE.total = 1.0
+
+
+class IdentityBySuper(Plain):
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        return "an " + super().__repr__()
+
+
+class IdentityByObject(Plain):
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __repr__(self) -> str:
+        return "an " + object.__repr__(self)
+
+
+@pytest.mark.parametrize("kind", [IdentityBySuper, IdentityByObject], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("ask", [hash, repr])
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_methods_that_ask_python_for_the_identity_have_it(kind: Any, ask: Any) -> None:
+    f, objects = cpu(lambda o: ask(o)), [kind(1.0) for _ in range(3)]
+    for o in [*objects, *objects]:
+        assert f(o) == ask(o)
 
 
 def test_objects_as_keys_are_themselves() -> None:
