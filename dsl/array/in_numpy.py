@@ -48,10 +48,9 @@ def call_in_numpy(
 
     Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
     arguments that are no NumPy arrays and stand for no copies of them."""
-    try:
-        leaves = [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_of((args, options))
-    except RecursionError:
-        raise error from None
+    leaves = (
+        [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_at_any_depth(args, options, error)
+    )
     held = {id(x): array_before_change(x) for x in leaves if type(x) is Array}
     own = {key: x.numpy().copy() for key, x in held.items()}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
@@ -77,6 +76,14 @@ def call_in_numpy(
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     return _as_result(result, (args, options), owners, device)
+
+
+def _leaves_at_any_depth(args: Any, options: Any, error: Exception) -> list[Any]:
+    """Raises the error for what is nested too deep to be looked through."""
+    try:
+        return _leaves_of((args, options))
+    except RecursionError:
+        raise error from None
 
 
 def _as_result(result: Any, given: Any, owners: dict[int, Any], device: Device) -> Any:

@@ -156,7 +156,7 @@ class Journal:
             self._keep([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name)
         elif kind is BuiltinFunctionType and type(value.__self__) is ModuleType:
             return
-        elif isinstance(value, np.ndarray) or hasattr(kind, "__next__"):
+        elif isinstance(value, np.ndarray) or (hasattr(kind, "__next__") and not _class_keeps_user_attributes(kind)):
             self.others.append((value, _mark_of_object(value, name), name))
         else:
             self._walk_parts(value, name)

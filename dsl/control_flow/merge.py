@@ -92,6 +92,9 @@ class BranchMerge:
         """Two tuples, lists, dicts or objects as one; None of what is none.
 
         Those that the sides have made, each beside one other, are that one from now on. Else it is a copy to read."""
+        if self.trace.world is not None:
+            for x in (a, b):
+                self.trace.world.require_opened(x, "__dict__")  # a copy has all that it may be asked for
         parts: tuple[list[Any], list[Any]] = [], []
         trees = [self._structure_of_container(x, into) for x, into in zip((a, b), parts, strict=True)]
         if LEAF in trees and trees[0] == trees[1]:

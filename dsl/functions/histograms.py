@@ -109,7 +109,7 @@ def histogramdd(
     )
     if len(each) != d:
         raise ShapeError("The dimension of bins must be equal to the dimension of the sample x.")
-    limits = None if range is None else tuple(_known_histogram_range(r) for r in range)
+    limits = None if range is None else tuple(map(_known_histogram_range, range))
     options: dict[str, Any] = {"range": limits, "density": density or None}
     edges: list[Tracer] = []
     if all(isinstance(b, int) for b in each):

@@ -392,10 +392,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         def run_behind_key_tests(args: tuple[Any, ...], caller: int = 0) -> Any:
             try:
                 return read(args, caller)
-            except InNumPy as reason:
-                return self._call_in_numpy(reason, args, {})
+            except InNumPy as other:
+                reason = other  # past this block: it is no context of what the function raises
             except KernelGraphError as error:
                 raise self._error_for_user(error)  # noqa: B904  # the same one
+            return self._call_in_numpy(reason, args, {})
 
         return run_behind_key_tests
 
