@@ -64,13 +64,13 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
     return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)), defaults=False)
 
 
-def _axes_by_place(wanted: Any, places: list[Place], options: Mapping[str, Any]) -> dict[Place, int]:
+def _axes_by_place(in_axes: Any, places: list[Place], options: Mapping[str, Any]) -> dict[Place, int]:
     """The axes of the arguments that a call gives and that have one. Raises ArgumentsError."""
-    every = wanted if isinstance(wanted, tuple) else (wanted,) * len(places)
+    every = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(places)
     padded = zip(places, (*every, *[_NO_AXIS] * len(places)), strict=False)
     given = {place: axis for place, axis in padded if type(place) is int or place in options}
     missing = [a for place, a in zip(places, every, strict=False) if place not in given and a is not None]
-    if len(every) > len(places) or _NO_AXIS in given.values() or (missing and every is wanted):
+    if len(every) > len(places) or _NO_AXIS in given.values() or (missing and every is in_axes):
         raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(given)} arguments; write one for each")
     return {place: int(axis) for place, axis in given.items() if axis is not None}
 
