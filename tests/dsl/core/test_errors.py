@@ -317,9 +317,7 @@ def test_more_dimensions_than_numpy_has() -> None:
     x = np.ones((1,) * 64, np.float32)
     assert graph(lambda x: x + 1)(x).shape == x.shape
     refused(lambda: graph(lambda x: x[None])(x), ValueError, "65 dimensions")
-    refused(
-        lambda: graph(lambda x: np.stack([x, x]))(x), IndexError, "within [0, 64], indexing result would have 65"
-    )
+    refused(lambda: graph(lambda x: np.stack([x, x]))(x), IndexError, "within [0, 64], indexing result would have 65")
     refused(lambda: graph(lambda x: x.sum() + x.sum(0))(x), ValueError, "dimensions")
 
 
