@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.program.device import Device
 from ..core.errors import line_of_traceback
+from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
@@ -46,8 +48,8 @@ def call_in_numpy(
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
-    Lists and dicts hold copies in the place of their `kg.Array`s until the function is done. Raises `error` for
-    arguments that are no NumPy arrays and stand for no copies of them."""
+    Lists, dicts and dataclasses hold copies in the place of their `kg.Array`s until the function is done. Raises
+    `error` for arguments that are no NumPy arrays and stand for no copies of them."""
     leaves = (
         [*args] if not options and _LEAVES.issuperset(map(type, args)) else _leaves_at_any_depth(args, options, error)
     )
@@ -130,19 +132,26 @@ def _note_containers(value: Any, kept: dict[int, Any]) -> None:
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
-    """A value with others in the place of those of these identities: in its lists and dicts, and in new tuples."""
+    """A value with others in the place of those of these identities: in its lists, dicts and dataclasses, of classes
+    of their own too, and in new tuples."""
     if id(value) in new:
         return new[id(value)]
-    kind = type(value)
-    if kind is tuple:
-        parts = tuple([_with_parts_replaced(x, new, done) for x in value])
-        return value if all(map(operator.is_, parts, value)) else parts
-    if kind in (list, dict) and id(value) not in done:
-        done.add(id(value))
-        for key, x in list(value.items() if kind is dict else enumerate(value)):
+    kind, base = type(value), builtin_container_base_of_class(type(value))
+    if base is tuple:
+        parts = [_with_parts_replaced(x, new, done) for x in tuple.__iter__(value)]
+        return value if all(map(operator.is_, parts, value)) else tuple.__new__(kind, parts)
+    if id(value) in done:
+        return value
+    done.add(id(value))
+    if base in (list, deque, dict):
+        for key, x in list(dict.items(value) if base is dict else enumerate(base.__iter__(value))):
             part = _with_parts_replaced(x, new, done)
             if part is not x:
-                value[key] = part
+                base.__setitem__(value, key, part)
+    elif hasattr(kind, "__dataclass_fields__"):
+        held = attributes_of_object(value).items()
+        replaced = [(name, x, _with_parts_replaced(x, new, done)) for name, x in held]
+        put_attributes(value, [(name, part) for name, x, part in replaced if part is not x])
     return value
 
 

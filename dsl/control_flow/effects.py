@@ -122,6 +122,7 @@ class Journal:
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.slots: dict[tuple[int, Any], tuple[ControlFlowSlot, Any]] = {}
         self.containers: dict[int, tuple[Any, tuple[Any, ...], list[Any], str]] = {}
+        self.dicts: list[tuple[Any, dict[str, Any], str]] = []  # of objects, which may get another one
         self.others: list[tuple[Any, Any, str]] = []
         self.kept: set[int] = set()
         self.written: dict[int, tuple[Tracer, Value]] = {}
@@ -183,6 +184,7 @@ class Journal:
         for member in members_of_class(kind):
             self._note(ControlFlowSlot(value, member, f"{name}.{member.__name__}"))
         if (held := dict_of_object(value)) is not None:
+            self.dicts.append((value, held, name))
             self.containers[id(held)] = held, tuple(held), [*held.values()], name
             for key in [*held]:
                 self._note(ControlFlowSlot(held, key, f"{name}.{key}"))
@@ -226,6 +228,9 @@ class Journal:
             same = len(now) == len(parts) and now_names == names
             if not same or not (type(holder) in _WITH_SLOTS or are_same_objects(now, parts)):
                 raise _changed_size(name)
+        for value, held, name in self.dicts:
+            if dict_of_object(value) is not held:
+                raise _changed_size(name)
         self.check_others_unchanged()
         now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
         found = {key: (slot, value, now) for key, slot, value, now in now_held if now is not value}
@@ -247,6 +252,9 @@ class Journal:
     def undo(self) -> None:
         """Puts all back as it was."""
         self.undo_array_writes()
+        for value, held, _ in self.dicts:
+            if dict_of_object(value) is not held:
+                object.__setattr__(value, "__dict__", held)
         for holder, names, parts, _ in self.containers.values():
             now_names, now = named_parts_of_object(holder)
             if now_names != names or not are_same_objects(now, parts):
