@@ -16,15 +16,16 @@ from ...runtime.program.device import Device
 from ..core.errors import line_of_traceback
 from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes
 from ..core.pytree import flatten, unflatten
-from ..core.spec import is_plain_array
+from ..core.spec import SCALAR_TYPES, is_plain_array
 from .array import Array, from_numpy
 from .conversion import to_kg_arrays
 from .mutation import array_before_change, change_values_of_array, write_differing_elements
 
 OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
 _NUMBERS = frozenset({int, float, complex, bool, str, type(None)})
-_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
-_LEAVES = _NUMBERS | _SCALARS | {np.ndarray, Array}  # most arguments and results, told apart without a look into each
+_LEAVES = (
+    _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}
+)  # most arguments and results, told apart without a look into each
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
 

@@ -30,6 +30,7 @@ from ..core.errors import (
     undecided_identity_error,
 )
 from ..core.pytree import flatten
+from ..core.spec import SCALAR_TYPES
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.aliasing import TracerChoice, select_value_by_flag, whole_array_of_rows
@@ -300,7 +301,6 @@ def _operand_as_python_number(function: Any, x: Tracer) -> Any:
     return _branch_flag_as_scalar(x)
 
 
-KINDS_OF_SCALARS = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _FOLDED_ROWS = frozenset({max, min, sum})
 
@@ -336,7 +336,7 @@ def _float_call_in_rewritten_code(x: Any) -> Any:
 
 def _scalar_type_call_in_rewritten_code(kind: type[np.generic], x: Any) -> Any:
     """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. None where Python must know more."""
-    numbers = kind in KINDS_OF_SCALARS and type(x) is Tracer and not (x._held.weak or x._held.others)
+    numbers = kind in SCALAR_TYPES and type(x) is Tracer and not (x._held.weak or x._held.others)
     if not numbers or concrete_value(x._trace, x._value) is not None:
         return None
     found = METHODS["astype"](x, np.dtype(kind))

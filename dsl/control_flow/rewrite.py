@@ -14,8 +14,7 @@ from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any
 
-import numpy as np
-
+from ..core.spec import SCALAR_TYPES
 from ..trace.trace import HOOKS
 from .math_functions import MATH_FUNCTIONS
 from .source import FunctionNode, SourceUnavailable, syntax_tree_of_function
@@ -30,7 +29,7 @@ _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
 DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
-DECIDING_CALLS |= {np.dtype(kind).type.__name__ for kind in "bBhHiIlLqQefdFD"} | {"bool_", "intp", "uintp"}
+DECIDING_CALLS |= {kind.__name__ for kind in SCALAR_TYPES} | {"bool_", "intp", "uintp"}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
 _FOLDED_BY = {"generated": FOLDING_CALLS, "folded": FOLDING_CALLS - {"all", "any"}}  # by the hook that does it
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once

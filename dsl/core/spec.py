@@ -19,6 +19,7 @@ from ...runtime.core.readable_text import with_article
 from .errors import ArgumentKindError, DTypeError, Refusal, ShapeError
 
 Host = np.ndarray[Any, Any]
+SCALAR_TYPES = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})  # NumPy's numbers that kernels compute
 
 # Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
 _HARMLESS = frozenset({np.memmap})

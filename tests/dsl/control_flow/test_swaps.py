@@ -9,7 +9,6 @@ python -m tests.dsl.control_flow.test_swaps [STEP [START]] runs every so many-th
 from __future__ import annotations
 
 import sys
-import tempfile
 import textwrap
 import warnings
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.core.pytree import flatten
+from tests.dsl.control_flow.generated_tables import Case, print_table
 from tests.random_cases import names_in_file
 
 PRELUDE = """
@@ -142,7 +142,6 @@ PATHS["given dicts"] = PATHS["dicts"]
 PATHS |= dict.fromkeys(("objects", "given objects", "slots"), "{0}.a")
 WITHOUT_ITEMS = ("numbers", "Python's numbers", "number and array", "None and array")
 PARAMETERS = "x, a, b, m, given, box, other, d, e"
-Case = tuple[str, str, str]
 CASES: list[Case] = [(kind, way, use) for kind, way in product(KINDS, CHOICES) for use in USED.get(kind, ARRAY_USES)]
 PARTS = 17
 INPUTS = ([-1.0, 2.0, 1.0], [1.0, 2.0, 1.0], [2.0, -1.0, 0.5], [-2.0, -1.0, 3.0], [3.0, 1.0, -1.0])
@@ -204,18 +203,5 @@ def test_what_a_value_chooses_is_what_python_chooses(part: int, tmp_path: Path) 
     assert not faults, "\n".join(faults)
 
 
-def main(step: int = 1, start: int = 0) -> None:
-    cases, rows = CASES[start::step], []
-    with tempfile.TemporaryDirectory() as folder:
-        for case, (wrong, in_numpy) in zip(cases, faults_of(cases, Path(folder)), strict=True):
-            rows.append((case, bool(wrong), in_numpy))
-            if wrong:
-                print(wrong, flush=True)
-    for word in (*KINDS, *CHOICES, *USES, ""):
-        found = [row for row in rows if not word or word in row[0]]
-        wrong_, numpy = sum(row[1] for row in found), sum(row[2] for row in found)
-        print(f"{word or 'all':24} {len(found):5} functions {numpy:5} in NumPy {wrong_:5} wrong")
-
-
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    print_table(CASES, faults_of, (*KINDS, *CHOICES, *USES), *map(int, sys.argv[1:]))
