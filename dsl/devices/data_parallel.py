@@ -22,8 +22,8 @@ class DataParallel:
 
     Each device has a copy of the parameters and computes the loss and gradients of its rows; their means over all rows
     update the parameters. Gradients that are ready are exchanged while others are still computed. The result is that of
-    one device with the whole batch, but for the order of sums. Rows that the devices cannot share equally, fewer than
-    there are devices, each of them computes.
+    one device with the whole batch, but for the order of sums. The last rows of a
+    batch, where they are fewer than the devices, are computed by each of them.
 
     loss(parameters, *batch) -> a number, the mean over its batch. update(parameters, gradients) -> the new parameters.
     Both are NumPy functions, of any structure of arrays. Without update: function(*batch) -> arrays of as many rows,
