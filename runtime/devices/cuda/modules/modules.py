@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from ....program.program import Kernel
 
@@ -25,14 +25,18 @@ Compile = Callable[[Sequence[Kernel]], Sequence[bytes]]
 class LoadedKernel:
     """A kernel that stays loaded as long as this object lives. function: the driver's handle, to launch it by."""
 
-    __slots__ = ("__weakref__", "_dropped", "_library", "function")
+    __slots__ = ("__weakref__", "function")
 
-    def __init__(self, library: int, function: int, dropped: deque[int]) -> None:
+    def __init__(self, function: int) -> None:
         self.function = function
-        self._library, self._dropped = library, dropped
 
-    def __del__(self) -> None:
-        self._dropped.append(self._library)  # no more: any thread may be here, at any time
+
+class LoadedReference(ref[LoadedKernel]):
+    """Leads to a loaded kernel while somebody holds it. What is called afterwards can give it to nobody any more, which
+    its own `__del__` could: other threads find the object while that runs."""
+
+    kernel: Kernel
+    library: int
 
 
 class LoadedGpuModules:
@@ -41,9 +45,9 @@ class LoadedGpuModules:
     def __init__(self, context: Any, compiled: Compile, launched: Callable[[], tuple[Any, ...]]) -> None:
         """compiled: machine code, where it is not loaded yet. launched: events after all work launched so far."""
         self._context, self._compiled, self._launched = context, compiled, launched
-        self._alive: WeakValueDictionary[Kernel, LoadedKernel] = WeakValueDictionary()
+        self._alive: dict[Kernel, LoadedReference] = {}
         self._recent: OrderedDict[Kernel, LoadedKernel] = OrderedDict()  # used longest ago first
-        self._dropped: deque[int] = deque()  # libraries that nobody holds
+        self._dropped: deque[LoadedReference] = deque()  # of kernels that nobody holds; any thread adds to it
         self._leaving: deque[tuple[tuple[Any, ...], list[int]]] = deque()  # and those that may go after some events
         self._lock = threading.RLock()
         self.count = 0  # loaded
@@ -51,7 +55,7 @@ class LoadedGpuModules:
     def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
         """Each kernel, compiled or fetched from a cache where it is not loaded. Raises CompileError."""
         with self._lock:
-            found = {kernel: self._alive.get(kernel) for kernel in kernels}
+            found = {kernel: known() if (known := self._alive.get(kernel)) else None for kernel in kernels}
             missing = [kernel for kernel, loaded in found.items() if loaded is None]
             if missing:
                 self._retire_unheld_libraries()
@@ -86,14 +90,19 @@ class LoadedGpuModules:
     def _load_module(self, kernel: Kernel, code: bytes) -> LoadedKernel:
         library, function = self._context.kernel(code, kernel.name)
         self.count += 1
-        loaded = self._alive[kernel] = LoadedKernel(library, function, self._dropped)
+        loaded = LoadedKernel(function)
+        alive = self._alive[kernel] = LoadedReference(loaded, self._dropped.append)
+        alive.kernel, alive.library = kernel, library
         return loaded
 
     def _retire_unheld_libraries(self) -> None:
         """Note after which events the libraries that nobody holds any more may go."""
-        libraries = [self._dropped.popleft() for _ in range(len(self._dropped))]
-        if libraries:
-            self._leaving.append((self._launched(), libraries))
+        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        for one in dropped:
+            if self._alive.get(one.kernel) is one:
+                del self._alive[one.kernel]
+        if dropped:
+            self._leaving.append((self._launched(), [one.library for one in dropped]))
 
     def _unload_retired(self) -> None:
         """Unload what nothing uses any more."""

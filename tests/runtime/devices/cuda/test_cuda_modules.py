@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -192,10 +193,20 @@ def test_a_kernel_that_cannot_be_loaded_leaves_the_others(forgetful: None) -> No
     assert device.kernels == 0 and not device.context.libraries
 
 
-def test_threads_load_and_let_go() -> None:
+class Yielding(deque[Any]):
+    """Lets other threads go on as soon as something is noted."""
+
+    def append(self, x: Any) -> None:
+        super().append(x)
+        time.sleep(0)
+
+
+@pytest.mark.parametrize("noted", [deque, Yielding])
+def test_threads_load_and_let_go(noted: type[deque[Any]]) -> None:
     """Each finds its kernel loaded for as long as it holds it; each library is unloaded once."""
     context = FakeContext()
     modules = LoadedGpuModules(context, list, tuple)
+    modules._dropped = noted()
     kernels = [Kernel(f"k{i}", "cuda", f"text {i}", ()) for i in range(12)]
     wrong: list[Any] = []
 
