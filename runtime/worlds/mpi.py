@@ -131,6 +131,7 @@ class MPIWorld(World):
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
+        self._told: list[Any] = []  # requests of notices of a failure, which are over once they are read
         self._readings = 0  # how often the watcher has read all notices
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
@@ -550,10 +551,23 @@ class MPIWorld(World):
         self._sending, self._unfinished = threading.Lock(), []
 
     def _notify_other_ranks(self, notice: tuple[int, str, Sequence[int]], kind: int) -> None:
+        send = self._watch.issend if kind == FAILED else self._watch.isend
         for other in range(self.size):
             if other != self.rank and other not in self.ended:
                 with suppress(MPI.Exception) if self.elastic else nullcontext():  # it may have died
-                    self._watch.isend(notice, other, kind)
+                    request = send(notice, other, kind)
+                    if kind == FAILED:
+                        self._told.append(request)
+
+    def wait_until_failure_is_told(self) -> None:
+        """Before this rank ends: what it has sent the others about a failure goes with it, unless they have read it."""
+        until = time.monotonic() + NOTICE_SECONDS
+        while self._told and time.monotonic() < until:
+            with suppress(MPI.Exception):  # that one is lost itself
+                if not self._told[-1].Test():
+                    time.sleep(LOOK_SECONDS / 10)
+                    continue
+            self._told.pop()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -609,6 +623,7 @@ def _finalize_mpi() -> None:
     for process, world in _latest_world:
         if os.getpid() != process or MPI.Is_finalized():
             continue
+        world.wait_until_failure_is_told()
         if world.failure is None and not world.after_loss:
             MPI.Finalize()
         elif world.failure is not None and world.rank in world.failure[1]:
