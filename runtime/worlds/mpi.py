@@ -131,7 +131,7 @@ class MPIWorld(World):
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
-        self._told: list[Any] = []  # requests of notices of a failure, which are over once they are read
+        self._failure_notices: list[Any] = []  # requests of notices of a failure, which are over once they are read
         self._readings = 0  # how often the watcher has read all notices
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
@@ -557,17 +557,17 @@ class MPIWorld(World):
                 with suppress(MPI.Exception) if self.elastic else nullcontext():  # it may have died
                     request = send(notice, other, kind)
                     if kind == FAILED:
-                        self._told.append(request)
+                        self._failure_notices.append(request)
 
     def wait_until_failure_is_told(self) -> None:
         """Before this rank ends: what it has sent the others about a failure goes with it, unless they have read it."""
         until = time.monotonic() + NOTICE_SECONDS
-        while self._told and time.monotonic() < until:
+        while self._failure_notices and time.monotonic() < until:
             with suppress(MPI.Exception):  # that one is lost itself
-                if not self._told[-1].Test():
+                if not self._failure_notices[-1].Test():
                     time.sleep(LOOK_SECONDS / 10)
                     continue
-            self._told.pop()
+            self._failure_notices.pop()
 
 
 @functools.lru_cache(maxsize=4096)
