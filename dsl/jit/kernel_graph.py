@@ -591,7 +591,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self if instance is None else BoundKernelGraph(self, instance)
 
     def __repr__(self) -> str:
-        return f"<kernel_graph {self._parameters}>"
+        counts = [version.count() for version in (self._versions, *(f._versions for f in self._elsewhere.values()))]
+        every, in_numpy = (sum(column) for column in zip(*counts, strict=True))
+        text = f": {every} version{'s' if every > 1 else ''}" if every else ""
+        return f"<kernel_graph {self._parameters}{text}{f', {in_numpy} in NumPy' if in_numpy else ''}>"
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self._function, self._given

@@ -6,9 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
 from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
+from ..core.foreign_names import OPTIONS, instead_of
 
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
@@ -51,11 +53,13 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
         if name not in KernelGraphKeywords.__annotations__:
+            instead = instead_of(name, OPTIONS, KernelGraphKeywords.__annotations__)
             raise OptionError(
-                f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
+                f"kernel_graph has no option {name!r}{instead}; there are "
+                + ", ".join(KernelGraphKeywords.__annotations__)
             )
     devices = _device_ids_of_option(given.get("device"))
-    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "warn")
+    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", settings.untraceable)
     static_argnames = given.get("static_argnames", ())
     try:
         streams = check_schedule_streams_option(given.get("streams", "auto"))
