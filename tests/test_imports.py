@@ -126,7 +126,7 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/derive compiler/derive/core compiler/graph compiler/reroll dsl/array dsl/core dsl/jit "
         "dsl/trace runtime/codegen runtime/core"
     ),
-    "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
+    "dsl/interop": "compiler/core compiler/graph compiler/ops dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
         "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll compiler/targets dsl/array "
         "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "

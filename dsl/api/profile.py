@@ -90,7 +90,8 @@ _one = threading.Lock()
 @contextmanager
 def profile() -> Iterator[Profile]:
     """Record what runs within the block, in any thread. That is each kernel, copy and wait of each stream, and the
-    host's phases (call, in NumPy, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
+    host's phases (call, in NumPy, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that
+    it started.
 
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run

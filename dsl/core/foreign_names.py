@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 # attributes of arrays of PyTorch, JAX, CuPy, MXNet and TensorFlow
-ATTRIBUTES = {
+FOREIGN_ATTRIBUTES = {
     "block_until_ready": "y.wait()",
     "wait_to_read": "y.wait()",
     "get": "np.asarray(y), outside of the function",
@@ -50,7 +50,7 @@ ATTRIBUTES = {
 }
 
 # options of numba.jit, jax.jit, torch.compile and cupy.fuse
-OPTIONS = {
+FOREIGN_OPTIONS = {
     "static_argnums": "static_argnames='n': names in place of numbers",
     "nopython": "untraceable='refuse': an error in place of NumPy",
     "fullgraph": "untraceable='refuse': an error in place of NumPy",
@@ -75,7 +75,7 @@ OPTIONS = {
 }
 
 # names that other libraries' modules have
-MODULE = {
+FOREIGN_MODULE = {
     **dict.fromkeys(("jit", "njit", "compile", "function", "fuse", "hybridize"), "kg.kernel_graph"),
     **dict.fromkeys(("vectorize", "guvectorize"), "kg.elementwise"),
     **dict.fromkeys(("ElementwiseKernel", "RawKernel", "ReductionKernel"), "kg.kernel"),

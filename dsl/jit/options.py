@@ -10,7 +10,7 @@ from ...runtime.core.settings import settings
 from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
 from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
-from ..core.foreign_names import OPTIONS, instead_of
+from ..core.foreign_names import FOREIGN_OPTIONS, instead_of
 
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
@@ -53,7 +53,7 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
         if name not in KernelGraphKeywords.__annotations__:
-            instead = instead_of(name, OPTIONS, KernelGraphKeywords.__annotations__)
+            instead = instead_of(name, FOREIGN_OPTIONS, KernelGraphKeywords.__annotations__)
             raise OptionError(
                 f"kernel_graph has no option {name!r}{instead}; there are "
                 + ", ".join(KernelGraphKeywords.__annotations__)

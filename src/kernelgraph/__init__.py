@@ -100,9 +100,9 @@ def __getattr__(name: str) -> Any:
         except KeyError:
             import sys
 
-            from .dsl.core.foreign_names import MODULE, instead_of
+            from .dsl.core.foreign_names import FOREIGN_MODULE, instead_of
 
-            text = f"module 'kernelgraph' has no attribute {name!r}{instead_of(name, MODULE)}"
+            text = f"module 'kernelgraph' has no attribute {name!r}{instead_of(name, FOREIGN_MODULE)}"
             raise AttributeError(text, name=name, obj=sys.modules[__name__]) from None  # Python then says what is meant
     globals()[name] = value
     return value
