@@ -4,10 +4,10 @@ PyTorch:
 
     with torch.cuda.stream(s1):
         y = conv(x)
-    s2.wait_stream(s1)                 # without this line: a race
+    s2.wait_stream(s1)  # without this line: a race
     with torch.cuda.stream(s2):
         z = y.relu()
-    y.record_stream(s2)                # without this line: y's memory may be given away
+    y.record_stream(s2)  # without this line: y's memory may be given away
 """
 
 import numpy as np

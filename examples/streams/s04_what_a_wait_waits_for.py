@@ -2,10 +2,10 @@
 
 PyTorch:
 
-    torch.cuda.synchronize()     # all streams of the device
-    s1.synchronize()             # all that is on s1
-    done.synchronize()           # what was on the stream when the event was recorded
-    a.cpu()                      # all that is on the current stream
+    torch.cuda.synchronize()  # all streams of the device
+    s1.synchronize()  # all that is on s1
+    done.synchronize()  # what was on the stream when the event was recorded
+    a.cpu()  # all that is on the current stream
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 PyTorch:
 
     copies = torch.cuda.Stream()
-    for batch in loader:                          # pin_memory=True
+    for batch in loader:  # pin_memory=True
         with torch.cuda.stream(copies):
             following = batch.to("cuda", non_blocking=True)
         if current is not None:

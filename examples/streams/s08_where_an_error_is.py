@@ -2,8 +2,8 @@
 
 PyTorch:
 
-    y = x[index]                        # an index out of range
-    z = y * 2                           # CUDA error: device-side assert triggered, somewhere later
+    y = x[index]  # an index out of range
+    z = y * 2  # CUDA error: device-side assert triggered, somewhere later
     # CUDA_LAUNCH_BLOCKING=1 python program.py     to see where
 
 MXNet:

@@ -4,7 +4,7 @@ PyTorch:
 
     with torch.cuda.stream(s2):
         b = a.sum()
-    a.record_stream(s2)    # without this line the allocator may give a's memory to c
+    a.record_stream(s2)  # without this line the allocator may give a's memory to c
     del a
     c = torch.empty_like(x)
 """

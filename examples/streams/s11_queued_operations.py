@@ -2,8 +2,8 @@
 
 MXNet:
 
-    z = x + y                # returns at once
-    x += 1                   # waits for the reader of x
+    z = x + y  # returns at once
+    x += 1  # waits for the reader of x
     w = z * x
     mx.nd.waitall()
 """

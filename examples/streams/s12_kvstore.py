@@ -2,9 +2,9 @@
 
 MXNet:
 
-    kv = mx.kv.create("device")         # or "local", "dist_sync", "dist_async"
+    kv = mx.kv.create("device")  # or "local", "dist_sync", "dist_async"
     kv.init("w", mx.nd.zeros(shape))
-    kv.push("w", [g0, g1])              # summed over the devices
+    kv.push("w", [g0, g1])  # summed over the devices
     kv.pull("w", out=[w0, w1])
 """
 

@@ -8,13 +8,13 @@ PyTorch:
     s2.wait_event(ready)
     s3.wait_event(ready)
     with torch.cuda.stream(s2):
-        b = a.relu_()                   # writes a ...
+        b = a.relu_()  # writes a ...
     with torch.cuda.stream(s3):
-        c = a.sum()                     # ... while this reads it
+        c = a.sum()  # ... while this reads it
 
-    x = torch.randn(n, n, device="cuda")    # on the current stream
+    x = torch.randn(n, n, device="cuda")  # on the current stream
     with torch.cuda.stream(s1):
-        y = x @ x                           # and read on another, without a wait
+        y = x @ x  # and read on another, without a wait
 
 `TORCH_CUDA_SANITIZER=1` finds such pairs while a program runs.
 """

@@ -198,19 +198,18 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
 def unknown_variables() -> list[str]:
     """Of each variable of the environment that looks like a setting and is none: that, and which is meant."""
     known = [row.environment_variable for row in TABLE]
+    tests = ("BROWSER", "EXPECT_", "NUMPY_SUITE_", "REQUIRE_", "TEST_")
     unknown = sorted(
         name
         for name in {name for name in os.environ if name.startswith(PREFIX)} - {*known}
-        if not name.removeprefix(PREFIX).startswith(("BROWSER", "EXPECT_", "NUMPY_SUITE_", "REQUIRE_", "TEST_"))  # the tests' own
+        if not name.removeprefix(PREFIX).startswith(tests)
     )
     if not unknown:
         return []
     import difflib
 
     near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
-    return [
-        f"{name} is no setting" + (f"; did you mean {found[0]}?" if found else "") for name, found in near.items()
-    ]
+    return [f"{name} is no setting" + (f"; did you mean {found[0]}?" if found else "") for name, found in near.items()]
 
 
 settings = Settings(os.environ)
