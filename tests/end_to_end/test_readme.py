@@ -177,6 +177,5 @@ def test_the_wrong_program_raises_and_the_right_one_runs(name: str, request: pyt
 
 
 def run(program: str) -> None:
-    """A program of an error's page, after the three lines that all of them begin with."""
-    before = {"np": np, "kg": kg, "x": np.arange(12.0).reshape(3, 4)}
-    exec(compile(program, "page.py", "exec"), before)
+    """A program of an error's page, which needs nothing but itself."""
+    exec(compile(program, "page.py", "exec"), {"__name__": "__main__"})
