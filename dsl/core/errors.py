@@ -490,7 +490,7 @@ def _is_of_package(filename: str) -> bool:
 def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     """`; the nearest supported one is ...`, or nothing where no known name is like `name`: the same name in another
     module, else one of the same module that is its first word, else one that looks like it."""
-    names = list(known)
+    names = [other for other in known if other != name]
     module, _, last = name.rpartition(".")
     same = [n for n in names if n.rpartition(".")[2] == last]
     around = [n for n in names if n.rpartition(".")[0] == module]

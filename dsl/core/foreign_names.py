@@ -93,10 +93,14 @@ FOREIGN_MODULE = {
 }
 
 
+NOTHING = "nothing: "  # what stands for it, and why
+
+
 def instead_of(name: str, foreign: dict[str, str], known: Iterable[str] = ()) -> str:
     """`; write ...` for a name that another library has, `; did you mean ...?` for a misspelt one, else nothing."""
     if name in foreign:
-        return f"; write {foreign[name]}"
+        needless = foreign[name].startswith(NOTHING)
+        return f"; leave it out: {foreign[name].removeprefix(NOTHING)}" if needless else f"; write {foreign[name]}"
     import difflib
 
     near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], 1, 0.7)

@@ -169,7 +169,8 @@ def call_ufunc(
     if parts is None:
         name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
         raise UnsupportedError(
-            f"{name} cannot be traced{nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])}",
+            f"{name} cannot be traced{nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])}; "
+            "or call it outside of the traced function",
             needs_values=True,
         )
     if dtype is not None or casting != "same_kind" or signature is not None:

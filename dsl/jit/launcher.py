@@ -943,8 +943,11 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
         ).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:
-            advice += ", no less; pass smaller arrays or free others"
+            advice = "pass smaller arrays or free others: memory='small' needs as much"
+    from ..report.text import byte_count_in_words
+
     return OutOfMemory(
-        f"a call of {plan.program.name} needs {peak} bytes beside its inputs on {name_of(device)}: {outputs} of "
-        f"outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; {advice} ({error})"
+        f"a call of {plan.program.name} needs {peak} bytes ({byte_count_in_words(peak)}) beside its inputs on "
+        f"{name_of(device)}: {outputs} of outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; "
+        f"{advice} ({error})"
     )

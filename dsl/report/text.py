@@ -21,7 +21,7 @@ def byte_count_in_words(nbytes: float) -> str:
     >>> size(512), size(1536), size(20 << 20)
     ('512 B', '1.5 KiB', '20 MiB')
     """
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes >= 1 << power:
             return f"{nbytes / (1 << power):.3g} {unit}"
     return f"{nbytes:.0f} B"
