@@ -251,7 +251,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if self._arity >= 0:
+        if self._arity >= 0 and not options:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result

@@ -70,6 +70,8 @@ class DecoratedFunctionParameters:
         self.variadic = bool(self.rest)
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
+        if isinstance(function, np.ufunc):  # which is called with its inputs alone, as a rule
+            self.names, self.positional = self.names[: function.nin], not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
