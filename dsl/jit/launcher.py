@@ -947,7 +947,7 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
     from ..report.text import byte_count_in_words
 
     return OutOfMemory(
-        f"a call of {plan.program.name} needs {peak} bytes ({byte_count_in_words(peak)}) beside its inputs on "
+        f"a call of {plan.program.name} needs {peak} bytes, or {byte_count_in_words(peak)}, beside its inputs on "
         f"{name_of(device)}: {outputs} of outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; "
         f"{advice} ({error})"
     )
