@@ -15,7 +15,7 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"^(\||#).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
-    parts = re.split(r"(?<=[.?!])\**\s+|\n\s*\n\s*(?:- )?|\n\s*- ", text)
+    parts = re.split(r"(?<=[.?!])\**\s+(?:- )?|\n\s*\n\s*(?:- )?|\n\s*- ", text)
     return [part for part in (" ".join(p.split()) for p in parts) if len(part.split()) > 1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
@@ -38,12 +38,12 @@ class KernelGraphKeywords(TypedDict, total=False):
     """The keywords of `kernel_graph`."""
 
     device: str | tuple[str, ...] | list[str] | None
-    streams: str | int
-    memory: str
+    streams: Literal["auto", "max"] | int
+    memory: Literal["balanced", "concurrency", "small"]
     static_argnames: str | Sequence[str]
     fastmath: bool
     tf32: bool
-    untraceable: str
+    untraceable: Literal["warn", "numpy", "split", "refuse"]
     mesh: Any
     in_axes: Any
     out_axes: Any
