@@ -94,5 +94,5 @@ def svg_as_image_element(svg: str, words: str) -> str:
 
 
 def html_details_element(head: str, text: str) -> str:
-    """A line, and below it, when it is opened, a text."""
-    return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"
+    """A line, and below it, when it is opened, a text: as code, which JupyterLab shows in letters of one width."""
+    return f"<details><summary>{escape(head)}</summary><pre><code>{escape(text)}</code></pre></details>"
