@@ -151,3 +151,47 @@ def test_one_page_holds_the_functions_of_a_profile(browser: Browser, tmp_path: P
         assert browser.evaluate("document.querySelectorAll('#which option').length") == 4
         quiet(browser)
     assert "runs in NumPy" in browser.evaluate("document.querySelector('#look').textContent")
+
+
+def test_enter_goes_from_hit_to_hit(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    browser.key("/")
+    browser.type("t")
+    browser.until("document.querySelector('#found').textContent !== ''")
+    hits = browser.evaluate("kernelgraph.selected()")
+    assert len(hits) > 1
+    for number, hit in enumerate([*hits, hits[0]]):
+        browser.key("Enter")
+        assert browser.evaluate("kernelgraph.selected()") == [hit]
+        found = browser.evaluate("document.querySelector('#found').textContent")
+        assert found == f"{number % len(hits) + 1} of {len(hits)}"
+    quiet(browser)
+
+
+def test_no_tip_stays_when_a_row_is_clicked(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    row = "document.querySelector('#details tr[data-task]')"
+    move = "new MouseEvent('mousemove', {bubbles: true, clientX: 50, clientY: 50})"
+    browser.evaluate(f"{row}.dispatchEvent({move})")
+    assert browser.evaluate("document.querySelector('#tip').hidden") is False
+    browser.evaluate(f"{row}.click()")
+    assert browser.evaluate("document.querySelector('#tip').hidden") is True
+    quiet(browser)
+
+
+def test_kernels_that_are_launched_often_have_a_row(browser: Browser, tmp_path: Path) -> None:
+    def towers(x: Any) -> Any:
+        return [np.tanh(x @ w) @ x for w in (x, x.T, x + 1, x - 1)]
+
+    page = tmp_path / "groups.html"
+    report = kg.kernel_graph(device="fake", streams="max")(towers).report(kg.spec((64, 64), np.float32), page)
+    labels = [task["label"] for task in report.data["tasks"] if "parent" not in task]
+    often = {label for label in labels if labels.count(label) > 1}
+    browser.open(page, 1400, 900)
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#groups tbody tr')]"
+        ".map(row => [...row.children].slice(0, 2).map(cell => cell.textContent))"
+    )
+    assert {name: int(count) for name, count in rows} == {label: labels.count(label) for label in often}
+    assert often
+    quiet(browser)
