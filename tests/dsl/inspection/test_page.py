@@ -5,6 +5,7 @@ One browser for all tests: some seconds to start, then a fraction of a second fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,24 @@ def test_kernels_that_are_launched_often_have_a_row(browser: Browser, tmp_path: 
     assert {name: int(count) for name, count in rows} == {label: labels.count(label) for label in often}
     assert often
     quiet(browser)
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2: #rgb or #rrggbb."""
+    digits = colour.lstrip("#")
+    digits = "".join(d * 2 for d in digits) if len(digits) == 3 else digits
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("text", "ground"), [("text", "panel"), ("faint", "panel"), ("ground", "kernel")])
+def test_texts_can_be_read_on_their_ground(text: str, ground: str, dark: bool) -> None:
+    """The contrast that WCAG 2 asks of small text; the selected button is `ground` on `kernel`."""
+    css = (Path(__file__).parents[3] / "dsl" / "report" / "page.css").read_text(encoding="utf-8")
+    assert "background: var(--kernel); color: var(--ground)" in css
+    light, _, rest = css.partition("@media (prefers-color-scheme: dark)")
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]+)", rest.partition("\n}\n")[0] if dark else light))
+    bright, dim = sorted((luminance(colours[text]), luminance(colours[ground])), reverse=True)
+    assert (bright + 0.05) / (dim + 0.05) >= 4.5
