@@ -58,7 +58,7 @@ from .launcher import (
     runner_behind_key_tests,
 )
 from .methods import BoundKernelGraph, undecorated
-from .options import KernelGraphKeywords, checked_kernel_graph_options
+from .options import KernelGraphKeywords, checked_kernel_graph_options, signature_with_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
 from .signature import (
@@ -765,3 +765,6 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
         checked_kernel_graph_options(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)
     return KernelGraph(function, **options)
+
+
+setattr(kernel_graph, "__signature__", signature_with_options("function"))  # noqa: B010  # mypy knows no such attribute
