@@ -88,7 +88,12 @@ def host_array_of_operand(x: Any) -> Host:
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
         raise array_subclass_spec_error(type(x))
     from ..interop.host_import import foreign_array_as_numpy
+    from ..interop.labelled import labelled_kind
 
+    kind = labelled_kind(type(x))
+    if kind is not None:
+        text = f"{describe_value(x)} has labels, which compiled code would lose; write {kind.array} for its values"
+        raise TraceError(text, needs_values=True)
     array = np.asarray(foreign_array_as_numpy(x))
     checked_dtype(native_byte_order(array.dtype))
     return array

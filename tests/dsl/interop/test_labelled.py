@@ -210,3 +210,24 @@ def test_a_dataset_is_refused_at_its_line() -> None:
     data = xarray.Dataset({"u": data_array("float64", 0)})
     with pytest.raises(kg.DTypeError, match=r"test_labelled\.py:\d+: a xarray Dataset cannot be read"):
         kg.kernel_graph(lambda x: x + 1, device="cpu")(data)
+
+
+OUTSIDE: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "on the right": lambda s: lambda x: x + s,
+    "on the left": lambda s: lambda x: s * x,
+    "in a ufunc": lambda s: lambda x: np.add(x, s),
+    "in a function": lambda s: lambda x: np.where(x > 0, s, x),
+    "its sum": lambda s: lambda x: x * s.sum(),
+    "its values": lambda s: lambda x: x + s.to_numpy(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("make", [series, polars_series])
+def test_what_is_found_outside_keeps_its_labels(make: Callable[[str, int], Any], name: str) -> None:
+    function = OUTSIDE[name](make("float64", 1))
+    f = kg.kernel_graph(function, device="cpu")
+    for seed in range(2):
+        x = numbers("float64", seed)
+        same(f(x), function(x))
