@@ -153,3 +153,9 @@ def test_the_container_copies_what_is_there() -> None:
     assert "KERNELGRAPH_CACHE_DIR=" in text and "USER " in text
     for name in re.findall(r"python (examples/\S+\.py)", text):
         assert (ROOT / name).is_file(), name
+
+
+def test_the_recipe_is_rendered() -> None:
+    rattler = pytest.importorskip("rattler_build")
+    recipe = rattler.Stage0Recipe.from_yaml(RECIPE.read_text(encoding="utf-8"))
+    assert len(recipe.render(rattler.VariantConfig())) == 1
