@@ -40,8 +40,8 @@ def _in_float64(formula: Formula) -> Formula:
 def _chebyshev(t: KernelValue, coefficients: Sequence[Any]) -> KernelValue:
     """The series at t in [-1, 1] (Clenshaw 1955). Coefficients: numbers or values."""
     twice = t + t
-    after, last = 0.0, coefficients[-1]
-    for c in coefficients[-2:0:-1]:
+    after, last = coefficients[-1], twice * coefficients[-1] + coefficients[-2]
+    for c in coefficients[-3:0:-1]:
         after, last = last, twice * last - after + c
     return t * last - after + coefficients[0]
 
@@ -58,8 +58,9 @@ def _chebyshev_of_either(
 
 def _polynomial(x: KernelValue, coefficients: Numbers) -> KernelValue:
     """By powers from the lowest, by Horner's rule."""
-    found: Any = coefficients[-1]
-    for c in coefficients[-2::-1]:
+    *rest, last = coefficients
+    found = x * last + rest.pop()
+    for c in reversed(rest):
         found = x * found + c
     return found
 
@@ -404,8 +405,19 @@ def _bell_term(x: Term) -> Term:
     return d.exp(x * x * -0.5) * (1 / _ROOT_TWO_PI)
 
 
-def _half_at_zero(x: Term, value: Term) -> Term:
-    return where_term(d.equal(x, 0), 0.5, value)
+def _over_argument(x: Term, r: Term, sign: float = 1.0) -> Term:
+    """I1(x) / x, and J1(x) / x with sign -1: by its power series near 0, where its derivatives would cancel."""
+    small = d.less(x.map("absolute"), 0.05)
+    inside = where_term(small, x, 0.0)
+    square = inside * inside
+    near = 0.5 + square * (sign / 16 + square * (1 / 384 + square * (sign / 18432)))
+    return where_term(small, near, r / where_term(small, 1.0, x))
+
+
+def _scaled_over_argument(x: Term, r: Term) -> Term:
+    small = d.less(x.map("absolute"), 0.05)
+    decay = d.exp(-x.map("absolute"))
+    return where_term(small, _over_argument(where_term(small, x, 0.0), r) * decay, r / where_term(small, 1.0, x))
 
 
 def _inverse_boxcox_by_power(y: Term, power: Term) -> Term:
@@ -477,7 +489,7 @@ SPECIAL_FUNCTIONS: dict[str, SpecialFunction] = {
     ),
     "i0": SpecialFunction(_of_order(_modified_i, 0), 150, (lambda t, x, r: t * x.map("i1"),), True, "even"),
     "i1": SpecialFunction(
-        _of_order(_modified_i, 1), 150, (lambda t, x, r: t * (x.map("i0") - _half_at_zero(x, r / x)),), True, "odd"
+        _of_order(_modified_i, 1), 150, (lambda t, x, r: t * (x.map("i0") - _over_argument(x, r)),), True, "odd"
     ),
     "i0e": SpecialFunction(
         _of_order(_scaled_i, 0), 130, (lambda t, x, r: t * (x.map("i1e") - d.sign(x) * r),), True, "even"
@@ -485,7 +497,7 @@ SPECIAL_FUNCTIONS: dict[str, SpecialFunction] = {
     "i1e": SpecialFunction(
         _of_order(_scaled_i, 1),
         130,
-        (lambda t, x, r: t * (x.map("i0e") - d.sign(x) * r - _half_at_zero(x, r / x)),),
+        (lambda t, x, r: t * (x.map("i0e") - d.sign(x) * r - _scaled_over_argument(x, r)),),
         True,
         "odd",
     ),
@@ -495,7 +507,7 @@ SPECIAL_FUNCTIONS: dict[str, SpecialFunction] = {
     "k1e": SpecialFunction(_of_order(_scaled_k, 1), 300, (lambda t, x, r: t * (r - r / x - x.map("k0e")),), True),
     "j0": SpecialFunction(_of_order(_bessel_j, 0), 220, (lambda t, x, r: -t * x.map("j1"),), True, "even"),
     "j1": SpecialFunction(
-        _of_order(_bessel_j, 1), 220, (lambda t, x, r: t * (x.map("j0") - _half_at_zero(x, r / x)),), True, "odd"
+        _of_order(_bessel_j, 1), 220, (lambda t, x, r: t * (x.map("j0") - _over_argument(x, r, -1.0)),), True, "odd"
     ),
     "y0": SpecialFunction(_of_order(_bessel_y, 0), 300, (lambda t, x, r: -t * x.map("y1"),), True),
     "y1": SpecialFunction(_of_order(_bessel_y, 1), 300, (lambda t, x, r: t * (x.map("y0") - r / x),), True),
