@@ -43,7 +43,8 @@ def _chebyshev(t: KernelValue, coefficients: Sequence[Any]) -> KernelValue:
     after, last = coefficients[-1], twice * coefficients[-1] + coefficients[-2]
     for c in coefficients[-3:0:-1]:
         after, last = last, twice * last - after + c
-    return t * last - after + coefficients[0]
+    found: KernelValue = t * last - after + coefficients[0]
+    return found
 
 
 def _chebyshev_of_either(
