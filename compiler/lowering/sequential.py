@@ -63,7 +63,7 @@ def lower_sequential_node(
     over = {w.buffer for w in writes}
     reads = [r for r in reads if r in writes or r.buffer not in over]  # see `reads_before_routine_writes`
     lifted, numbers = lift_routine_sizes(routine_for_printing(routine, unwanted))
-    kernel, shape = target.routine(lifted)
+    kernel, shape = target.routine(lifted, numbers)
     cost = round(routine.turns * STEP_US + 1, 3)
     both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
     regions = tuple(reads), tuple(writes)
@@ -73,7 +73,10 @@ def lower_sequential_node(
         *(Int(n - 1) for n in numbers),  # see the targets
         *(Int(0 if s in writes else math.prod(s.shape) * s.itemsize) for s in starts),
     )
-    launch = Task("loop", kernel, words, *regions, both, grid=shape.grid, block=shape.block, cost=cost, line=line)
+    launch = Task(
+        "loop", kernel, words, *regions, both,
+        units=shape.units, grain=shape.grain, grid=shape.grid, block=shape.block, cost=cost, line=line,
+    )  # fmt: skip
     return [*copies, launch]
 
 

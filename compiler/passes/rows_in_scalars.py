@@ -265,6 +265,16 @@ def _sum_in_pairs(values: Sequence[KernelValue], join: Callable[[KernelValue, Ke
     return reduce(join, [*sums, *values[whole:]])
 
 
+def _write_matmul(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
+    """Products summed in their order."""
+    dtype = node.type.dtype
+    if len(args) > 2 or len(node.attrs) > 0 or dtype.kind not in "fiu" or dtype in HALVES:
+        raise NotInScalars
+    writer.take(2 * node.type.size * args[0].shape[-1])
+    found: Elements = args[0] @ args[1]
+    return found
+
+
 # nodes with bodies
 
 
@@ -357,6 +367,7 @@ _RULES: Mapping[str, Rule] = {
     "concat": _write_view,
     "update": _write_view,
     "custom": _write_given,
+    "matmul": _write_matmul,
 }
 _CONTROL: Mapping[str, Callable[[_ScalarWriter, Node, Sequence[Elements]], list[Elements]]] = {
     "loop": _write_loop,

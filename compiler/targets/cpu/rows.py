@@ -1,0 +1,267 @@
+"""Rows of a routine's loop side by side in vectors, where each row decides by a `while` how many turns it takes.
+
+A group of rows runs turn by turn, its state in memory that stays in the first cache. A row that has ended makes place
+for the next one, and at last for one that has not ended: no turn is done for nothing, and no lane needs a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ....runtime.core.frozen import dataclass
+from ...core.types import BOOL, INT64, DType
+from ...sequential.form import (
+    Block,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Store,
+    While,
+    blocks_in_routine_statement,
+    statements_in_routine_block,
+    values_used_by_routine_statement,
+)
+from .inline_math import llvm_any_lane
+from .llvm_ir import LlvmFunction, LlvmValue, llvm_mask_below
+from .primitives import llvm_memory_type
+
+GROUP = 64  # rows side by side
+GRAIN, CHUNKS = 256, 64  # rows that a thread takes at least, and how many times some are taken at most
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingRows:
+    """A loop over rows in parts. shared: what is the same for all rows; begin: before the `while` of a row; end: behind
+    it. crossing: values of `begin`, and their dtypes, that the rest of the row uses."""
+
+    index: int
+    shared: Block
+    begin: Block
+    turns: While
+    end: Block
+    crossing: dict[int, DType]
+
+
+def loop_over_deciding_rows(routine: Routine) -> For | None:
+    """The loop of a routine that is nothing else, whose turns are independent and end at times of their own."""
+    steps = [s for s in routine.body if not isinstance(s, Let)]
+    if len(steps) != 1 or not isinstance(steps[0], For) or routine.checks:
+        return None
+    inside = statements_in_routine_block(steps[0].body)
+    return steps[0] if steps[0].parallel and any(isinstance(s, While) for s in inside) else None
+
+
+def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[int, int]:
+    """Rows, and how many of them a thread takes at a time. numbers: those that the routine takes."""
+    if (loop := loop_over_deciding_rows(routine)) is None:
+        return 1, 1
+    known = {s.number: s.instr for s in routine.body if isinstance(s, Let)}
+
+    def value(number: int) -> int:
+        instr = known[number]
+        return numbers[instr.attr] if instr.op == "number" else int(np.frombuffer(instr.attr, INT64)[0])
+
+    rows = value(loop.stop) - value(loop.start)
+    return rows, max(GRAIN, -(-rows // CHUNKS))
+
+
+def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
+    """The parts of a loop whose rows can run side by side: one `while` each, in which nothing is decided and nothing
+    is read from memory but what all rows share."""
+    whiles = [at for at, s in enumerate(loop.body) if isinstance(s, While)]
+    if len(whiles) != 1 or any(isinstance(s, (For, If)) for s in loop.body):
+        return None
+    before, turns, end = loop.body[: whiles[0]], loop.body[whiles[0]], loop.body[whiles[0] + 1 :]
+    assert isinstance(turns, While)
+    own = {loop.index}  # values that differ from row to row
+    stored = {s.array for s in loop.body if isinstance(s, Store)}
+    shared: list[Statement] = []
+    begin: list[Let | Set] = []
+    for s in before:
+        if isinstance(s, Let) and own.isdisjoint(s.instr.args) and _is_same_for_all_rows(s, stored):
+            shared.append(s)
+        elif isinstance(s, (Let, Set)):
+            begin.append(s)
+            own |= {s.number} if isinstance(s, Let) else set()
+        else:
+            return None
+    tested = {s.number for s in turns.test if isinstance(s, Let)} - {turns.condition}
+    rest = (*turns.test, *turns.body, *end)
+    if any(
+        blocks_in_routine_statement(s)
+        or (isinstance(s, Let) and s.instr.op == "load")
+        or not isinstance(s, (Let, Set, Store))
+        for s in rest
+    ):
+        return None
+    used = {n for s in rest for n in values_used_by_routine_statement(s)}
+    if tested & {n for s in (*turns.body, *end) for n in values_used_by_routine_statement(s)}:
+        return None
+    crossing = {s.number: s.instr.dtype for s in begin if isinstance(s, Let) and s.number in used}
+    return DecidingRows(loop.index, tuple(shared), tuple(begin), turns, end, crossing)
+
+
+def _is_same_for_all_rows(s: Let, stored: set[int]) -> bool:
+    return s.instr.op != "get" and not (s.instr.op == "load" and s.instr.attr in stored)
+
+
+class RowPrinter(Protocol):
+    """What writes a routine's statements."""
+
+    f: LlvmFunction
+    routine: Routine
+    values: dict[int, LlvmValue]
+
+    def block(self, block: Block) -> None: ...
+
+    def put(self, number: int, value: LlvmValue, dtype: DType) -> None: ...
+
+
+class RowsInVectors:
+    """Writes the rows from `low` below `high`, `lanes` of them in a vector."""
+
+    def __init__(self, printer: RowPrinter, rows: DecidingRows, lanes: int) -> None:
+        self.printer, self.rows, self.lanes, self.f = printer, rows, lanes, printer.f
+        self.variables = [self.memory(dtype) for dtype in printer.routine.variables]
+        self.crossing = {number: self.memory(dtype) for number, dtype in rows.crossing.items()}
+        self.index, self.going = self.memory(INT64), self.memory(BOOL)
+
+    def memory(self, dtype: DType) -> tuple[LlvmValue, DType]:
+        """Of a value of each row of the group. It is zero first: lanes without a row compute too."""
+        elem = llvm_memory_type(dtype)
+        place, size = self.f.slot(elem, GROUP), GROUP * max(1, dtype.itemsize)
+        self.f.module.declare("@llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        self.f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
+        return place, dtype
+
+    def take(self, memory: tuple[LlvmValue, DType], at: LlvmValue, lanes: int) -> LlvmValue:
+        place, dtype = memory
+        elem = llvm_memory_type(dtype)
+        raw = place.at(at, elem).load(elem, lanes)
+        return raw.ne(0) if dtype == BOOL else raw
+
+    def keep(self, memory: tuple[LlvmValue, DType], at: LlvmValue, value: LlvmValue, lanes: int) -> None:
+        place, dtype = memory
+        wide = value.splat(lanes)
+        place.at(at, llvm_memory_type(dtype)).store(wide.to("zext", "i8") if dtype == BOOL else wide)
+
+    def run(self, block: Block, at: LlvmValue, lanes: int) -> None:
+        """A block for the rows of the group from `at` on."""
+        used = {n for s in block for n in values_used_by_routine_statement(s)}
+        for number in sorted(used & self.crossing.keys()):
+            self.printer.put(number, self.take(self.crossing[number], at, lanes), self.crossing[number][1])
+        if self.rows.index in used:
+            self.printer.put(self.rows.index, self.take(self.index, at, lanes), INT64)
+        for s in block:
+            if isinstance(s, Set):
+                self.keep(self.variables[s.variable], at, self.printer.values[s.value], lanes)
+            elif isinstance(s, Let) and s.instr.op == "get":
+                self.printer.put(s.number, self.take(self.variables[s.instr.attr], at, lanes), s.instr.dtype)
+            else:
+                self.printer.block((s,))
+
+    def test(self, at: LlvmValue, lanes: int) -> LlvmValue:
+        """Whether rows go on; kept too."""
+        self.run(self.rows.turns.test, at, lanes)
+        going = self.printer.values[self.rows.turns.condition].splat(lanes)
+        self.keep(self.going, at, going, lanes)
+        return going
+
+    def write(self, low: LlvmValue, high: LlvmValue) -> None:
+        f = self.f
+        self.printer.block(self.rows.shared)
+        count, following, at = (f.slot("i64") for _ in range(3))  # rows of the group; the next row; the row looked at
+        count.store(f.const(0, "i64"))
+        following.store(low)
+        number = f.fresh("")
+
+        def part(name: str) -> str:
+            return f"{name}{number}"
+
+        def fork(condition: LlvmValue, yes: str, no: str) -> None:
+            f.do(f"br i1 {condition}, label %{part(yes)}, label %{part(no)}")
+
+        def write_part(name: str, write: Callable[[], str | None]) -> None:
+            f.block(part(name))
+            if (then := write()) is not None:
+                f.jump(part(then))
+
+        def look_at_first() -> str:
+            at.store(f.const(0, "i64"))
+            return "look"
+
+        def look() -> None:
+            fork(at.load("i64") < count.load("i64"), "inside", "behind")
+
+        def look_inside() -> None:
+            fork(self.take(self.going, at.load("i64"), 1), "pass", "end")
+
+        def pass_on() -> str:
+            at.store(at.load("i64") + 1)
+            return "look"
+
+        def end_row() -> str:
+            self.run(self.rows.end, at.load("i64"), 1)
+            return "place"
+
+        def look_behind() -> None:
+            some = (count.load("i64") < GROUP) & (following.load("i64") < high)
+            fork(some, "grow", "turns")
+
+        def grow() -> str:
+            count.store(count.load("i64") + 1)
+            return "place"
+
+        def fill_place() -> None:
+            fork(following.load("i64") < high, "begin", "shrink")
+
+        def begin_row() -> str:
+            place, row = at.load("i64"), following.load("i64")
+            following.store(row + 1)
+            self.keep(self.index, place, row, 1)
+            self.run(self.rows.begin, place, 1)
+            for value, memory in self.crossing.items():
+                self.keep(memory, place, self.printer.values[value], 1)
+            self.test(place, 1)
+            return "look"
+
+        def shrink() -> str:
+            place, last = at.load("i64"), count.load("i64") - 1
+            count.store(last)
+            for memory in (*self.variables, *self.crossing.values(), self.index, self.going):
+                self.keep(memory, place, self.take(memory, last, 1), 1)
+            return "look"
+
+        def take_turns() -> None:
+            fork(count.load("i64") > 0, "turn", "done")
+
+        def take_turn() -> None:
+            rows, ended = count.load("i64"), f.slot("i1")
+            ended.store(f.const(0, "i1"))
+            with f.loop(f.const(0, "i64"), rows, self.lanes) as first:
+                self.run(self.rows.turns.body, first, self.lanes)
+                going = self.test(first, self.lanes)
+                ends = llvm_any_lane(~going & llvm_mask_below(f, rows - first, self.lanes))
+                ended.store(ended.load("i1") | ends)
+            fork(ended.load("i1"), "first", "turns")
+
+        f.jump(part("first"))
+        write_part("first", look_at_first)
+        write_part("look", look)
+        write_part("inside", look_inside)
+        write_part("pass", pass_on)
+        write_part("end", end_row)
+        write_part("behind", look_behind)
+        write_part("grow", grow)
+        write_part("place", fill_place)
+        write_part("begin", begin_row)
+        write_part("shrink", shrink)
+        write_part("turns", take_turns)
+        write_part("turn", take_turn)
+        f.block(part("done"))
