@@ -29,6 +29,7 @@ from ..sequential.form import For, If, Routine, RoutineMemory, While, renumbered
 from .simplify import rewrite_nodes
 
 MOST = 4096  # elements that a routine computes: LLVM takes some 0.2 ms for each
+LARGEST = 64  # elements of an array: a larger one has work enough for a kernel of its own
 UNROLLED = 16  # turns of a counted loop whose windows or results move along
 PAIRWISE, ACCUMULATORS = 128, 8  # NumPy's sums: so many elements at a time, in so many parts
 
@@ -110,9 +111,10 @@ class _ScalarWriter:
     def __init__(self) -> None:
         self.body, self.variables, self.count = RoutineBody(), list[DType](), 0
 
-    def take(self, count: int) -> None:
-        self.count += count
-        if self.count > MOST:
+    def take(self, shape: Sequence[int]) -> None:
+        """Raises NotInScalars where an array of this shape is too much."""
+        self.count += prod(shape)
+        if prod(shape) > LARGEST or self.count > MOST:
             raise NotInScalars
 
     def graph(self, graph: Graph, inputs: Sequence[Elements], numbers: Sequence[KernelValue]) -> list[Elements]:
@@ -142,7 +144,7 @@ class _ScalarWriter:
         turn: KernelValue | None = None,
     ) -> Elements:  # fmt: skip
         """The elements `starts + i * steps + turn * moves` of an array of this type."""
-        self.take(prod(shape))
+        self.take(shape)
         strides = np.array([prod(type.shape[axis + 1 :]) for axis in range(len(type.shape))], int)
         places = np.tensordot(strides * steps, np.indices(shape), 1) + np.sum(strides * starts)
         move = int(np.sum(strides * moves))
@@ -206,7 +208,7 @@ def _write_index(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) ->
 
 
 def _write_elementwise(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
-    writer.take(node.type.size)
+    writer.take(node.type.shape)
     wide = [np.broadcast_to(a, node.type.shape).flat for a in args]
     try:
         return writer.each(node.type.shape, [_applied(writer, node, values) for values in zip(*wide, strict=True)])
@@ -228,7 +230,7 @@ def _write_view(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> 
 def _write_reduction(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
     """In NumPy's order."""
     (a,), axes, row = args, node.attr("axes"), COMBINERS[node.op]
-    writer.take(a.size)
+    writer.take(a.shape)
     inexact = node.type.dtype.kind in "fc" and row.primitive in ("add", "mul")
     last = axes == tuple(range(a.ndim - len(axes), a.ndim)) and len(axes) in (1, a.ndim)
     if row.carries_index or node.type.dtype in HALVES or (inexact and len(axes) > 1 and not last):
@@ -270,7 +272,7 @@ def _write_matmul(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -
     dtype = node.type.dtype
     if len(args) > 2 or len(node.attrs) > 0 or dtype.kind not in "fiu" or dtype in HALVES:
         raise NotInScalars
-    writer.take(2 * node.type.size * args[0].shape[-1])
+    writer.take((2 * node.type.size, args[0].shape[-1]))
     found: Elements = args[0] @ args[1]
     return found
 
@@ -289,6 +291,8 @@ def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> 
     numbers = [a.item() for a in args[memory + loop.counted :]]
     initial = [np.broadcast_to(a, t.shape) for a, t in zip(args[: loop.carried], loop.types, strict=False)]
     rest = args[split:memory]
+    if loop.kept:
+        raise NotInScalars
     if loop.windows or len(loop.types) > loop.carried:
         return _write_turns(writer, loop, initial, args[loop.carried : split], rest, numbers)
     body = writer.body
@@ -322,7 +326,8 @@ def _write_turns(
     numbers: Sequence[KernelValue],
 ) -> list[Elements]:  # fmt: skip
     """One after the other, so that each knows its own elements."""
-    if loop.flag or loop.count is None or not 0 < loop.count <= UNROLLED:
+    inner = any(map(bodies_of_node, loop.body.nodes))
+    if loop.flag or inner or loop.count is None or not 0 < loop.count <= UNROLLED:
         raise NotInScalars
     stacked = []
     for turn in range(loop.count):

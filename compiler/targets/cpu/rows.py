@@ -71,6 +71,11 @@ def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[i
     return rows, max(GRAIN, -(-rows // CHUNKS))
 
 
+def lanes_of_rows(width: int) -> int:
+    """Rows in a vector. width: bytes of a register; where there are 32 of them each value takes two."""
+    return width // 8 * (2 if width == 64 else 1)
+
+
 def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
     """The parts of a loop whose rows can run side by side: one `while` each, in which nothing is decided and nothing
     is read from memory but what all rows share."""

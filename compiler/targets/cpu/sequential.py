@@ -30,7 +30,7 @@ from ...sequential.form import (
 )
 from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
-from .rows import RowsInVectors, deciding_rows_for_vectors, loop_over_deciding_rows
+from .rows import RowsInVectors, deciding_rows_for_vectors, lanes_of_rows, loop_over_deciding_rows
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 ZERO_AND_ONE = {n.to_bytes(8, "little") for n in (0, 1)}  # as attributes of constants
@@ -183,7 +183,7 @@ class _LlvmRoutinePrinter:
         low, high = (self.values[s.start] + LlvmValue(self.f, name, "i64") for name in ("%begin", "%end"))
         rows = deciding_rows_for_vectors(s)
         if rows is not None:
-            RowsInVectors(self, rows, self.width // 8).write(low, high)
+            RowsInVectors(self, rows, lanes_of_rows(self.width)).write(low, high)
             return
 
         def write_row(i: LlvmValue) -> None:
