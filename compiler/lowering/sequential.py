@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from ...runtime.core.settings import settings
 from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
@@ -13,6 +14,7 @@ from ..sequential.form import Let, Routine, Store, statements_in_routine_block
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target
+from .gathers import GatherErrorReports
 
 STEP_US = 1e-3  # what a step takes, by and large
 
@@ -36,12 +38,16 @@ def lower_sequential_node(
     reads: list[Region] = []
     writes: list[Region] = []
     unwanted: list[int] = []
+    reports = GatherErrorReports()
     part = 0
     for n, array in enumerate(routine.arrays):
         type = ArrayType(array.shape, array.dtype)
         if array.role == "in":
             region = _buffer_region_of_routine_array(type, places[next(given)])
             reads.append(region)
+        elif array.role == "report":
+            spots = [reports.place_of_report(k, *row, buffers) for k, row in enumerate(_rows_of_lookups(routine))]
+            writes.append(region := _buffer_region_of_routine_array(type, spots[0]))
         else:
             place = wanted.get(part) if array.role != "temp" else None
             part += array.role != "temp"
@@ -77,7 +83,13 @@ def lower_sequential_node(
         "loop", kernel, words, *regions, both,
         units=shape.units, grain=shape.grain, grid=shape.grid, block=shape.block, cost=cost, line=line,
     )  # fmt: skip
+    if routine.lookups and (target.checks_indices or settings.verify):
+        return reports.wrap_tasks_with_report_checks([*copies, launch], target, line)
     return [*copies, launch]
+
+
+def _rows_of_lookups(routine: Routine) -> list[tuple[int, int, str]]:
+    return [(lookup.axis, lookup.length, lookup.line) for lookup in routine.lookups]
 
 
 def source_of_routine_result(node: Node) -> int | None:

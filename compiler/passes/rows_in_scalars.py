@@ -15,17 +15,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...runtime.core.frozen import dataclass, replace
 from ..core.combiners import COMBINERS
-from ..core.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, ArrayType, DType
+from ..core.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, UINT64, ArrayType, DType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import Branch, Loop, memory_argument_count_of_node
 from ..graph.graph import Graph, Node, Value, bodies_of_node, needed_nodes
 from ..graph.interpret import interpret_slice_node, interpret_view_node
-from ..kernel.body_builder import KernelValue
+from ..kernel.body_builder import KernelValue, kernel_select
 from ..ops.table import OPS
-from ..sequential.body import RoutineBody
+from ..sequential.body import RoutineBody, Scope
 from ..sequential.dead_code import routine_block_without_dead_code
-from ..sequential.form import For, If, Routine, RoutineMemory, While, renumbered_routine
+from ..sequential.form import Block, For, If, Lookup, Routine, RoutineMemory, While, renumbered_routine
 from .simplify import rewrite_nodes
 
 MOST = 4096  # elements that a routine computes: LLVM takes some 0.2 ms for each
@@ -35,6 +36,17 @@ PAIRWISE, ACCUMULATORS = 128, 8  # NumPy's sums: so many elements at a time, in 
 
 Elements: TypeAlias = np.ndarray[Any, Any]  # of KernelValue
 RowRoutine: TypeAlias = tuple[Routine, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An array in memory that all rows share, of which nothing has been read: which of the routine's."""
+
+    array: int
+    type: ArrayType
+
+
+Held: TypeAlias = Elements | Table
 
 
 class NotInScalars(Exception):
@@ -79,7 +91,7 @@ def routine_of_rows(node: Node, types: Sequence[ArrayType]) -> RowRoutine | None
         *(RoutineMemory(t.dtype, t.shape, "out") for t in loop.types),
     ]
     try:
-        others = [writer.loaded(n, type, 0, type.shape) for n, type in enumerate(types) if n >= len(loop.windows)]
+        others: list[Held] = [Table(n, type) for n, type in enumerate(types) if n >= len(loop.windows)]
         ends = body.const(0, INT64), body.const(loop.count, INT64)
         index = body.value(INT64)
         with body.block() as scope:
@@ -87,17 +99,19 @@ def routine_of_rows(node: Node, types: Sequence[ArrayType]) -> RowRoutine | None
                 writer.loaded(n, types[n], w.starts, loop.body.nodes[number].type.shape, w.steps, w.moves, index)
                 for n, (w, number) in enumerate(zip(loop.windows, loop.body.inputs, strict=False))
             ]
-            shared, numbers = others[: memory - len(rows)], [a.item() for a in others[memory - len(rows) :]]
+            shared, numbers = others[: memory - len(rows)], map(writer.number, others[memory - len(rows) :])
             for n, values in enumerate(writer.graph(loop.body, [*rows, *shared], [index, *numbers]), len(types)):
                 writer.store_row(n, index, values)
+            writer.store_bad_indices(len(arrays))
     except NotInScalars:
         return None
-    body.add(For(index.numbers[0], *(e.numbers[0] for e in ends), tuple(scope.statements), apart=True))
+    body.add(For(index.numbers[0], *(e.numbers[0] for e in ends), writer.row_block(scope), apart=True))
+    arrays += [RoutineMemory(INT64, (len(writer.lookups),), "report")] * bool(writer.lookups)
     block = routine_block_without_dead_code(tuple(body.scopes[0].statements), ())
     rows_of, count = float(loop.count or 0), writer.count * _expected_turns(loop.body)
     routine = Routine(tuple(arrays), tuple(writer.variables), block, 0, rows_of * count, rows_of, rows_of)
     found, kept = renumbered_routine(routine, range(len(types), len(arrays)))
-    return found, [n for n in kept if n < len(types)]
+    return replace(found, lookups=tuple(writer.lookups)), [n for n in kept if n < len(types)]
 
 
 def _expected_turns(body: Graph) -> float:
@@ -106,10 +120,15 @@ def _expected_turns(body: Graph) -> float:
 
 
 class _ScalarWriter:
-    """Writes graphs into a routine, each element of an array as a value of its own."""
+    """Writes graphs into a routine, each element of an array as a value of its own. lookups: those that may miss, and
+    the variables that keep an index of theirs that did; reached: whether what is written counts, None for always."""
 
     def __init__(self) -> None:
         self.body, self.variables, self.count = RoutineBody(), list[DType](), 0
+        self.read: dict[int, Elements] = {}  # of tables
+        self.lookups: list[Lookup] = []
+        self.missed: list[int] = []
+        self.reached: KernelValue | None = None
 
     def take(self, shape: Sequence[int]) -> None:
         """Raises NotInScalars where an array of this shape is too much."""
@@ -117,7 +136,7 @@ class _ScalarWriter:
         if prod(shape) > LARGEST or self.count > MOST:
             raise NotInScalars
 
-    def graph(self, graph: Graph, inputs: Sequence[Elements], numbers: Sequence[KernelValue]) -> list[Elements]:
+    def graph(self, graph: Graph, inputs: Sequence[Held], numbers: Sequence[KernelValue]) -> list[Elements]:
         """The outputs of a graph."""
         values = dict(zip(graph.inputs, inputs, strict=True))
         values |= {n: _element(v) for n, v in zip(graph.numbers, numbers, strict=True)}
@@ -132,10 +151,61 @@ class _ScalarWriter:
                 if key not in calls:
                     calls[key] = _CONTROL[node.op](self, node, args)
                 values[number] = calls[key][node.attr("part")]
+            elif node.op == "gather":
+                line = graph.lines[number] if graph.lines else ""
+                values[number] = _write_lookup(self, node, args[0], [*map(self.elements, args[1:])], line)
             else:
                 rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _refuse_node)
-                values[number] = rule(self, node, args)
-        return [np.broadcast_to(values[o], graph.nodes[o].type.shape) for o in graph.outputs]
+                values[number] = rule(self, node, [*map(self.elements, args)])
+        return [np.broadcast_to(self.elements(values[o]), graph.nodes[o].type.shape) for o in graph.outputs]
+
+    def elements(self, held: Held) -> Elements:
+        """Those of an array; a table is read once, before the rows."""
+        if not isinstance(held, Table):
+            return held
+        if held.array not in self.read:
+            with self.body.outermost():
+                self.read[held.array] = self.loaded(held.array, held.type, 0, held.type.shape)
+        return self.read[held.array]
+
+    def number(self, held: Held) -> KernelValue:
+        found: KernelValue = self.elements(held).item()
+        return found
+
+    # indices out of range
+
+    def index_in_range(self, index: KernelValue, lookup: Lookup, checked: bool) -> KernelValue:
+        """The index counted from the start; 0 where it is out of range, which is noted if it is to be checked. Lanes
+        without a row look up something too."""
+        counted = kernel_select(index < 0, index + lookup.length, index)
+        good = counted.bitcast(UINT64) < counted.const(lookup.length).bitcast(UINT64)
+        if checked:
+            self._note_miss(lookup, index, good)
+        return kernel_select(good, counted, 0)
+
+    def _note_miss(self, lookup: Lookup, index: KernelValue, good: KernelValue) -> None:
+        if lookup not in self.lookups:
+            self.lookups.append(lookup)
+            self.missed.append(len(self.variables))
+            self.variables.append(INT64)
+        variable = self.missed[self.lookups.index(lookup)]
+        fine = good if self.reached is None else good | ~self.reached
+        self.body.set(variable, kernel_select(fine, self.body.get(variable, INT64), index))
+
+    def row_block(self, scope: Scope) -> Block:
+        """The statements of a row, which begins without misses."""
+        with self.body.block() as start:
+            for variable in self.missed:
+                self.body.set(variable, self.body.const(0, INT64))
+        return (*start.statements, *scope.statements)
+
+    def store_bad_indices(self, array: int) -> None:
+        for slot, variable in enumerate(self.missed):
+            index = self.body.get(variable, INT64)
+            bad, place = index.ne(0), self.body.const(slot, INT64)
+            with self.body.block() as scope:
+                self.body.store_element(array, place, index)
+            self.body.add(If(bad.numbers[0], tuple(scope.statements), ()))
 
     # memory
 
@@ -277,6 +347,35 @@ def _write_matmul(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -
     return found
 
 
+def _write_lookup(
+    writer: _ScalarWriter, node: Node, source: Held, indices: Sequence[Elements], line: str
+) -> Elements:  # fmt: skip
+    """Elements where their indices say: loaded from a table, chosen among values."""
+    writer.take(node.type.shape)
+    own = source.type.shape if isinstance(source, Table) else source.shape
+    if 0 in own:
+        raise NotInScalars
+    at = dict(zip(node.attr("axes"), (np.broadcast_to(i, node.type.shape) for i in indices), strict=True))
+    found = []
+    for place in np.ndindex(node.type.shape):
+        rest, terms, fixed = iter(node.attr("rest")), [], 0
+        for axis, length in enumerate(own):
+            stride = prod(own[axis + 1 :])
+            if axis not in at:
+                fixed += place[next(rest)] * stride
+                continue
+            index = writer.index_in_range(at[axis][place], Lookup(axis, length, line), node.attr("checked"))
+            terms.append(index * stride if stride != 1 else index)
+        offset = reduce(lambda x, y: x + y, terms) + fixed
+        if isinstance(source, Table):
+            found.append(writer.body.load_element(source.array, source.type.dtype, offset))
+        else:
+            writer.take(own)
+            first, *others = enumerate(source.flat)
+            found.append(reduce(lambda x, e: kernel_select(offset.eq(e[0]), e[1], x), others, first[1]))
+    return writer.each(node.type.shape, found)
+
+
 # nodes with bodies
 
 
@@ -285,16 +384,19 @@ def _write_given(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) ->
     return args[node.attr("part")]
 
 
-def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> list[Elements]:
+def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Held]) -> list[Elements]:
     loop: Loop = node.attr("control")
     memory, split = memory_argument_count_of_node(node), loop.carried + len(loop.windows)
-    numbers = [a.item() for a in args[memory + loop.counted :]]
-    initial = [np.broadcast_to(a, t.shape) for a, t in zip(args[: loop.carried], loop.types, strict=False)]
+    numbers = [*map(writer.number, args[memory + loop.counted :])]
+    initial = [
+        np.broadcast_to(writer.elements(a), t.shape) for a, t in zip(args[: loop.carried], loop.types, strict=False)
+    ]
     rest = args[split:memory]
     if loop.kept:
         raise NotInScalars
     if loop.windows or len(loop.types) > loop.carried:
-        return _write_turns(writer, loop, initial, args[loop.carried : split], rest, numbers)
+        moving = [*map(writer.elements, args[loop.carried : split])]
+        return _write_turns(writer, loop, initial, moving, rest, numbers)
     body = writer.body
     places = writer.new_variables(initial)
     writer.set(places, initial)
@@ -315,14 +417,14 @@ def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> 
     if loop.flag:
         body.add(While(tuple(test.statements), condition, tuple(turn.statements)))
     else:
-        count = args[memory].item() if loop.counted else body.const(loop.count, INT64)
+        count = writer.number(args[memory]) if loop.counted else body.const(loop.count, INT64)
         start, stop = turns.item().numbers[0], count.cast(INT64).numbers[0]
         body.add(For(index.numbers[0], start, stop, tuple(turn.statements)))
     return writer.get(places, initial)
 
 
 def _write_turns(
-    writer: _ScalarWriter, loop: Loop, carried: list[Elements], moving: Sequence[Elements], rest: Sequence[Elements],
+    writer: _ScalarWriter, loop: Loop, carried: list[Elements], moving: Sequence[Elements], rest: Sequence[Held],
     numbers: Sequence[KernelValue],
 ) -> list[Elements]:  # fmt: skip
     """One after the other, so that each knows its own elements."""
@@ -342,13 +444,19 @@ def _write_turns(
     return [*carried, *(np.stack(part) for part in zip(*stacked, strict=True))]
 
 
-def _write_branch(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> list[Elements]:
+def _write_branch(writer: _ScalarWriter, node: Node, args: Sequence[Held]) -> list[Elements]:
     """Both bodies and a choice, but where one of them loops."""
     branch: Branch = node.attr("control")
-    memory, condition = memory_argument_count_of_node(node), args[0].item()
-    given, numbers = args[1:memory], [a.item() for a in args[memory:]]
+    memory, condition = memory_argument_count_of_node(node), writer.number(args[0])
+    given, numbers = args[1:memory], [*map(writer.number, args[memory:])]
     if not any(bodies_of_node(inner) for body in branch.bodies for inner in body.nodes):
-        first, second = (writer.graph(body, given, numbers) for body in branch.bodies)
+        outside = writer.reached
+        results = []
+        for body, here in zip(branch.bodies, (condition, ~condition), strict=True):
+            writer.reached = here if outside is None else here & outside
+            results.append(writer.graph(body, given, numbers))
+        writer.reached = outside
+        first, second = results
         return [
             writer.each(x.shape, [writer.body.select(condition, *pair) for pair in zip(x.flat, y.flat, strict=True)])
             for x, y in zip(first, second, strict=True)
@@ -374,7 +482,7 @@ _RULES: Mapping[str, Rule] = {
     "custom": _write_given,
     "matmul": _write_matmul,
 }
-_CONTROL: Mapping[str, Callable[[_ScalarWriter, Node, Sequence[Elements]], list[Elements]]] = {
+_CONTROL: Mapping[str, Callable[[_ScalarWriter, Node, Sequence[Held]], list[Elements]]] = {
     "loop": _write_loop,
     "branch": _write_branch,
 }

@@ -27,6 +27,7 @@ from ...sequential.form import (
     statements_in_routine_block,
     values_used_by_routine_statement,
 )
+from .gather import gather_vector_lanes
 from .inline_math import llvm_any_lane
 from .llvm_ir import LlvmFunction, LlvmValue, llvm_mask_below
 from .primitives import llvm_memory_type
@@ -77,15 +78,17 @@ def lanes_of_rows(width: int) -> int:
 
 
 def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
-    """The parts of a loop whose rows can run side by side: one `while` each, in which nothing is decided and nothing
-    is read from memory but what all rows share."""
+    """The parts of a loop whose rows can run side by side: one `while` each, in which nothing is decided and nothing is
+    read that rows write."""
     whiles = [at for at, s in enumerate(loop.body) if isinstance(s, While)]
-    if len(whiles) != 1 or any(isinstance(s, (For, If)) for s in loop.body):
+    if len(whiles) != 1:
         return None
     before, turns, end = loop.body[: whiles[0]], loop.body[whiles[0]], loop.body[whiles[0] + 1 :]
     assert isinstance(turns, While)
     own = {loop.index}  # values that differ from row to row
-    stored = {s.array for s in loop.body if isinstance(s, Store)}
+    stored = {s.array for s in statements_in_routine_block(loop.body) if isinstance(s, Store)}
+    if not all(_is_simple_end_of_row(s) for s in end):
+        return None
     shared: list[Statement] = []
     begin: list[Let | Set] = []
     for s in before:
@@ -97,16 +100,13 @@ def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
         else:
             return None
     tested = {s.number for s in turns.test if isinstance(s, Let)} - {turns.condition}
-    rest = (*turns.test, *turns.body, *end)
-    if any(
-        blocks_in_routine_statement(s)
-        or (isinstance(s, Let) and s.instr.op == "load")
-        or not isinstance(s, (Let, Set, Store))
-        for s in rest
+    if not all(
+        isinstance(s, Set) or (isinstance(s, Let) and not (s.instr.op == "load" and s.instr.attr in stored))
+        for s in (*turns.test, *turns.body)
     ):
         return None
-    used = {n for s in rest for n in values_used_by_routine_statement(s)}
-    if tested & {n for s in (*turns.body, *end) for n in values_used_by_routine_statement(s)}:
+    used = _values_used_in_routine_block((*turns.test, *turns.body, *end))
+    if tested & _values_used_in_routine_block((*turns.body, *end)):
         return None
     crossing = {s.number: s.instr.dtype for s in begin if isinstance(s, Let) and s.number in used}
     return DecidingRows(loop.index, tuple(shared), tuple(begin), turns, end, crossing)
@@ -116,12 +116,23 @@ def _is_same_for_all_rows(s: Let, stored: set[int]) -> bool:
     return s.instr.op != "get" and not (s.instr.op == "load" and s.instr.attr in stored)
 
 
+def _is_simple_end_of_row(s: Statement) -> bool:
+    """Whether it is a value or a store, perhaps one that a value decides."""
+    inner = [t for block in blocks_in_routine_statement(s) for t in block]
+    return isinstance(s, (Let, Store, If)) and all(isinstance(t, Store) for t in inner)
+
+
+def _values_used_in_routine_block(block: Block) -> set[int]:
+    return {n for s in statements_in_routine_block(block) for n in values_used_by_routine_statement(s)}
+
+
 class RowPrinter(Protocol):
     """What writes a routine's statements."""
 
     f: LlvmFunction
     routine: Routine
     values: dict[int, LlvmValue]
+    pointers: list[LlvmValue]
 
     def block(self, block: Block) -> None: ...
 
@@ -158,7 +169,7 @@ class RowsInVectors:
 
     def run(self, block: Block, at: LlvmValue, lanes: int) -> None:
         """A block for the rows of the group from `at` on."""
-        used = {n for s in block for n in values_used_by_routine_statement(s)}
+        used = _values_used_in_routine_block(block)
         for number in sorted(used & self.crossing.keys()):
             self.printer.put(number, self.take(self.crossing[number], at, lanes), self.crossing[number][1])
         if self.rows.index in used:
@@ -168,8 +179,16 @@ class RowsInVectors:
                 self.keep(self.variables[s.variable], at, self.printer.values[s.value], lanes)
             elif isinstance(s, Let) and s.instr.op == "get":
                 self.printer.put(s.number, self.take(self.variables[s.instr.attr], at, lanes), s.instr.dtype)
+            elif isinstance(s, Let) and s.instr.op == "load" and self.printer.values[s.instr.args[0]].lanes > 1:
+                self.printer.put(s.number, self.look_up(s), s.instr.dtype)
             else:
                 self.printer.block((s,))
+
+    def look_up(self, s: Let) -> LlvmValue:
+        """A load from a place of each lane."""
+        base, elem = self.printer.pointers[s.instr.attr], llvm_memory_type(s.instr.dtype)
+        raw = gather_vector_lanes(base, elem, self.printer.values[s.instr.args[0]], None)
+        return raw.ne(0) if s.instr.dtype == BOOL else raw
 
     def test(self, at: LlvmValue, lanes: int) -> LlvmValue:
         """Whether rows go on; kept too."""
