@@ -54,7 +54,9 @@ def main(count: int = 20_000, checked: int = 20) -> tuple[np.ndarray, np.ndarray
     began = time.perf_counter()
     ends, steps = (np.asarray(part) for part in ensemble(starts, rho))
     taken = time.perf_counter() - began
-    print(f"{count} systems took {steps.min()} to {steps.max()} steps, {steps.sum() / taken / 1e6:.1f} million a second")
+    print(
+        f"{count} systems took {steps.min()} to {steps.max()} steps, {steps.sum() / taken / 1e6:.1f} million a second"
+    )
     rows = np.linspace(0, count - 1, checked).astype(int)
     began = time.perf_counter()
     for row in rows:

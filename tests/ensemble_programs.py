@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ class _Writer:
 
     def condition(self) -> str:
         return self.pick(
-            f"{self.number(1)} < {self.number(1)}", f"abs({self.number(1)}) > 0.75", f"k % {self.rng.randrange(2, 5)} == 0",
-            "a < b and k > 2", "not (a > 1.0)",
+            f"{self.number(1)} < {self.number(1)}", f"abs({self.number(1)}) > 0.75",
+            f"k % {self.rng.randrange(2, 5)} == 0", "a < b and k > 2", "not (a > 1.0)",
         )  # fmt: skip
 
     def block(self, indent: int) -> None:
@@ -202,8 +203,8 @@ def check(seed: int, count: int, device: str = "cpu") -> tuple[list[str], collec
             ours = kg.kernel_graph(kg.vmap(scope[p.name], (0, 0, 0, None, None)), device=device, untraceable="refuse")
             for turn in range(2):
                 arguments, before = p.arguments(turn), p.arguments(turn)
-                want = outcome(lambda: by_rows(scope[p.name], p.arguments(turn)))
-                got = outcome(lambda: ours(*arguments))
+                want = outcome(partial(by_rows, scope[p.name], p.arguments(turn)))
+                got = outcome(partial(ours, *arguments))
                 if got[0].startswith("refused"):
                     seen["refused"] += 1
                     seen[f"refused, since {got[0][:150]}"] += 1

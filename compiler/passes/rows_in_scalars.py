@@ -36,6 +36,7 @@ PAIRWISE, ACCUMULATORS = 128, 8  # NumPy's sums: so many elements at a time, in 
 
 Elements: TypeAlias = np.ndarray[Any, Any]  # of KernelValue
 RowRoutine: TypeAlias = tuple[Routine, list[int]]
+Join: TypeAlias = Callable[[KernelValue, KernelValue], KernelValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def compute_rows_in_scalars(graph: Graph) -> Graph:
         if (found := made[key]) is None:
             return None
         routine, given = found
-        return builder.sequential(routine, [args[n] for n in given])[node.attr("part")]
+        part: int = node.attr("part")
+        return builder.sequential(routine, [args[n] for n in given])[part]
 
     return rewrite_nodes(graph, routine_in_place_of_loop)
 
@@ -92,7 +94,7 @@ def routine_of_rows(node: Node, types: Sequence[ArrayType]) -> RowRoutine | None
     ]
     try:
         others: list[Held] = [Table(n, type) for n, type in enumerate(types) if n >= len(loop.windows)]
-        ends = body.const(0, INT64), body.const(loop.count, INT64)
+        start, stop = (body.const(n, INT64).numbers[0] for n in (0, loop.count))
         index = body.value(INT64)
         with body.block() as scope:
             rows = [
@@ -105,7 +107,7 @@ def routine_of_rows(node: Node, types: Sequence[ArrayType]) -> RowRoutine | None
             writer.store_bad_indices(len(arrays))
     except NotInScalars:
         return None
-    body.add(For(index.numbers[0], *(e.numbers[0] for e in ends), writer.row_block(scope), apart=True))
+    body.add(For(index.numbers[0], start, stop, writer.row_block(scope), apart=True))
     arrays += [RoutineMemory(INT64, (len(writer.lookups),), "report")] * bool(writer.lookups)
     block = routine_block_without_dead_code(tuple(body.scopes[0].statements), ())
     rows_of, count = float(loop.count or 0), writer.count * _expected_turns(loop.body)
@@ -323,7 +325,9 @@ def _write_reduction(writer: _ScalarWriter, node: Node, args: Sequence[Elements]
     return writer.each(node.type.shape, [reduced_row([*values]) for values in moved])
 
 
-def _sum_in_pairs(values: Sequence[KernelValue], join: Callable[[KernelValue, KernelValue], KernelValue]) -> KernelValue:
+def _sum_in_pairs(
+    values: Sequence[KernelValue], join: Callable[[KernelValue, KernelValue], KernelValue]
+) -> KernelValue:
     """The sum as NumPy rounds it."""
     parts = ACCUMULATORS // len(values[0].numbers)
     if len(values) * len(values[0].numbers) > PAIRWISE:
@@ -381,7 +385,8 @@ def _write_lookup(
 
 def _write_given(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
     """What a derivative was given for."""
-    return args[node.attr("part")]
+    part: int = node.attr("part")
+    return args[part]
 
 
 def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Held]) -> list[Elements]:
@@ -397,30 +402,27 @@ def _write_loop(writer: _ScalarWriter, node: Node, args: Sequence[Held]) -> list
     if loop.windows or len(loop.types) > loop.carried:
         moving = [*map(writer.elements, args[loop.carried : split])]
         return _write_turns(writer, loop, initial, moving, rest, numbers)
-    body = writer.body
-    places = writer.new_variables(initial)
-    writer.set(places, initial)
-    turns = _element(body.const(0, INT64))
-    counter = writer.new_variables([turns])
-    if loop.flag:
-        writer.set(counter, [turns])
+    body, flags = writer.body, bool(loop.flag)
+    counts = flags and loop.body.numbers[0] in {*needed_nodes(loop.body.nodes, loop.body.outputs)}
+    zero = body.const(0, INT64)
+    state = [*initial, *[_element(zero)] * counts]
+    places = writer.new_variables(state)
+    writer.set(places, state)
+    if flags:
         with body.block() as test:
             (condition,) = body.get(places[0][0], BOOL).numbers
-    else:
-        index = body.value(INT64)
+    index = zero if flags else body.value(INT64)
     with body.block() as turn:
-        at = writer.get(counter, [turns])[0].item() if loop.flag else index
-        carried = writer.graph(loop.body, [*writer.get(places, initial), *rest], [at, *numbers])
-        writer.set(places, carried)
-        if loop.flag:
-            writer.set(counter, [_element(at + 1)])
-    if loop.flag:
+        carried = writer.get(places, state)
+        at = carried.pop().item() if counts else index
+        after = writer.graph(loop.body, [*carried, *rest], [at, *numbers])
+        writer.set(places, [*after, *[_element(at + 1)] * counts])
+    if flags:
         body.add(While(tuple(test.statements), condition, tuple(turn.statements)))
     else:
         count = writer.number(args[memory]) if loop.counted else body.const(loop.count, INT64)
-        start, stop = turns.item().numbers[0], count.cast(INT64).numbers[0]
-        body.add(For(index.numbers[0], start, stop, tuple(turn.statements)))
-    return writer.get(places, initial)
+        body.add(For(index.numbers[0], zero.numbers[0], count.cast(INT64).numbers[0], tuple(turn.statements)))
+    return writer.get(places[: loop.carried], initial)
 
 
 def _write_turns(

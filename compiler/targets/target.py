@@ -46,9 +46,9 @@ class Target:
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
-    kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders: elementwise
-    work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long rows are
-    read once for their maxima and for sums of exponentials below them."""
+    kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
+    elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
+    rows are read once for their maxima and for sums of exponentials below them."""
 
     name: str
     model: WorkCostModel
