@@ -95,8 +95,7 @@ def _dispatch_kernel_printing_to_cpu_target(form: LoopNest, library: str | None,
 
 
 def _dispatch_routine_to_cpu_target(routine: Routine, numbers: Sequence[int]) -> tuple[Kernel, LaunchShape]:
-    from .cpu.rows import units_and_grain_of_rows
-    from .cpu.sequential import cpu_kernel_of_routine
+    from .cpu.sequential import cpu_kernel_of_routine, units_and_grain_of_rows
 
     kernel = cpu_kernel_of_routine(routine, *cpu_vector_features())
     return kernel, LaunchShape(*units_and_grain_of_rows(routine, numbers))

@@ -6,10 +6,8 @@ for the next one, and at last for one that has not ended: no turn is done for no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
-
-import numpy as np
 
 from ....runtime.core.frozen import dataclass
 from ...core.types import BOOL, INT64, DType
@@ -33,7 +31,6 @@ from .llvm_ir import LlvmFunction, LlvmValue, llvm_mask_below
 from .primitives import llvm_memory_type
 
 GROUP = 64  # rows side by side
-GRAIN, CHUNKS = 256, 64  # rows that a thread takes at least, and how many times some are taken at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +55,6 @@ def loop_over_deciding_rows(routine: Routine) -> For | None:
     return steps[0] if steps[0].parallel and any(isinstance(s, While) for s in inside) else None
 
 
-def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[int, int]:
-    """Rows, and how many of them a thread takes at a time. numbers: those that the routine takes."""
-    if (loop := loop_over_deciding_rows(routine)) is None:
-        return 1, 1
-    known = {s.number: s.instr for s in routine.body if isinstance(s, Let)}
-
-    def value(number: int) -> int:
-        instr = known[number]
-        return numbers[instr.attr] if instr.op == "number" else int(np.frombuffer(instr.attr, INT64)[0])
-
-    rows = value(loop.stop) - value(loop.start)
-    return rows, max(GRAIN, -(-rows // CHUNKS))
-
-
 def lanes_of_rows(width: int) -> int:
     """Rows in a vector. width: bytes of a register; where there are 32 of them each value takes two."""
     return width // 8 * (2 if width == 64 else 1)
@@ -85,35 +68,36 @@ def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
         return None
     before, turns, end = loop.body[: whiles[0]], loop.body[whiles[0]], loop.body[whiles[0] + 1 :]
     assert isinstance(turns, While)
-    own = {loop.index}  # values that differ from row to row
     stored = {s.array for s in statements_in_routine_block(loop.body) if isinstance(s, Store)}
-    if not all(_is_simple_end_of_row(s) for s in end):
+    simple = all(isinstance(s, (Let, Set)) for s in before) and all(map(_is_simple_end_of_row, end))
+    if not simple or not all(_can_turn_of_row_do(s, stored) for s in (*turns.test, *turns.body)):
         return None
-    shared: list[Statement] = []
-    begin: list[Let | Set] = []
-    for s in before:
-        if isinstance(s, Let) and own.isdisjoint(s.instr.args) and _is_same_for_all_rows(s, stored):
-            shared.append(s)
-        elif isinstance(s, (Let, Set)):
-            begin.append(s)
-            own |= {s.number} if isinstance(s, Let) else set()
-        else:
-            return None
     tested = {s.number for s in turns.test if isinstance(s, Let)} - {turns.condition}
-    if not all(
-        isinstance(s, Set) or (isinstance(s, Let) and not (s.instr.op == "load" and s.instr.attr in stored))
-        for s in (*turns.test, *turns.body)
-    ):
-        return None
-    used = _values_used_in_routine_block((*turns.test, *turns.body, *end))
     if tested & _values_used_in_routine_block((*turns.body, *end)):
         return None
+    own = _values_of_one_row(loop.index, before, stored)
+    shared = tuple([s for s in before if isinstance(s, Let) and s.number not in own])
+    begin = tuple([s for s in before if isinstance(s, Set) or (isinstance(s, Let) and s.number in own)])
+    used = _values_used_in_routine_block((*turns.test, *turns.body, *end))
     crossing = {s.number: s.instr.dtype for s in begin if isinstance(s, Let) and s.number in used}
-    return DecidingRows(loop.index, tuple(shared), tuple(begin), turns, end, crossing)
+    return DecidingRows(loop.index, shared, begin, turns, end, crossing)
+
+
+def _values_of_one_row(index: int, block: Block, stored: set[int]) -> set[int]:
+    """The values that differ from row to row."""
+    found = {index}
+    for s in block:
+        if isinstance(s, Let) and not (found.isdisjoint(s.instr.args) and _is_same_for_all_rows(s, stored)):
+            found.add(s.number)
+    return found
 
 
 def _is_same_for_all_rows(s: Let, stored: set[int]) -> bool:
     return s.instr.op != "get" and not (s.instr.op == "load" and s.instr.attr in stored)
+
+
+def _can_turn_of_row_do(s: Statement, stored: set[int]) -> bool:
+    return isinstance(s, Set) or (isinstance(s, Let) and not (s.instr.op == "load" and s.instr.attr in stored))
 
 
 def _is_simple_end_of_row(s: Statement) -> bool:

@@ -6,14 +6,16 @@ LLVM's vectoriser gets told which loops have independent turns, and that folds m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import and_
 from typing import Any
 
+import numpy as np
+
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
-from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
+from ...core.types import FLOAT32, FLOAT64, INT64, DType, real_dtype
 from ...sequential.form import (
     Block,
     Fold,
@@ -34,6 +36,7 @@ from .rows import RowsInVectors, deciding_rows_for_vectors, lanes_of_rows, loop_
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 ZERO_AND_ONE = {n.to_bytes(8, "little") for n in (0, 1)}  # as attributes of constants
+GRAIN, CHUNKS = 256, 64  # rows that a thread takes at least, and how many times some are taken at most
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
@@ -46,6 +49,20 @@ def cpu_kernel_of_routine(routine: Routine, vector_library: str | None = None, w
     copies = sum(a.role == "inout" for a in routine.arrays)
     signature = ("ptr",) * (len(routine.arrays) + copies) + ("i64",) * (routine.numbers + copies)
     return Kernel(name, "cpu", body.replace(_NAME, name), signature, form=routine)
+
+
+def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[int, int]:
+    """Rows, and how many of them a thread takes at a time. numbers: those that the routine takes."""
+    if (loop := loop_over_deciding_rows(routine)) is None:
+        return 1, 1
+    known = {s.number: s.instr for s in routine.body if isinstance(s, Let)}
+
+    def value(number: int) -> int:
+        instr = known[number]
+        return numbers[instr.attr] if instr.op == "number" else int(np.frombuffer(instr.attr, INT64)[0])
+
+    rows = value(loop.stop) - value(loop.start)
+    return rows, max(GRAIN, -(-rows // CHUNKS))
 
 
 class _LlvmRoutinePrinter:

@@ -18,7 +18,7 @@ from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine, While, statements_in_routine_block
 from kernelgraph.compiler.sequential.lifting import lift_routine_sizes
 from kernelgraph.compiler.sequential.parallel_turns import routine_for_printing
-from kernelgraph.compiler.targets.cpu import rows
+from kernelgraph.compiler.targets.cpu import rows, sequential
 from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx
@@ -173,7 +173,7 @@ def test_rows_of_large_arrays_stay_a_loop(n: int) -> None:
 def test_rows_make_place_for_others(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, groups and vectors of every length, of rows that take no turn up to many."""
     monkeypatch.setattr(rows, "GROUP", group)
-    monkeypatch.setattr(rows, "GRAIN", 40)
+    monkeypatch.setattr(sequential, "GRAIN", 40)
     for n in (1, 2, group - 1, group, group + 1, 333, 1000):
         x = 2.0 ** np.random.default_rng(n).integers(-3, 60, n)
         ours = kg.kernel_graph(kg.vmap(halvings))
