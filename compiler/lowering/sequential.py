@@ -46,8 +46,8 @@ def lower_sequential_node(
             region = _buffer_region_of_routine_array(type, places[next(given)])
             reads.append(region)
         elif array.role == "report":
-            place = _place_of_lookup_reports(routine, reports, buffers)
-            writes.append(region := _buffer_region_of_routine_array(type, place))
+            region = _buffer_region_of_routine_array(type, _place_of_lookup_reports(routine, reports, buffers))
+            writes.append(region)
         else:
             place = wanted.get(part) if array.role != "temp" else None
             part += array.role != "temp"

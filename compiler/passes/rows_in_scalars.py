@@ -29,7 +29,7 @@ from ..sequential.dead_code import routine_block_without_dead_code
 from ..sequential.form import Block, For, If, Lookup, Routine, RoutineMemory, While, renumbered_routine
 from .simplify import rewrite_nodes
 
-MOST = 4096  # elements that a routine computes: LLVM takes some 0.2 ms for each
+MOST = 3072  # elements that a routine computes: LLVM takes about a millisecond for each
 LARGEST = 64  # elements of an array: a larger one has work enough for a kernel of its own
 UNROLLED = 16  # turns of a counted loop whose windows or results move along
 PAIRWISE, ACCUMULATORS = 128, 8  # NumPy's sums: so many elements at a time, in so many parts
