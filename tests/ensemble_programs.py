@@ -76,7 +76,7 @@ class _Writer:
 
     def vector(self, depth: int = 0) -> str:
         if depth > 1 or self.rng.random() < 0.3:
-            return self.pick("w", "w", "w[::-1]", "u[1:4]", "np.stack([a * 1.0, b * 1.0, w[0]])")
+            return self.pick("w", "w", "w[::-1]", "u[1:4]", "np.stack([a * one, b * one, w[0]])")
         p, q = self.vector(depth + 1), self.vector(depth + 1)
         return self.pick(
             f"({p} + {q})", f"0.5 * ({p} - {q})", f"{p} * ({self.number(1)})", f"np.abs({p})", f"np.minimum({p}, {q})",
@@ -97,9 +97,9 @@ class _Writer:
         self.budget -= 1
         kind = self.rng.random() if self.budget > 0 else 0.0
         if kind < 0.35:
-            self.add(indent, f"{self.pick('a', 'b')} = {self.number()} * 1.0")
+            self.add(indent, f"{self.pick('a', 'b')} = {self.number()} * one")
         elif kind < 0.5:
-            self.add(indent, f"w = {self.vector()} * 1.0")
+            self.add(indent, f"w = {self.vector()} * one")
         elif kind < 0.6:
             self.add(indent, f"w[{self.rng.randrange(3)}] = {self.number()}")
         elif kind < 0.66:
@@ -112,7 +112,7 @@ class _Writer:
                 self.block(indent + 1)
         elif kind < 0.87:
             self.add(indent, f"for i in range({self.rng.randrange(1, 4)}):")
-            self.add(indent + 1, f"{self.pick('a', 'b')} = {self.number()} + i")
+            self.add(indent + 1, f"{self.pick('a', 'b')} = ({self.number()} + i) * one")
         elif kind < 0.95 and len(self.turns) < 2:
             self.loop(indent)
         else:
@@ -120,7 +120,7 @@ class _Writer:
 
     def leave(self, indent: int) -> None:
         self.add(indent, f"if {self.condition()}:")
-        leaves = self.pick("break", "continue") if self.turns else f"a = {self.number(1)} * 1.0"
+        leaves = self.pick("break", "continue") if self.turns else f"a = {self.number(1)} * one"
         self.add(indent + 1, leaves)
 
     def loop(self, indent: int) -> None:
@@ -141,7 +141,8 @@ def programs(seed: int, count: int) -> Iterator[Program]:
         writer = _Writer(rng, rng.random() < 0.2)
         name = f"row_{seed}_{number}"
         writer.add(0, f"def {name}(x, v, m, s, u):")
-        writer.add(1, "a, b, k, w = x * 1.0, s * 1.0, m * 1, v * 1.0")
+        writer.add(1, "one = abs(x) * 0.0 + 1.0  # a product with it is no number of Python's")
+        writer.add(1, "a, b, k, w = x * one, s * one, m * 1, v * one")
         if rng.random() < 0.3:
             writer.statement(1)
         writer.loop(1)

@@ -147,6 +147,8 @@ class _ScalarWriter:
             if number in values:
                 continue
             node = graph.nodes[number]
+            if node.type.dtype in HALVES:
+                raise NotInScalars
             args = [values[a] for a in node.args]
             if node.op in _CONTROL:
                 key = id(node.attr("control")), *node.args
@@ -176,16 +178,10 @@ class _ScalarWriter:
 
     # indices out of range
 
-    def index_in_range(self, index: KernelValue, lookup: Lookup, checked: bool) -> KernelValue:
-        """The index counted from the start; 0 where it is out of range, which is noted if it is to be checked. Lanes
-        without a row look up something too."""
+    def index_in_range(self, index: KernelValue, lookup: Lookup) -> KernelValue:
+        """The index counted from the start; 0 where it is out of range, which is noted."""
         counted = kernel_select(index < 0, index + lookup.length, index)
         good = counted.bitcast(UINT64) < counted.const(lookup.length).bitcast(UINT64)
-        if checked:
-            self._note_miss(lookup, index, good)
-        return kernel_select(good, counted, 0)
-
-    def _note_miss(self, lookup: Lookup, index: KernelValue, good: KernelValue) -> None:
         if lookup not in self.lookups:
             self.lookups.append(lookup)
             self.missed.append(len(self.variables))
@@ -193,6 +189,7 @@ class _ScalarWriter:
         variable = self.missed[self.lookups.index(lookup)]
         fine = good if self.reached is None else good | ~self.reached
         self.body.set(variable, kernel_select(fine, self.body.get(variable, INT64), index))
+        return kernel_select(good, counted, 0)
 
     def row_block(self, scope: Scope) -> Block:
         """The statements of a row, which begins without misses."""
@@ -305,7 +302,7 @@ def _write_reduction(writer: _ScalarWriter, node: Node, args: Sequence[Elements]
     writer.take(a.shape)
     inexact = node.type.dtype.kind in "fc" and row.primitive in ("add", "mul")
     last = axes == tuple(range(a.ndim - len(axes), a.ndim)) and len(axes) in (1, a.ndim)
-    if row.carries_index or node.type.dtype in HALVES or (inexact and len(axes) > 1 and not last):
+    if row.carries_index or (inexact and len(axes) > 1 and not last):
         raise NotInScalars
     kept = [axis for axis in range(a.ndim) if axis not in axes]
     moved = a.transpose(*kept, *axes).reshape(node.type.size, prod(a.shape[axis] for axis in axes))
@@ -344,7 +341,7 @@ def _sum_in_pairs(
 def _write_matmul(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
     """Products summed in their order."""
     dtype = node.type.dtype
-    if len(args) > 2 or len(node.attrs) > 0 or dtype.kind not in "fiu" or dtype in HALVES:
+    if len(args) > 2 or len(node.attrs) > 0 or dtype.kind not in "fiu":
         raise NotInScalars
     writer.take((2 * node.type.size, args[0].shape[-1]))
     found: Elements = args[0] @ args[1]
@@ -368,7 +365,9 @@ def _write_lookup(
             if axis not in at:
                 fixed += place[next(rest)] * stride
                 continue
-            index = writer.index_in_range(at[axis][place], Lookup(axis, length, line), node.attr("checked"))
+            index = at[axis][place]
+            if node.attr("checked"):
+                index = writer.index_in_range(index, Lookup(axis, length, line))
             terms.append(index * stride if stride != 1 else index)
         offset = reduce(lambda x, y: x + y, terms) + fixed
         if isinstance(source, Table):

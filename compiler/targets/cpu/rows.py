@@ -31,6 +31,7 @@ from .llvm_ir import LlvmFunction, LlvmValue, llvm_mask_below
 from .primitives import llvm_memory_type
 
 GROUP = 64  # rows side by side
+CACHE, STACK = 1 << 15, 1 << 17  # bytes of a group's state: where it stays in the first cache; what there is room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class DecidingRows:
 def loop_over_deciding_rows(routine: Routine) -> For | None:
     """The loop of a routine that is nothing else, whose turns are independent and end at times of their own."""
     steps = [s for s in routine.body if not isinstance(s, Let)]
-    if len(steps) != 1 or not isinstance(steps[0], For) or routine.checks:
+    copies = any(array.role == "inout" for array in routine.arrays)
+    if len(steps) != 1 or not isinstance(steps[0], For) or routine.checks or copies:
         return None
     inside = statements_in_routine_block(steps[0].body)
     return steps[0] if steps[0].parallel and any(isinstance(s, While) for s in inside) else None
@@ -58,6 +60,15 @@ def loop_over_deciding_rows(routine: Routine) -> For | None:
 def lanes_of_rows(width: int) -> int:
     """Rows in a vector. width: bytes of a register; where there are 32 of them each value takes two."""
     return width // 8 * (2 if width == 64 else 1)
+
+
+def rows_of_group(routine: Routine, rows: DecidingRows, lanes: int) -> int:
+    """How many rows run side by side; 0 where their state would have no room."""
+    nbytes = sum(max(1, dtype.itemsize) for dtype in (*routine.variables, *rows.crossing.values())) + 9
+    found = GROUP
+    while found > lanes and found * nbytes > CACHE:
+        found //= 2
+    return found if found * nbytes <= STACK else 0
 
 
 def deciding_rows_for_vectors(loop: For) -> DecidingRows | None:
@@ -124,10 +135,11 @@ class RowPrinter(Protocol):
 
 
 class RowsInVectors:
-    """Writes the rows from `low` below `high`, `lanes` of them in a vector."""
+    """Writes the rows from `low` below `high`, `lanes` of them in a vector, `group` of them side by side."""
 
-    def __init__(self, printer: RowPrinter, rows: DecidingRows, lanes: int) -> None:
-        self.printer, self.rows, self.lanes, self.f = printer, rows, lanes, printer.f
+    def __init__(self, printer: RowPrinter, rows: DecidingRows, lanes: int, group: int) -> None:
+        self.printer, self.rows, self.lanes, self.group, self.f = printer, rows, lanes, group, printer.f
+        self.mask: LlvmValue | None = None  # of the lanes that have a row
         self.variables = [self.memory(dtype) for dtype in printer.routine.variables]
         self.crossing = {number: self.memory(dtype) for number, dtype in rows.crossing.items()}
         self.index, self.going = self.memory(INT64), self.memory(BOOL)
@@ -135,7 +147,7 @@ class RowsInVectors:
     def memory(self, dtype: DType) -> tuple[LlvmValue, DType]:
         """Of a value of each row of the group. It is zero first: lanes without a row compute too."""
         elem = llvm_memory_type(dtype)
-        place, size = self.f.slot(elem, GROUP), GROUP * max(1, dtype.itemsize)
+        place, size = self.f.slot(elem, self.group), self.group * max(1, dtype.itemsize)
         self.f.module.declare("@llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         self.f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
         return place, dtype
@@ -171,7 +183,7 @@ class RowsInVectors:
     def look_up(self, s: Let) -> LlvmValue:
         """A load from a place of each lane."""
         base, elem = self.printer.pointers[s.instr.attr], llvm_memory_type(s.instr.dtype)
-        raw = gather_vector_lanes(base, elem, self.printer.values[s.instr.args[0]], None)
+        raw = gather_vector_lanes(base, elem, self.printer.values[s.instr.args[0]], self.mask)
         return raw.ne(0) if s.instr.dtype == BOOL else raw
 
     def test(self, at: LlvmValue, lanes: int) -> LlvmValue:
@@ -219,7 +231,7 @@ class RowsInVectors:
             return "place"
 
         def look_behind() -> None:
-            some = (count.load("i64") < GROUP) & (following.load("i64") < high)
+            some = (count.load("i64") < self.group) & (following.load("i64") < high)
             fork(some, "grow", "turns")
 
         def grow() -> str:
@@ -253,10 +265,10 @@ class RowsInVectors:
             rows, ended = count.load("i64"), f.slot("i1")
             ended.store(f.const(0, "i1"))
             with f.loop(f.const(0, "i64"), rows, self.lanes) as first:
+                self.mask = llvm_mask_below(f, rows - first, self.lanes)
                 self.run(self.rows.turns.body, first, self.lanes)
-                going = self.test(first, self.lanes)
-                ends = llvm_any_lane(~going & llvm_mask_below(f, rows - first, self.lanes))
-                ended.store(ended.load("i1") | ends)
+                ends = ~self.test(first, self.lanes) & self.mask
+                ended.store(ended.load("i1") | llvm_any_lane(ends))
             fork(ended.load("i1"), "first", "turns")
 
         f.jump(part("first"))

@@ -32,11 +32,11 @@ from ...sequential.form import (
 )
 from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
-from .rows import RowsInVectors, deciding_rows_for_vectors, lanes_of_rows, loop_over_deciding_rows
+from .rows import RowsInVectors, deciding_rows_for_vectors, lanes_of_rows, loop_over_deciding_rows, rows_of_group
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 ZERO_AND_ONE = {n.to_bytes(8, "little") for n in (0, 1)}  # as attributes of constants
-GRAIN, CHUNKS = 256, 64  # rows that a thread takes at least, and how many times some are taken at most
+GRAIN = 64  # rows that a thread takes at least
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
@@ -61,8 +61,7 @@ def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[i
         instr = known[number]
         return numbers[instr.attr] if instr.op == "number" else int(np.frombuffer(instr.attr, INT64)[0])
 
-    rows = value(loop.stop) - value(loop.start)
-    return rows, max(GRAIN, -(-rows // CHUNKS))
+    return value(loop.stop) - value(loop.start), GRAIN
 
 
 class _LlvmRoutinePrinter:
@@ -198,9 +197,9 @@ class _LlvmRoutinePrinter:
     def run_rows(self, s: For) -> None:
         """The rows of this call's units."""
         low, high = (self.values[s.start] + LlvmValue(self.f, name, "i64") for name in ("%begin", "%end"))
-        rows = deciding_rows_for_vectors(s)
-        if rows is not None:
-            RowsInVectors(self, rows, lanes_of_rows(self.width)).write(low, high)
+        rows, lanes = deciding_rows_for_vectors(s), lanes_of_rows(self.width)
+        if rows is not None and (group := rows_of_group(self.routine, rows, lanes)):
+            RowsInVectors(self, rows, lanes, group).write(low, high)
             return
 
         def write_row(i: LlvmValue) -> None:

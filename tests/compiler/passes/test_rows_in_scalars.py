@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,10 +170,11 @@ def test_rows_of_large_arrays_stay_a_loop(n: int) -> None:
     np.testing.assert_array_equal(kg.vmap(many)(given), [many(row) for row in given])
 
 
-@pytest.mark.parametrize("group", [16, 64])
-def test_rows_make_place_for_others(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("group", "cache"), [(16, 1 << 15), (64, 1 << 15), (64, 500)])
+def test_rows_make_place_for_others(group: int, cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, groups and vectors of every length, of rows that take no turn up to many."""
     monkeypatch.setattr(rows, "GROUP", group)
+    monkeypatch.setattr(rows, "CACHE", cache)
     monkeypatch.setattr(sequential, "GRAIN", 40)
     for n in (1, 2, group - 1, group, group + 1, 333, 1000):
         x = 2.0 ** np.random.default_rng(n).integers(-3, 60, n)
@@ -183,3 +185,24 @@ def test_rows_make_place_for_others(group: int, monkeypatch: pytest.MonkeyPatch)
         np.testing.assert_array_equal(found[1], [turns for _, turns in expected])
         (task,) = (t for t in ours.program(x).tasks if t.name == "loop")
         assert (task.units, task.grain) == (n, 40)
+
+
+def test_rows_with_much_state_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a group of them has no room on the stack."""
+    x = np.arange(300.0)
+    texts = []
+    for room in (rows.STACK, 100):
+        monkeypatch.setattr(rows, "STACK", room)
+        ours = kg.kernel_graph(kg.vmap(halvings))
+        np.testing.assert_array_equal(ours(x)[0], [halvings(value)[0] for value in x])
+        texts += [t.kernel.source for t in ours.program(x).tasks if t.name == "loop"]
+    vectors, one_by_one = texts
+    assert re.search(r"fmul <\d+ x double>", vectors) and "x double>" not in one_by_one
+
+
+def test_a_loop_that_starts_from_an_array_runs_in_one_thread() -> None:
+    """Each thread would copy that array first, over what others have written."""
+    routine = routine_for_printing(*routines_of(graph_of(halvings, np.arange(9.0))))
+    assert rows.loop_over_deciding_rows(routine) is not None
+    copied = tuple(replace(a, role="inout" if a.role == "out" else a.role) for a in routine.arrays)
+    assert rows.loop_over_deciding_rows(replace(routine, arrays=copied)) is None
