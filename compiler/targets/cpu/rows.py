@@ -6,7 +6,6 @@ for the next one, and at last for one that has not ended: no turn is done for no
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from ....runtime.core.frozen import dataclass
@@ -207,30 +206,25 @@ class RowsInVectors:
         def fork(condition: LlvmValue, yes: str, no: str) -> None:
             f.do(f"br i1 {condition}, label %{part(yes)}, label %{part(no)}")
 
-        def write_part(name: str, write: Callable[[], str | None]) -> None:
-            f.block(part(name))
-            if (then := write()) is not None:
-                f.jump(part(then))
-
-        def look_at_first() -> str:
+        def first() -> str:
             at.store(f.const(0, "i64"))
             return "look"
 
         def look() -> None:
             fork(at.load("i64") < count.load("i64"), "inside", "behind")
 
-        def look_inside() -> None:
-            fork(self.take(self.going, at.load("i64"), 1), "pass", "end")
+        def inside() -> None:
+            fork(self.take(self.going, at.load("i64"), 1), "go_on", "end")
 
-        def pass_on() -> str:
+        def go_on() -> str:
             at.store(at.load("i64") + 1)
             return "look"
 
-        def end_row() -> str:
+        def end() -> str:
             self.run(self.rows.end, at.load("i64"), 1)
             return "place"
 
-        def look_behind() -> None:
+        def behind() -> None:
             some = (count.load("i64") < self.group) & (following.load("i64") < high)
             fork(some, "grow", "turns")
 
@@ -238,50 +232,42 @@ class RowsInVectors:
             count.store(count.load("i64") + 1)
             return "place"
 
-        def fill_place() -> None:
+        def place() -> None:
             fork(following.load("i64") < high, "begin", "shrink")
 
-        def begin_row() -> str:
-            place, row = at.load("i64"), following.load("i64")
+        def begin() -> str:
+            here, row = at.load("i64"), following.load("i64")
             following.store(row + 1)
-            self.keep(self.index, place, row, 1)
-            self.run(self.rows.begin, place, 1)
+            self.keep(self.index, here, row, 1)
+            self.run(self.rows.begin, here, 1)
             for value, memory in self.crossing.items():
-                self.keep(memory, place, self.printer.values[value], 1)
-            self.test(place, 1)
+                self.keep(memory, here, self.printer.values[value], 1)
+            self.test(here, 1)
             return "look"
 
         def shrink() -> str:
-            place, last = at.load("i64"), count.load("i64") - 1
+            here, last = at.load("i64"), count.load("i64") - 1
             count.store(last)
             for memory in (*self.variables, *self.crossing.values(), self.index, self.going):
-                self.keep(memory, place, self.take(memory, last, 1), 1)
+                self.keep(memory, here, self.take(memory, last, 1), 1)
             return "look"
 
-        def take_turns() -> None:
+        def turns() -> None:
             fork(count.load("i64") > 0, "turn", "done")
 
-        def take_turn() -> None:
+        def turn() -> None:
             rows, ended = count.load("i64"), f.slot("i1")
             ended.store(f.const(0, "i1"))
-            with f.loop(f.const(0, "i64"), rows, self.lanes) as first:
-                self.mask = llvm_mask_below(f, rows - first, self.lanes)
-                self.run(self.rows.turns.body, first, self.lanes)
-                ends = ~self.test(first, self.lanes) & self.mask
+            with f.loop(f.const(0, "i64"), rows, self.lanes) as lowest:
+                self.mask = llvm_mask_below(f, rows - lowest, self.lanes)
+                self.run(self.rows.turns.body, lowest, self.lanes)
+                ends = ~self.test(lowest, self.lanes) & self.mask
                 ended.store(ended.load("i1") | llvm_any_lane(ends))
             fork(ended.load("i1"), "first", "turns")
 
         f.jump(part("first"))
-        write_part("first", look_at_first)
-        write_part("look", look)
-        write_part("inside", look_inside)
-        write_part("pass", pass_on)
-        write_part("end", end_row)
-        write_part("behind", look_behind)
-        write_part("grow", grow)
-        write_part("place", fill_place)
-        write_part("begin", begin_row)
-        write_part("shrink", shrink)
-        write_part("turns", take_turns)
-        write_part("turn", take_turn)
+        for write in (first, look, inside, go_on, end, behind, grow, place, begin, shrink, turns, turn):
+            f.block(part(write.__name__))
+            if (then := write()) is not None:
+                f.jump(part(then))
         f.block(part("done"))
