@@ -142,6 +142,26 @@ def test_an_index_out_of_range_is_numpys_error() -> None:
         np.asarray(ours(np.array([0] * 300 + [3] + [4] * 99), table))
 
 
+def first_terms(k: Any, table: Any) -> Any:
+    n, total = 0, 0.0
+    while n < k % 5 + 2:
+        if k + n < 5:
+            total = total + table[k + n]
+        else:
+            total = total - 1.0
+        n = n + 1
+    return total
+
+
+def test_an_index_that_a_branch_avoids_is_no_error() -> None:
+    """Both branches are computed side by side."""
+    table, rows_of = np.linspace(1, 2, 5), np.arange(90) % 9
+    ours = kg.kernel_graph(kg.vmap(first_terms, (0, None)), untraceable="refuse")
+    (routine,) = routines_of(compute_rows_in_scalars(ours.graph(rows_of, table)))
+    assert routine.lookups
+    np.testing.assert_array_equal(ours(rows_of, table), [first_terms(k, table) for k in rows_of])
+
+
 def own_element(x: Any) -> Any:
     k = 0
     while x[k] < 1.0:
