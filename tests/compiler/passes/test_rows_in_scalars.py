@@ -147,9 +147,10 @@ def first_terms(k: Any, table: Any) -> Any:
     while n < k % 5 + 2:
         if k + n < 5:
             total = total + table[k + n]
+            n = n + 1
         else:
             total = total - 1.0
-        n = n + 1
+            n = n + 2
     return total
 
 
