@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.cache_contents import cache_entries, clear_cache
+from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.core.settings import settings
 from ..api.profile import Profile, profile
 from ..array.devices import DeviceUnavailableError, device_named
 from ..array.in_flight import waitall
 from ..jit.kernel_graph import KernelGraph
-from ..report.text import byte_count_in_words, duration_as_text
+from ..report.text import duration_as_text
 from .machine_info import machine_info, machine_info_text
 
 ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\]")

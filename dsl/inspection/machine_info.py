@@ -13,10 +13,10 @@ from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
+from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.core.settings import PREFIX, TABLE, settings, unknown_variables
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
-from ..report.text import byte_count_in_words
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "numba")
 FOR_CUDA = ("numba-cuda", "cuda-core", "nvmath-python", "nvidia-cublas")

@@ -11,10 +11,11 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from ...runtime.core.readable_text import byte_count_in_words
 from .page import html_page_of_reports
 from .remarks import JsonObject
 from .svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
-from .text import byte_count_in_words, count_in_words, duration_as_text
+from .text import count_in_words, duration_as_text
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
 MOST_ARGUMENTS = 12  # in the text of a report

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from ...runtime.core.readable_text import byte_count_in_words
+from .text import duration_as_text, text_shortened_for_report
 
 WIDTH, LEFT, ROW, MEMORY = 860, 70, 18, 90
 MOST_HEIGHT = 20 * ROW  # of all streams: rows of more are lower, and have no text

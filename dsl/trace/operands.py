@@ -20,6 +20,7 @@ from ..core.spec import (
     native_byte_order,
     to_index,
 )
+from ..interop.labelled import labelled_kind
 from .dispatch import SPECIAL, TO_ARRAY
 from .trace import Trace, current_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -88,7 +89,6 @@ def host_array_of_operand(x: Any) -> Host:
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
         raise array_subclass_spec_error(type(x))
     from ..interop.host_import import foreign_array_as_numpy
-    from ..interop.labelled import labelled_kind
 
     kind = labelled_kind(type(x))
     if kind is not None:
