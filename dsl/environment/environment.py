@@ -215,6 +215,7 @@ def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any,
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
 DESCRIPTIONS |= {"getdoc": "__doc__"}
+_WITH_EQUALS = (str, bytes, range, slice)  # plain values of which there may be equal ones
 _WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
@@ -437,6 +438,7 @@ class Environment:
         proxy: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
+            self.check_unwritten()
             self._undo.append(put_back := restorer_of_attributes(real))
             try:
                 with trace_in_progress(None):
@@ -464,7 +466,7 @@ class Environment:
 
     def guard_argument(self, value: Any) -> Any:
         """What stands for an argument that is no array, of which equal ones share a trace."""
-        if is_told_by_contents(value):
+        if is_told_by_contents(value) or type(value) in _WITH_EQUALS:
             self._equals[id(value)] = value
         return self.guard_value(value, "an argument")
 
@@ -497,6 +499,14 @@ class Environment:
         if self._is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
             raise undecided_identity_error("values")
         return id(self.original_value(value))
+
+    def is_container_of_arguments(self, value: Any) -> bool:
+        """Whether it has been made for a list, dict or object of the arguments."""
+        return id(value) in self._placed and type(value) is not tuple
+
+    def was_there(self, value: Any) -> bool:
+        """Whether it is a list, dict or object that was there before the call."""
+        return self.is_container_of_arguments(value) or self.users_object(value) is not None
 
     def keep_container_of_arguments(self, container: Any) -> Any:
         """A container of the arguments."""
@@ -688,6 +698,20 @@ class Environment:
             code = self._codes[0]
             line = show_user_line(code.co_filename, code.co_firstlineno)
             raise outside_call_error("what draws random numbers in a library", line)
+        self.check_unwritten()
+        if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
+            written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
+            line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
+            if line:
+                raise TraceError(
+                    "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
+                    line,
+                )
+        self._store_cached_properties()
+
+    def check_unwritten(self) -> None:
+        """Raises TraceError, at the line, where the traced function has changed what lies outside: Python's own code
+        that runs on the user's objects would not see it."""
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -697,15 +721,15 @@ class Environment:
                     "it again; return the value instead",
                     user_line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
-        if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
-            written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
-            line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
-            if line:
-                raise TraceError(
-                    "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
-                    line,
-                )
-        self._check_objects_unchanged()
+        for guard, objects in self._states:
+            if not guard.is_unchanged():
+                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
+                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
+                refuse_frozen_container_change(guard.name, line)
+        for read, then, label, by_part in self._unchanged:
+            if (part := _changed_part(read(), then)) is not None:
+                line = self.line_of_assignment(str(part)) or None
+                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
 
     @contextlib.contextmanager
     def restore_outside_if_trace_fails(self) -> Iterator[None]:
@@ -746,19 +770,6 @@ class Environment:
             self.guard_read(real, name, label, "held")
         if context.undo is not None:
             context.undo += [put_back for *_, put_back in self._properties]
-
-    def _check_objects_unchanged(self) -> None:
-        """Raises TraceError where something was changed past what refuses that."""
-        for guard, objects in self._states:
-            if not guard.is_unchanged():
-                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
-                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
-                refuse_frozen_container_change(guard.name, line)
-        for read, then, label, by_part in self._unchanged:
-            if (part := _changed_part(read(), then)) is not None:
-                line = self.line_of_assignment(str(part)) or None
-                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
-        self._store_cached_properties()
 
 
 def _control_flow_hooks() -> Any:

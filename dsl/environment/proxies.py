@@ -178,6 +178,7 @@ class CachedFunctionProxy(FunctionObjectProxy):
         args = tuple(map(self._world.original_value, args))
         options = {name: self._world.original_value(x) for name, x in options.items()}
         if key not in self._calls:
+            self._world.check_unwritten()
             self._calls[key] = functools.partial(self._real, *args, **options)
             with trace_in_progress(None):
                 self._world.guard_read(self._calls[key], "", self._label, "call")

@@ -440,7 +440,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             *map(argument_as_numpy, args), **{name: argument_as_numpy(x) for name, x in options.items()}
         )
         out: list[Any] = []
-        tree = flatten(result, out, results=True)
+        tree = flatten(result, out, results=True, met={})
         return unflatten(tree, [to_kg_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking
@@ -685,7 +685,7 @@ def _write_back_to_arguments(
     if not copied:
         return result
     found: list[Any] = []
-    tree = flatten(result, found, results=True)
+    tree = flatten(result, found, results=True, met={})
     return unflatten(tree, [copied.get(id(x), x) for x in found])
 
 

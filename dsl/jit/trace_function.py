@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -23,6 +24,8 @@ from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
     AxisError,
+    DTypeError,
+    DTypeRefusal,
     EscapedValueError,
     IndexingError,
     Refusal,
@@ -41,7 +44,7 @@ from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_miss_past_proxy
-from ..environment.returned_objects import check_classes_of_returned_containers
+from ..environment.returned_objects import check_classes_of_returned_containers, holds_value_of_trace
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
@@ -50,7 +53,6 @@ from ..state.opening import OpenedTree
 from ..state.results import Place, ResultAndStateLocations
 from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
-from ..trace.operands import is_traced
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
     LoopNotRecordable,
@@ -152,7 +154,10 @@ class TraceAttempt:
         except Refusal as error:
             return self._attempt_after_refusal(error)
         except Exception as error:
-            if (found := self._error_of_function(error)) is error:
+            found = self._error_of_function(error)
+            if type(found) is DTypeError:
+                self.raise_guarded(DTypeRefusal(found).with_traceback(found.__traceback__))
+            if found is error:
                 raise
             raise found from None
         finally:
@@ -289,6 +294,9 @@ _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
 }
 
 
+_OWN_CLASS = re.compile(r"'(Tracer|TracedNumber|\w*Proxy)' object")
+
+
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error: Exception) -> None:
     """Raises TraceError for a Python error about stand-ins for the user's objects and names alone."""
     line = line_of_traceback(error.__traceback__)
@@ -305,19 +313,16 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         ) from None
     if isinstance(error, AttributeError) and world is not None:
         refuse_miss_past_proxy(world, error, line)
-    if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
-        raise TraceError(
-            f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line
-        ) from None
+    if _OWN_CLASS.search(str(error)):
+        raise TraceError(f"Python says {error}: it is of an array or a number", line) from None
     if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
         raise TraceError("a traced value is written into an array from outside", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
-    held: list[Any] = []
-    flatten([*error.args, *getattr(error, "__dict__", {}).values()], held, results=True)
-    if any(map(is_traced, held)):
+    if holds_value_of_trace(trace, error):
         kind = with_article(type(error).__name__)
-        raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
+        text = f"{kind} holds a traced value, which has no value yet, or a list, dict or object of the arguments"
+        raise TraceError(text, line, needs_values=True) from None
     check_error_is_of_python(trace, error)
 
 
@@ -394,7 +399,7 @@ def _finish_trace(
     leaves: list[Any] = []
 
     def stop_at(value: Any) -> Place | None:
-        trace.chosen.check_kept(value, () if opened is None else opened.numbers)
+        trace.chosen.check_kept(value, trace.world)
         found = stops.get(id(value))
         return found or (None if trace.world is None else stops.get(id(trace.world.users_object(value))))
 
@@ -427,7 +432,7 @@ def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Calla
     if is_leaf(result):
         leaves.append(result)
         return LEAF
-    tree = flatten(result, leaves, results=True, stop=is_leaf)
+    tree = flatten(result, leaves, results=True, stop=is_leaf, met={})
     if tree == LEAF:
         return tree
     check_classes_of_returned_containers(tree)

@@ -108,7 +108,7 @@ class ResultAndStateLocations:
         self, value: Any, opened: OpenedArguments, label: str
     ) -> tuple[Tree, tuple[Place, ...]]:
         """A value that is put into a holder."""
-        self._trace.chosen.check_kept(value, opened.numbers)
+        self._trace.chosen.check_kept(value, self._trace.world)
         if id(value) in opened.numbers:
             return LEAF, (("holder", opened.numbers[id(value)]),)
         if id(value) in self._made:
