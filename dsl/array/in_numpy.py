@@ -69,10 +69,7 @@ def call_in_numpy(
         with np.errstate(all="ignore"):
             result = function(*given, **named)
     except Exception as raised:
-        line = line_of_traceback(raised.__traceback__)
-        if isinstance(raised, TypeError) and isinstance(error, DTypeRefusal) and str(error).startswith(f"{line}:"):
-            raise error from None  # which says what to write instead
-        add_note_to_error_once(raised, f"at {line}")
+        _raise_better_error(raised, error)
         raise
     finally:
         if own:
@@ -83,6 +80,14 @@ def call_in_numpy(
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     return _as_result(result, (args, options), owners, device)
+
+
+def _raise_better_error(raised: Exception, error: Exception) -> None:
+    """Raises what the trace has said of the same line, where that says what to write instead; or adds the line."""
+    line = line_of_traceback(raised.__traceback__)
+    if isinstance(raised, TypeError) and isinstance(error, DTypeRefusal) and str(error).startswith(f"{line}:"):
+        raise error from None
+    add_note_to_error_once(raised, f"at {line}")
 
 
 def _leaves_at_any_depth(args: Any, options: Any, error: Exception) -> list[Any]:

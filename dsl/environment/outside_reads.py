@@ -30,6 +30,8 @@ _TABLE = {
     "threading": "active_count activeCount current_thread currentThread enumerate",
     "warnings": "warn warn_explicit",
     "_warnings": "warn warn_explicit",
+    "pickle": "dump dumps _Pickler _dump _dumps",
+    "_pickle": "dump dumps Pickler Pickler()",
     "_thread": "get_ident get_native_id start_new_thread _count",
     "numpy": """load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap info show_config
         show_runtime set_printoptions seterr seterrcall""",

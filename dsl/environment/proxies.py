@@ -253,12 +253,12 @@ class ProxyMetaclass(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if ORIGINAL in VARS(cls):
-            refuse_frozen_container_change(f"{_NAME(cls)}.{name}", needs_values=False)  # all objects would see it
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         if ORIGINAL in VARS(cls):
-            refuse_frozen_container_change(f"{_NAME(cls)}.{name}", needs_values=False)  # all objects would see it
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__delattr__(name)
 
     def __instancecheck__(cls, instance: Any) -> bool:

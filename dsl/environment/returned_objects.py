@@ -45,13 +45,14 @@ def returned_user_object(
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in walk_objects(leaf, _parts_of_returned_object):
-        if isinstance(part, TRACED):
-            raise TraceError(
-                f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
-                "in a tuple, list, dict or dataclass, and make the object of what the call gives",
-                line,
-            )
+    parts = [*walk_objects(leaf, _parts_of_returned_object)]
+    if any(isinstance(part, TRACED) for part in parts):
+        raise TraceError(
+            f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
+            "in a tuple, list, dict or dataclass, and make the object of what the call gives",
+            line,
+        )
+    for part in parts:
         if _is_class_made_in_trace(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
@@ -113,11 +114,14 @@ def _parts_of_returned_object(value: Any) -> Iterable[Any]:
 
 
 def holds_value_of_trace(trace: Trace, value: Any) -> bool:
-    """Whether there is in it, at any depth, what only the trace has: a traced value, a container of the arguments."""
+    """Whether there is in it, at any depth, what only the trace has: a traced value, a container of the arguments.
+
+    Functions are not looked into: who uses what they hold is told so."""
     world = trace.world
 
     def parts(part: Any) -> Iterable[Any]:
-        return () if world is not None and world.users_object(part) is not None else _parts_of_returned_object(part)
+        users = world is not None and world.users_object(part) is not None
+        return () if users or type(part) is FunctionType else _parts_of_returned_object(part)
 
     return any(
         isinstance(part, TRACED) or (world is not None and world.is_container_of_arguments(part))
