@@ -123,10 +123,10 @@ _REFERENTS: tuple[tuple[Any, Callable[[Any], Parts]], ...] = (
     (ModuleType, lambda value: () if sys.modules.get(value.__name__) is value else [vars(value)]),
     (FunctionType, lambda value: [value.__defaults__, value.__kwdefaults__, vars(value), *(value.__closure__ or ())]),
     (type, lambda value: VARS(value).values() if is_user_class(value) and ORIGINAL not in VARS(value) else ()),
-    (BaseException, lambda value: [value.args, value.__cause__, vars(value)]),
+    (BaseException, lambda value: [value.args, value.__cause__, *attributes_of_object(value).values()]),
     ((ReferenceType, ProxyType, CallableProxyType), lambda value: [referent_of_weak_reference(value)]),
     (ContextVar, lambda value: _state_parts_of_variable(value)),
-    (np.ndarray, lambda value: [*value.ravel().tolist(), *gc.get_referents(value)] if value.dtype.hasobject else ()),
+    (np.ndarray, lambda value: [value.ravel().tolist() if value.dtype.hasobject else (), *gc.get_referents(value)]),
     (object, gc.get_referents),
 )
 

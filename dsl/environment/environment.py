@@ -71,7 +71,7 @@ from .outside_reads import (
     state_of_random_numbers,
     watch_library_calls,
 )
-from .raised_errors import replace_proxies_in_error
+from .raised_errors import give_users_objects_to_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
@@ -741,11 +741,11 @@ class Environment:
                 if not is_refusal(error) or is_numpy_error(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
-                    replace_proxies_in_error(error, self.original_value)
+                    give_users_objects_to_error(error, self)
                 raise
             except BaseException as error:
                 if isinstance(error, SystemExit) or is_user_class(type(error)):
-                    replace_proxies_in_error(error, self.original_value)
+                    give_users_objects_to_error(error, self)
                 raise
         except BaseException as error:
             if is_refusal(error):

@@ -13,10 +13,8 @@ from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, is_user_c
 from ..core.object_state import referents_of_object
 from ..core.pytree import Tree
 from ..trace.trace import Trace
-from ..trace.tracer import TracedNumber, Tracer
 from .environment import TracedGlobals
-
-TRACED = (Tracer, TracedNumber)
+from .raised_errors import TRACED
 
 
 def returned_user_object(
@@ -111,19 +109,3 @@ def _is_class_made_in_trace(part: Any) -> bool:
 
 def _parts_of_returned_object(value: Any) -> Iterable[Any]:
     return () if isinstance(value, TRACED) else referents_of_object(value)
-
-
-def holds_value_of_trace(trace: Trace, value: Any) -> bool:
-    """Whether there is in it, at any depth, what only the trace has: a traced value, a container of the arguments.
-
-    Functions are not looked into: who uses what they hold is told so."""
-    world = trace.world
-
-    def parts(part: Any) -> Iterable[Any]:
-        users = world is not None and world.users_object(part) is not None
-        return () if users or type(part) is FunctionType else _parts_of_returned_object(part)
-
-    return any(
-        isinstance(part, TRACED) or (world is not None and world.is_container_of_arguments(part))
-        for part in walk_objects(value, parts)
-    )

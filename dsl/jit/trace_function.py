@@ -44,7 +44,7 @@ from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_miss_past_proxy
-from ..environment.returned_objects import check_classes_of_returned_containers, holds_value_of_trace
+from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import StateChanges
@@ -319,10 +319,6 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         raise TraceError("a traced value is written into an array from outside", line) from None
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
-    if holds_value_of_trace(trace, error):
-        kind = with_article(type(error).__name__)
-        text = f"{kind} holds a traced value, which has no value yet, or a list, dict or object of the arguments"
-        raise TraceError(text, line, needs_values=True) from None
     check_error_is_of_python(trace, error)
 
 
