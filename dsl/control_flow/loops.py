@@ -249,8 +249,7 @@ class CarriedSlot:
 
     def __init__(self, trace: Trace, slot: ControlFlowSlot, value: Any) -> None:
         found: list[Any] = []
-        if trace.world is not None:
-            trace.world.require_opened(value, "__dict__")
+        trace.world.require_opened(value, "__dict__")
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]

@@ -868,10 +868,8 @@ def _cell_holds_users_function(cell: CellType) -> bool:
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
-def frozen_container_maker(world: Environment | None) -> Make:
+def frozen_container_maker(world: Environment) -> Make:
     """What makes the containers of the arguments for traced code: nothing can be assigned to them."""
-    if world is None:
-        return rebuild_container
 
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
@@ -882,16 +880,3 @@ def frozen_container_maker(world: Environment | None) -> Make:
         return world.keep_container_of_arguments(world.refuse_assignments(found))
 
     return make_frozen_container
-
-
-def guards_of_named_globals(function: Any) -> list[Guard]:
-    """Guards of a function's globals and closure, for where `TracedGlobals` does not work."""
-    function = getattr(function, "__func__", function)
-    if type(function) is not FunctionType:
-        return []
-    scope = function.__globals__
-    found = [Guard(name, "item", scope, name, scope[name]) for name in function.__code__.co_names if name in scope]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if (content := cell_contents(cell)) is not UNSET:
-            found.append(Guard(name, "cell", cell, "", content))
-    return found

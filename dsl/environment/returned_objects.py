@@ -85,8 +85,6 @@ def check_classes_of_returned_containers(tree: Tree) -> None:
 
 def _users_returned_object(trace: Trace, leaf: Any) -> Any:
     """The user's own object that a leaf stands for, or the leaf."""
-    if trace.world is None:
-        return leaf
     real = trace.world.users_object_told_apart(leaf)
     if real is not None or type(leaf) is not MethodType:
         return trace.world.original_value(leaf)

@@ -59,7 +59,7 @@ def kind_of(x: Any) -> Any:
         seen = getattr(kind, "class_for_traced_code", None)
         return vars(kind).get(ORIGINAL) or (x.__class__ if seen is None else seen(x))
     trace = current_trace()
-    if trace is None or trace.world is None:
+    if trace is None:
         return kind
     real = trace.world.users_object(x)
     original = original_class(kind if real is None else type(real))

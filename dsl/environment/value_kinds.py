@@ -367,9 +367,11 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
     return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
 
 
-def environment_of(trace: Trace) -> Environment | None:
-    """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
+def environment_of(trace: Trace) -> Environment:
+    """What a trace sees of what lies outside of its function. Raises TraceError where `TracedGlobals` does not work."""
+    if not global_lookups_are_traceable():
+        raise TraceError("this version of Python looks up global names past what watches them")
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
     names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
-    return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None
+    return Environment(trace, proxy_of_value, names)

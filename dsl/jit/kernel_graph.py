@@ -219,8 +219,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
-        world = context.trace.world
-        return (self._function if world is None else world.proxy_of(self._function))(*args, **options)
+        return context.trace.world.proxy_of(self._function)(*args, **options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""

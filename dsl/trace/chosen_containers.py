@@ -34,7 +34,7 @@ class ChosenContainers:
     def check_kept(self, x: Any, world: Any) -> None:
         """Raises TraceError where a call would give or store a copy in place of a container that was there before: the
         copy is another one, and has of an object what was read alone. world: what knows of those, if anything."""
-        if id(x) not in self._choices or world is None:
+        if id(x) not in self._choices:
             return
         todo, seen = [x], set[int]()
         while todo:
