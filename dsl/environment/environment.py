@@ -780,36 +780,24 @@ def _control_flow_hooks() -> Any:
 
 def _refuse_code_reading_past_proxies(code: CodeType) -> None:
     """Raises TraceError where code names what no stand-in notices: `object.__getattribute__`, `object.__delattr__`."""
-    for name, (holders, refuse) in _PAST_PROXIES.items():
+    for name, (holders, instead) in _PAST_PROXIES.items():
         for holder in holders:
-            own = name == code.co_name and refuse is not _refuse_identity_past_proxy  # a class's way of doing it
+            own = name == code.co_name and name in _OWN_WAYS  # a class's way of doing it
             if not own and (line := user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), name, holder)):
-                refuse(line)
+                refuse_read_past_proxy(name, instead, line)
 
 
-def refuse_read_past_proxy(line: str | None = None) -> NoReturn:
-    """Raises TraceError for `object.__getattribute__`."""
-    raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
+def refuse_read_past_proxy(name: str, instead: str, line: str | None = None) -> NoReturn:
+    """Raises TraceError for `object.__getattribute__` and the like."""
+    raise TraceError(f"object.{name} goes past what stands for an object; write {instead}", line)
 
 
-def _refuse_deletion_past_proxy(line: str) -> NoReturn:
-    raise TraceError("object.__delattr__ deletes past what watches an object; write delattr(o, name)", line)
-
-
-def _refuse_identity_past_proxy(line: str) -> NoReturn:
-    raise TraceError(
-        "object.__hash__ and object.__repr__ tell of what stands for an object; write super().__hash__() or "
-        "super().__repr__() in a method of it, or hash(o), repr(o)",
-        line,
-        needs_values=True,
-    )
-
-
-_PAST_PROXIES: dict[str, tuple[tuple[str, ...], Callable[[str], NoReturn]]] = {
-    "__hash__": (("object",), _refuse_identity_past_proxy),
-    "__repr__": (("object",), _refuse_identity_past_proxy),
-    "__getattribute__": (("object", "type"), refuse_read_past_proxy),
-    "__delattr__": (("object",), _refuse_deletion_past_proxy),
+_OWN_WAYS = ("__getattribute__", "__delattr__")
+_PAST_PROXIES = {
+    "__hash__": (("object",), "hash(o), or super().__hash__() in a method"),
+    "__repr__": (("object",), "repr(o), or super().__repr__() in a method"),
+    "__getattribute__": (("object", "type"), "getattr(o, name)"),
+    "__delattr__": (("object",), "delattr(o, name)"),
 }
 
 

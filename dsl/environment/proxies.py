@@ -13,7 +13,6 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from enum import Flag
-from traceback import walk_tb
 from types import (
     FunctionType,
     GenericAlias,
@@ -910,19 +909,6 @@ def refuse_custom_getattribute(kind: type) -> None:
         f"an object of the class {kind.__name__}, which has a __getattribute__ of its own, cannot be watched; read "
         "what is needed outside of the traced function, and pass it as an argument"
     )
-
-
-def refuse_miss_past_proxy(world: Environment, error: AttributeError, line: str) -> None:
-    """Raises TraceError where a stand-in, read past its class, lacks what the user's object has."""
-    real = world.users_object(error.obj)
-    if real is None or any(frame.f_code is _proxy_getattribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
-        return
-    if error.name in getattr(real, "__dict__", ()) or any(error.name in vars(base) for base in type(real).__mro__):
-        raise TraceError(
-            f"the attribute {error.name!r} of an object of {type(real).__name__} is read past its class; read it with "
-            f"getattr(o, {error.name!r})",
-            line,
-        )
 
 
 def proxy_of_object(world: Environment, value: Any, label: str) -> Any:

@@ -327,7 +327,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("giver", _is_giver, _proxy_of_giver),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
-     lambda world, value, label: refuse_read_past_proxy()),
+     lambda world, value, label: refuse_read_past_proxy("__getattribute__", "getattr(o, name)")),
     ("function by the class of its argument", lambda kind, value: _is_singledispatch_function(value),
      lambda world, value, label: SingleDispatchProxy(world, value, label)),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),

@@ -42,7 +42,6 @@ from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker
 from ..environment.guards import GuardSet, contents_guard
-from ..environment.proxies import refuse_miss_past_proxy
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
@@ -287,7 +286,9 @@ _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
 }
 
 
-_OWN_CLASS = re.compile(r"'(Tracer|TracedNumber|\w*Proxy)' object")
+_OF_STAND_INS = re.compile(
+    r"'(Tracer|TracedNumber|\w*Proxy)' object|read-only|^setting an array element with a sequence|^__class__ assignment"
+)
 
 
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Exception) -> None:
@@ -299,19 +300,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Except
         kind = with_article(type(error).__name__)
         text = f"compiled code knows no traced values, and raises {kind}: {error}; it gets values in kg.host"
         raise TraceError(text, line, needs_values=True) from None
-    if isinstance(error, ValueError) and "read-only" in str(error):
-        raise TraceError(
-            "a traced function cannot change an array that is no argument, since later calls would not do it again",
-            line,
-        ) from None
-    if isinstance(error, AttributeError):
-        refuse_miss_past_proxy(world, error, line)
-    if _OWN_CLASS.search(str(error)):
-        raise TraceError(f"Python says {error}: it is of an array or a number", line) from None
-    if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
-        raise TraceError("a traced value is written into an array from outside", line) from None
-    if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
-        raise TraceError("a traced function cannot change the class of an object", line) from None
+    missed = isinstance(error, AttributeError) and world.users_object(error.obj) is not None
+    if missed or _OF_STAND_INS.search(str(error)):
+        raise TraceError(f"what stands for an array, an object or its class raises {error!r}", line) from None
     check_error_is_of_python(trace, error)
 
 
