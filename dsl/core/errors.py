@@ -131,10 +131,6 @@ class ArgumentKindError(TraceError, ArgumentsError, DTypeError):
 class DTypeRefusal(TraceError, DTypeError):
     """A dtype that no trace stands for, such as that of dates, where NumPy may: the call runs there."""
 
-    def __init__(self, error: DTypeError) -> None:
-        line, _, message = str(error).partition(": ")
-        super().__init__(message, line)
-
 
 class NotFiniteError(UserError, FloatingPointError):
     """NaN or an infinity where `kg.debug.check_finite` stands."""

@@ -168,7 +168,7 @@ class AttributedContainer:
     """What a tree has in place of a container with attributes of its own: the container, and they."""
 
 
-def is_counted_container(kind: type) -> bool:
+def is_counted_container(kind: type | None) -> bool:
     """Whether a container of this kind in a tree may be met again: tuples are as good as equal ones."""
     return kind is not tuple and kind is not AttributedContainer
 

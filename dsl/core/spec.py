@@ -15,7 +15,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
-from .errors import ArgumentKindError, DTypeError, Refusal, ShapeError
+from .errors import ArgumentKindError, DTypeError, DTypeRefusal, Refusal, ShapeError
 
 Host = np.ndarray[Any, Any]
 SCALAR_TYPES = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})  # NumPy's numbers that kernels compute
@@ -53,7 +53,8 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         return dtype_of(dtype)
     except TypeError as error:
-        raise DTypeError(str(error)) from None
+        known = str(error).startswith("dtype ")  # to NumPy
+        raise (DTypeRefusal if known else DTypeError)(str(error)) from None
 
 
 def is_plain_array(kind: Any) -> bool:

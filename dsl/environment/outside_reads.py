@@ -80,7 +80,8 @@ class OutsideProxy:
     __slots__ = ("_name", "_real")
 
     def __new__(cls, name: str, real: Any) -> OutsideProxy:
-        return object.__new__(_outside_class(cls, type(real)))
+        found: OutsideProxy = object.__new__(_outside_class(cls, type(real)))
+        return found
 
     def __init__(self, name: str, real: Any) -> None:
         object.__setattr__(self, "_name", name)
@@ -131,7 +132,7 @@ _REFUSED = frozenset({"__enter__", "__exit__", "__next__"})
 
 
 @functools.cache
-def _outside_class(base: type[OutsideProxy], kind: type) -> type[OutsideProxy]:
+def _outside_class(base: Any, kind: Any) -> Any:
     """What stands for objects of a class, with those special methods that they have."""
     ways = {name: base._call for name in _CALLS if hasattr(kind, name)}
     ways |= {name: base._refuse for name in _REFUSED if hasattr(kind, name)}

@@ -23,8 +23,6 @@ from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
     AxisError,
-    DTypeError,
-    DTypeRefusal,
     EscapedValueError,
     IndexingError,
     Refusal,
@@ -151,10 +149,7 @@ class TraceAttempt:
         except Refusal as error:
             return self._attempt_after_refusal(error)
         except Exception as error:
-            found = self._error_of_function(error)
-            if type(found) is DTypeError:
-                self.raise_guarded(DTypeRefusal(found).with_traceback(found.__traceback__))
-            if found is error:
+            if (found := self._error_of_function(error)) is error:
                 raise
             raise found from None
         finally:
