@@ -80,7 +80,8 @@ class OutsideProxy:
     __slots__ = ("_name", "_real")
 
     def __new__(cls, name: str, real: Any) -> OutsideProxy:
-        found: OutsideProxy = object.__new__(_outside_class(cls, type(real)))
+        kind: Any = cls
+        found: OutsideProxy = object.__new__(_outside_class(kind, type(real)))
         return found
 
     def __init__(self, name: str, real: Any) -> None:
