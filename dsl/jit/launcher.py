@@ -45,7 +45,7 @@ from ..array.mutation import (
 )
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
-from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, unflatten
+from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, rebuild_container
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
@@ -204,7 +204,7 @@ def generate_launcher(
         "ndarray": np.ndarray,
         "upload": _call_argument_uploader(device),
         "too_large": partial(launcher_out_of_memory_error, plan, device),
-        "unflatten": unflatten,
+        "rebuild": rebuild_container,
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
@@ -751,8 +751,7 @@ class _LauncherWriter:
         if tree.kind is list:
             text = f"[{', '.join(parts)}]"
         else:
-            shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
-            text = f"unflatten({self.constant(shallow)}, {_tuple_text(parts)})"
+            text = f"rebuild({self.constant(tree.kind)}, {self.constant(tree.names)}, [{', '.join(parts)}])"
         if not self.repeats or not is_counted_container(tree.kind):
             return text
         self.counted += 1
