@@ -80,8 +80,8 @@ class OutsideProxy:
     __slots__ = ("_name", "_real")
 
     def __new__(cls, name: str, real: Any) -> OutsideProxy:
-        kind: Any = cls
-        found: OutsideProxy = object.__new__(_outside_class(kind, type(real)))
+        kinds: tuple[Any, Any] = cls, type(real)
+        found: OutsideProxy = object.__new__(_outside_class(*kinds))
         return found
 
     def __init__(self, name: str, real: Any) -> None:
