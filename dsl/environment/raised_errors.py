@@ -40,13 +40,15 @@ def give_users_objects_to_error(error: BaseException, world: Any) -> None:
 
 
 def _errors_behind(error: BaseException) -> Iterator[BaseException]:
-    return (x for x in (error.__cause__, error.__context__) if x is not None)
+    return (x for x in (error.__cause__, error.__context__) if x is not None and not isinstance(x, UserError))
 
 
 def _parts_of_error(value: Any) -> Iterable[Any]:
+    if isinstance(value, (*TRACED, FunctionType, UserError)):
+        return ()
     if isinstance(value, BaseException):
         return [*held_by_object(value), *attributes_of_object(value).values()]
-    return () if isinstance(value, (*TRACED, FunctionType)) else referents_of_object(value)
+    return referents_of_object(value)
 
 
 def _is_of_trace(value: Any, world: Any) -> bool:
