@@ -142,7 +142,7 @@ def _is_custom_call_array(x: Any) -> bool:
 def _users_function_of_custom_call(what: str, fn: Any) -> Callable[..., Any]:
     """The user's own function, not the copy of it that is traced."""
     trace = current_trace()
-    if trace is not None and trace.world is not None:
+    if trace is not None:
         fn = trace.world.original_value(fn)
     if not callable(fn):
         raise ArgumentsError(f"kg.{what} takes a Python function, not {fn!r}")
@@ -213,7 +213,7 @@ def _custom_kernel_source(fn: Any, name: str) -> tuple[UserFunctionSource | str,
             raise ArgumentsError('kg.kernel of CUDA C++ text needs name=, that of its extern "C" __global__ function')
         return fn, name
     trace = current_trace()
-    if trace is not None and trace.world is not None:
+    if trace is not None:
         fn = trace.world.original_value(fn)
     plain = getattr(fn, "py_func", fn)
     if not inspect.isfunction(plain):

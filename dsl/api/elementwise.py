@@ -236,7 +236,7 @@ def source_of_user_function(
         raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line_of_elementwise(code))
     captured = {}
     for name, holder, how in _names_captured_by_elementwise(function):
-        if trace is not None and trace.world is not None:
+        if trace is not None:
             trace.world.read_guarded(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
         captured[name] = _elementwise_capture_as_data(value, name, code, trace, (*above, code), kernel)

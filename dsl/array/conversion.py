@@ -52,6 +52,7 @@ def to_kg_arrays(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[
 
 # the types of elements that no `kg.Array` has
 _NUMPYS = frozenset({np.object_, np.bytes_, np.str_, str, np.void, np.record, np.datetime64, np.timedelta64})
+_NUMPYS |= {np.longdouble, np.clongdouble}
 
 
 def arrays_among_arguments(x: Any, kind: type = np.ndarray) -> list[Any]:

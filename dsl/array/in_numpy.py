@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.program.device import Device
-from ..core.errors import line_of_traceback
-from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes
+from ..core.errors import DTypeRefusal, line_of_traceback
+from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes, walk_objects
+from ..core.object_state import referents_of_object
 from ..core.pytree import flatten, unflatten
 from ..core.spec import SCALAR_TYPES, is_plain_array
 from .array import Array, from_numpy
@@ -68,7 +69,7 @@ def call_in_numpy(
         with np.errstate(all="ignore"):
             result = function(*given, **named)
     except Exception as raised:
-        add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+        _raise_better_error(raised, error)
         raise
     finally:
         if own:
@@ -79,6 +80,14 @@ def call_in_numpy(
                 change_values_of_array(leaves[i], partial(write_differing_elements, new=values, before=before))
     owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
     return _as_result(result, (args, options), owners, device)
+
+
+def _raise_better_error(raised: Exception, error: Exception) -> None:
+    """Raises what the trace has said of the same line, where that says what to write instead; or adds the line."""
+    line = line_of_traceback(raised.__traceback__)
+    if isinstance(raised, TypeError) and isinstance(error, DTypeRefusal) and str(error).startswith(f"{line}:"):
+        raise error from None
+    add_note_to_error_once(raised, f"at {line}")
 
 
 def _leaves_at_any_depth(args: Any, options: Any, error: Exception) -> list[Any]:
@@ -101,11 +110,18 @@ def _as_result(result: Any, given: Any, owners: dict[int, Any], device: Device) 
         if id(result) in kept and type(result) not in (np.ndarray, Array, tuple):
             return result
     found: list[Any] = [*parts] if kinds <= _LEAVES else []
-    shape = None if found else flatten(result, found, results=True, stop=lambda x: id(x) in kept)
+    met: dict[int, int] = {}
+    shape = None if found else flatten(result, found, results=True, stop=lambda x: id(x) in kept, met=met)
+    if met and any(_refers_to_any(x, met) for x in found if type(x) not in _LEAVES and id(x) not in kept):
+        return result  # an iterator of one of its lists, say: it has to stay that one
     _convert_numpy_results(found, owners, device, kept)
     if shape is not None:
         return unflatten(shape, found)
     return found[0] if parts is not result else type(parts)(found)
+
+
+def _refers_to_any(value: Any, containers: Container[int]) -> bool:
+    return any(id(part) in containers for part in walk_objects(value, referents_of_object))
 
 
 def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: Device, kept: dict[int, Any]) -> None:
@@ -116,7 +132,7 @@ def _convert_numpy_results(leaves: list[Any], owners: dict[int, Any], device: De
             continue
         if id(x) in owners:
             leaves[i] = owners[id(x)]
-        elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
+        elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.type in SCALAR_TYPES:
             new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
             leaves[i] = from_numpy(x, device, own=new)
         else:

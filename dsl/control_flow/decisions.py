@@ -169,7 +169,7 @@ def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
 def is_(a: Any, b: Any) -> Any:
     """`a is b`. Raises TraceError for two arrays or containers of the caller's, which may be one in one call alone."""
     trace = current_trace()
-    if trace is None or trace.world is None:
+    if trace is None:
         return a is b
     for number, other in ((a, b), (b, a)):
         if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:

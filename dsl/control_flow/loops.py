@@ -249,8 +249,7 @@ class CarriedSlot:
 
     def __init__(self, trace: Trace, slot: ControlFlowSlot, value: Any) -> None:
         found: list[Any] = []
-        if trace.world is not None:
-            trace.world.require_opened(value, "__dict__")
+        trace.world.require_opened(value, "__dict__")
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
         self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
@@ -328,6 +327,7 @@ class CompiledLoop:
             began.undo_array_writes()
             for key, held in helds.items():
                 self.roots[key]._held = held
+        # arrays hold again what they did before the loop: what is carried from now on begins as that
         again = self._note_carried_values(before, changed, {id(x): x for x in mine}, began.written)
         return None if again or outputs is None else (stand_ins, outputs)
 

@@ -92,9 +92,8 @@ class BranchMerge:
         """Two tuples, lists, dicts or objects as one; None of what is none.
 
         Those that the sides have made, each beside one other, are that one from now on. Else it is a copy to read."""
-        if self.trace.world is not None:
-            for x in (a, b):
-                self.trace.world.require_opened(x, "__dict__")  # a copy has all that it may be asked for
+        for x in (a, b):
+            self.trace.world.require_opened(x, "__dict__")  # a copy has all that it may be asked for
         parts: tuple[list[Any], list[Any]] = [], []
         trees = [self._structure_of_container(x, into) for x, into in zip((a, b), parts, strict=True)]
         if LEAF in trees and trees[0] == trees[1]:
@@ -129,7 +128,7 @@ class BranchMerge:
         tree, kind, world = flatten(x, parts, stop=lambda part: True), type(x), self.trace.world
         if tree != LEAF or not is_user_class(kind) or not is_object_of_attributes(VARS(kind).get(ORIGINAL, kind)):
             return tree
-        if world is not None and world.original_value(x) is not x:  # the user's, which may be seen by other names
+        if world.original_value(x) is not x:  # the user's, which may be seen by other names
             if world.may_open:
                 raise world.open_arguments()
             return tree

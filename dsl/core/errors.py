@@ -128,6 +128,10 @@ class ArgumentKindError(TraceError, ArgumentsError, DTypeError):
     """An argument that no trace stands for, such as a set or a long chain of objects: the call runs in NumPy."""
 
 
+class DTypeRefusal(TraceError, DTypeError):
+    """A dtype that no trace stands for, such as that of dates, where NumPy may: the call runs there."""
+
+
 class NotFiniteError(UserError, FloatingPointError):
     """NaN or an infinity where `kg.debug.check_finite` stands."""
 

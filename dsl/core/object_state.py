@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,9 @@ from .errors import is_user_file
 from .object_model import (
     KINDS,
     MRO,
+    ORIGINAL,
     PLAIN,
+    VARS,
     attributes_of_object,
     builtin_container_base_of_class,
     cell_contents,
@@ -108,6 +111,24 @@ def _state_parts_of_variable(variable: ContextVar[Any]) -> Parts:
     yield variable.get(_UNSET)
     with suppress(LookupError):
         yield variable.get()
+
+
+def referents_of_object(value: Any) -> Parts:
+    """All that an object holds by itself, in whatever way Python keeps it: not what modules hold, and libraries'
+    classes, nor a function's globals."""
+    return next(parts for kind, parts in _REFERENTS if isinstance(value, kind))(value)
+
+
+_REFERENTS: tuple[tuple[Any, Callable[[Any], Parts]], ...] = (
+    (ModuleType, lambda value: () if sys.modules.get(value.__name__) is value else [vars(value)]),
+    (FunctionType, lambda value: [value.__defaults__, value.__kwdefaults__, vars(value), *(value.__closure__ or ())]),
+    (type, lambda value: VARS(value).values() if is_user_class(value) and ORIGINAL not in VARS(value) else ()),
+    (BaseException, lambda value: [value.args, value.__cause__, *attributes_of_object(value).values()]),
+    ((ReferenceType, ProxyType, CallableProxyType), lambda value: [referent_of_weak_reference(value)]),
+    (ContextVar, lambda value: _state_parts_of_variable(value)),
+    (np.ndarray, lambda value: [value.ravel().tolist() if value.dtype.hasobject else (), *gc.get_referents(value)]),
+    (object, gc.get_referents),
+)
 
 
 _UNSET = "<unset>"

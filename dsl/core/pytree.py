@@ -54,6 +54,12 @@ class Tree:
             return False
         return (self.kind, self._exact_names, self.children) == (other.kind, other._exact_names, other.children)
 
+    def nodes(self) -> Iterator[Tree]:
+        """All structures in it, itself first."""
+        yield self
+        for child in self.children:
+            yield from child.nodes()
+
     def __repr__(self) -> str:
         if self.kind is None:
             return "*"
@@ -65,21 +71,29 @@ class Tree:
 LEAF = Tree(None)
 
 
+class SameContainer:
+    """The kind of a place where the container of a number is met again: containers are counted as they are made."""
+
+
 def flatten(
     value: Any,
     leaves: list[Any],
     above: tuple[int, ...] = (),
     results: bool = False,
     stop: Callable[[Any], bool] | None = None,
+    met: dict[int, int] | None = None,
 ) -> Tree:
     """The structure of `value`, whose leaves are appended to `leaves`.
 
     above: the identities of the containers that hold the value; what contains itself is a leaf.
     results: so are Python's other containers, and objects that a traced function has made of the user's classes.
-    stop: whether a value within is a leaf, whatever it is."""
+    stop: whether a value within is a leaf, whatever it is.
+    met: empty, where what comes twice is to be one container afterwards."""
     if type(value) in _NEVER_OPENED or id(value) in above or (opened := _opened(value, results, stop)) is None:
         leaves.append(value)
         return LEAF
+    if met is not None and id(value) in met:
+        return Tree(SameContainer, (met[id(value)],))
     inside = (*above, id(value))
 
     def flatten_parts(parts: Iterable[Any]) -> list[Tree]:
@@ -89,11 +103,13 @@ def flatten(
                 leaves.append(part)
                 found.append(LEAF)
             else:
-                found.append(flatten(part, leaves, inside, results, stop))
+                found.append(flatten(part, leaves, inside, results, stop, met))
         return found
 
     kind, names, parts, own = opened
     tree = Tree(kind, names, tuple(flatten_parts(parts)))
+    if met is not None and is_counted_container(kind):
+        met[id(value)] = len(met)
     return Tree(AttributedContainer, tuple(own), (tree, *flatten_parts(own.values()))) if own else tree
 
 
@@ -152,6 +168,11 @@ class AttributedContainer:
     """What a tree has in place of a container with attributes of its own: the container, and they."""
 
 
+def is_counted_container(kind: type | None) -> bool:
+    """Whether a container of this kind in a tree may be met again: tuples are as good as equal ones."""
+    return kind is not tuple and kind is not AttributedContainer
+
+
 def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is list or kind is tuple:
@@ -166,13 +187,19 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
     return make_object(kind, names, values)
 
 
-def rebuild_pytree(tree: Tree, leaves: Iterator[Any], make: Make = rebuild_container) -> Any:
-    """The structure with these leaves, in containers that `make` makes."""
-    if tree.kind is None:
-        return next(leaves)
-    return make(tree.kind, tree.names, [rebuild_pytree(c, leaves, make) for c in tree.children])
-
-
 def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = rebuild_container) -> Any:
     """The structure with these leaves, in containers that `make` makes."""
-    return rebuild_pytree(tree, iter(leaves), make)
+    rest, made = iter(leaves), list[Any]()
+
+    def rebuild_pytree(tree: Tree) -> Any:
+        kind = tree.kind
+        if kind is None:
+            return next(rest)
+        if kind is SameContainer:
+            return made[tree.names[0]]  # type: ignore[call-overload]
+        found = make(kind, tree.names, [rebuild_pytree(child) for child in tree.children])
+        if is_counted_container(kind):
+            made.append(found)
+        return found
+
+    return rebuild_pytree(tree)

@@ -9,21 +9,16 @@ import ctypes
 import operator
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
-from .errors import ArgumentKindError, DTypeError, Refusal, ShapeError
+from .errors import ArgumentKindError, DTypeError, DTypeRefusal, Refusal, ShapeError
 
 Host = np.ndarray[Any, Any]
 SCALAR_TYPES = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})  # NumPy's numbers that kernels compute
-
-# Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
-_HARMLESS = frozenset({np.memmap})
-_NO_MEANING = frozenset({"__doc__", "__module__", "__new__", "__hash__"})
 
 
 def to_index(x: Any, what: str) -> int:
@@ -58,18 +53,13 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         return dtype_of(dtype)
     except TypeError as error:
-        raise DTypeError(str(error)) from None
+        known = str(error).startswith("dtype ")  # to NumPy
+        raise (DTypeRefusal if known else DTypeError)(str(error)) from None
 
 
 def is_plain_array(kind: Any) -> bool:
-    """Whether arrays of this kind are NumPy's and mean nothing else. Units, masks and a `*` that is matmul do."""
-    return kind is np.ndarray or _is_harmless_subclass(kind)
-
-
-@cache
-def _is_harmless_subclass(kind: Any) -> bool:
-    own = {name for base in kind.__mro__[: kind.__mro__.index(np.ndarray)] for name in vars(base)} - _NO_MEANING
-    return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
+    """Whether arrays of this kind are NumPy's, in memory or in a file, and their results too."""
+    return kind is np.ndarray or kind is np.memmap
 
 
 def array_subclass_spec_error(kind: type) -> ArgumentKindError:

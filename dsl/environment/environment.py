@@ -71,7 +71,7 @@ from .outside_reads import (
     state_of_random_numbers,
     watch_library_calls,
 )
-from .raised_errors import replace_proxies_in_error
+from .raised_errors import give_users_objects_to_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
@@ -215,6 +215,7 @@ def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any,
 DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
 DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
 DESCRIPTIONS |= {"getdoc": "__doc__"}
+_WITH_EQUALS = (str, bytes, range, slice)  # plain values of which there may be equal ones
 _WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
@@ -437,6 +438,7 @@ class Environment:
         proxy: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
+            self.check_unwritten()
             self._undo.append(put_back := restorer_of_attributes(real))
             try:
                 with trace_in_progress(None):
@@ -464,7 +466,7 @@ class Environment:
 
     def guard_argument(self, value: Any) -> Any:
         """What stands for an argument that is no array, of which equal ones share a trace."""
-        if is_told_by_contents(value):
+        if is_told_by_contents(value) or type(value) in _WITH_EQUALS:
             self._equals[id(value)] = value
         return self.guard_value(value, "an argument")
 
@@ -497,6 +499,14 @@ class Environment:
         if self._is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
             raise undecided_identity_error("values")
         return id(self.original_value(value))
+
+    def is_container_of_arguments(self, value: Any) -> bool:
+        """Whether it has been made for a list, dict or object of the arguments."""
+        return id(value) in self._placed and type(value) is not tuple
+
+    def was_there(self, value: Any) -> bool:
+        """Whether it is a list, dict or object that was there before the call."""
+        return self.is_container_of_arguments(value) or self.users_object(value) is not None
 
     def keep_container_of_arguments(self, container: Any) -> Any:
         """A container of the arguments."""
@@ -688,6 +698,20 @@ class Environment:
             code = self._codes[0]
             line = show_user_line(code.co_filename, code.co_firstlineno)
             raise outside_call_error("what draws random numbers in a library", line)
+        self.check_unwritten()
+        if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
+            written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
+            line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
+            if line:
+                raise TraceError(
+                    "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
+                    line,
+                )
+        self._store_cached_properties()
+
+    def check_unwritten(self) -> None:
+        """Raises TraceError, at the line, where the traced function has changed what lies outside: Python's own code
+        that runs on the user's objects would not see it."""
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -697,15 +721,15 @@ class Environment:
                     "it again; return the value instead",
                     user_line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
-        if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
-            written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
-            line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
-            if line:
-                raise TraceError(
-                    "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
-                    line,
-                )
-        self._check_objects_unchanged()
+        for guard, objects in self._states:
+            if not guard.is_unchanged():
+                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
+                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
+                refuse_frozen_container_change(guard.name, line)
+        for read, then, label, by_part in self._unchanged:
+            if (part := _changed_part(read(), then)) is not None:
+                line = self.line_of_assignment(str(part)) or None
+                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
 
     @contextlib.contextmanager
     def restore_outside_if_trace_fails(self) -> Iterator[None]:
@@ -717,11 +741,11 @@ class Environment:
                 if not is_refusal(error) or is_numpy_error(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
-                    replace_proxies_in_error(error, self.original_value)
+                    give_users_objects_to_error(error, self)
                 raise
             except BaseException as error:
                 if isinstance(error, SystemExit) or is_user_class(type(error)):
-                    replace_proxies_in_error(error, self.original_value)
+                    give_users_objects_to_error(error, self)
                 raise
         except BaseException as error:
             if is_refusal(error):
@@ -747,19 +771,6 @@ class Environment:
         if context.undo is not None:
             context.undo += [put_back for *_, put_back in self._properties]
 
-    def _check_objects_unchanged(self) -> None:
-        """Raises TraceError where something was changed past what refuses that."""
-        for guard, objects in self._states:
-            if not guard.is_unchanged():
-                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
-                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
-                refuse_frozen_container_change(guard.name, line)
-        for read, then, label, by_part in self._unchanged:
-            if (part := _changed_part(read(), then)) is not None:
-                line = self.line_of_assignment(str(part)) or None
-                refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
-        self._store_cached_properties()
-
 
 def _control_flow_hooks() -> Any:
     from ..control_flow import hooks
@@ -769,36 +780,24 @@ def _control_flow_hooks() -> Any:
 
 def _refuse_code_reading_past_proxies(code: CodeType) -> None:
     """Raises TraceError where code names what no stand-in notices: `object.__getattribute__`, `object.__delattr__`."""
-    for name, (holders, refuse) in _PAST_PROXIES.items():
+    for name, (holders, instead) in _PAST_PROXIES.items():
         for holder in holders:
-            own = name == code.co_name and refuse is not _refuse_identity_past_proxy  # a class's way of doing it
+            own = name == code.co_name and name in _OWN_WAYS  # a class's way of doing it
             if not own and (line := user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), name, holder)):
-                refuse(line)
+                refuse_read_past_proxy(name, instead, line)
 
 
-def refuse_read_past_proxy(line: str | None = None) -> NoReturn:
-    """Raises TraceError for `object.__getattribute__`."""
-    raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
+def refuse_read_past_proxy(name: str, instead: str, line: str | None = None) -> NoReturn:
+    """Raises TraceError for `object.__getattribute__` and the like."""
+    raise TraceError(f"object.{name} goes past what stands for an object; write {instead}", line)
 
 
-def _refuse_deletion_past_proxy(line: str) -> NoReturn:
-    raise TraceError("object.__delattr__ deletes past what watches an object; write delattr(o, name)", line)
-
-
-def _refuse_identity_past_proxy(line: str) -> NoReturn:
-    raise TraceError(
-        "object.__hash__ and object.__repr__ tell of what stands for an object; write super().__hash__() or "
-        "super().__repr__() in a method of it, or hash(o), repr(o)",
-        line,
-        needs_values=True,
-    )
-
-
-_PAST_PROXIES: dict[str, tuple[tuple[str, ...], Callable[[str], NoReturn]]] = {
-    "__hash__": (("object",), _refuse_identity_past_proxy),
-    "__repr__": (("object",), _refuse_identity_past_proxy),
-    "__getattribute__": (("object", "type"), refuse_read_past_proxy),
-    "__delattr__": (("object",), _refuse_deletion_past_proxy),
+_OWN_WAYS = ("__getattribute__", "__delattr__")
+_PAST_PROXIES = {
+    "__hash__": (("object",), "hash(o), or super().__hash__() in a method"),
+    "__repr__": (("object",), "repr(o), or super().__repr__() in a method"),
+    "__getattribute__": (("object", "type"), "getattr(o, name)"),
+    "__delattr__": (("object",), "delattr(o, name)"),
 }
 
 
@@ -857,10 +856,8 @@ def _cell_holds_users_function(cell: CellType) -> bool:
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
-def frozen_container_maker(world: Environment | None) -> Make:
+def frozen_container_maker(world: Environment) -> Make:
     """What makes the containers of the arguments for traced code: nothing can be assigned to them."""
-    if world is None:
-        return rebuild_container
 
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
@@ -871,16 +868,3 @@ def frozen_container_maker(world: Environment | None) -> Make:
         return world.keep_container_of_arguments(world.refuse_assignments(found))
 
     return make_frozen_container
-
-
-def guards_of_named_globals(function: Any) -> list[Guard]:
-    """Guards of a function's globals and closure, for where `TracedGlobals` does not work."""
-    function = getattr(function, "__func__", function)
-    if type(function) is not FunctionType:
-        return []
-    scope = function.__globals__
-    found = [Guard(name, "item", scope, name, scope[name]) for name in function.__code__.co_names if name in scope]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if (content := cell_contents(cell)) is not UNSET:
-            found.append(Guard(name, "cell", cell, "", content))
-    return found

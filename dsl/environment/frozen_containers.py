@@ -22,10 +22,8 @@ from ..core.object_model import (
 )
 
 
-def refuse_frozen_container_change(label: str, line: str | None = None, needs_values: bool | None = None) -> NoReturn:
-    """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument.
-
-    needs_values: whether NumPy may do it."""
+def refuse_frozen_container_change(label: str, line: str | None = None) -> NoReturn:
+    """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument."""
     world = getattr(context.trace, "world", None)
     if world is not None and world.may_open:
         raise world.open_arguments()
@@ -33,7 +31,6 @@ def refuse_frozen_container_change(label: str, line: str | None = None, needs_va
         f"a traced function cannot change {label}, since later calls would not do it again; change a copy, "
         "or return the value instead",
         line,
-        needs_values=needs_values,
     )
 
 

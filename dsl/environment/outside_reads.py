@@ -30,6 +30,8 @@ _TABLE = {
     "threading": "active_count activeCount current_thread currentThread enumerate",
     "warnings": "warn warn_explicit",
     "_warnings": "warn warn_explicit",
+    "pickle": "dump dumps _Pickler _dump _dumps",
+    "_pickle": "dump dumps Pickler Pickler()",
     "_thread": "get_ident get_native_id start_new_thread _count",
     "numpy": """load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap info show_config
         show_runtime set_printoptions seterr seterrcall""",
@@ -77,6 +79,11 @@ class OutsideProxy:
 
     __slots__ = ("_name", "_real")
 
+    def __new__(cls, name: str, real: Any) -> OutsideProxy:
+        kinds: tuple[Any, Any] = cls, type(real)
+        found: OutsideProxy = object.__new__(_outside_class(*kinds))
+        return found
+
     def __init__(self, name: str, real: Any) -> None:
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_real", real)
@@ -96,12 +103,12 @@ class OutsideProxy:
         proxy = OutsideProxy(f"{self._name}.{name}", found)
         if name.startswith("__") or (isinstance(self._real, type) and not is_outside(type(found), found)):
             return found
-        return proxy if callable(found) or type(found) is ModuleType else proxy()
+        return proxy if callable(found) or type(found) is ModuleType else proxy._call()
 
     def __repr__(self) -> str:
         return repr(self._real)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def _call(self, *args: Any, **options: Any) -> Any:
         computes = isinstance(self._real, type) or any(map(is_traced, (*args, *options.values())))
         if computes and is_partly_outside(type(self._real), self._real):
             return self._real(*args, **options)
@@ -117,8 +124,20 @@ class OutsideProxy:
     def _refuse(self, *args: Any) -> NoReturn:
         raise outside_call_error(self._name)
 
-    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __copy__ = __deepcopy__ = __call__
-    __enter__ = __exit__ = __next__ = __setattr__ = __delattr__ = _refuse
+    __copy__ = __deepcopy__ = _call
+    __setattr__ = __delattr__ = _refuse
+
+
+_CALLS = frozenset({"__call__", "__getitem__", "__iter__", "__len__", "__float__", "__index__"})
+_REFUSED = frozenset({"__enter__", "__exit__", "__next__"})
+
+
+@functools.cache
+def _outside_class(base: Any, kind: Any) -> Any:
+    """What stands for objects of a class, with those special methods that they have."""
+    ways = {name: base._call for name in _CALLS if hasattr(kind, name)}
+    ways |= {name: base._refuse for name in _REFUSED if hasattr(kind, name)}
+    return type(base.__name__, (base,), {"__slots__": (), **ways})
 
 
 def outside_call_error(name: str, line: str | None = None) -> TraceError:

@@ -13,7 +13,6 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from enum import Flag
-from traceback import walk_tb
 from types import (
     FunctionType,
     GenericAlias,
@@ -178,6 +177,7 @@ class CachedFunctionProxy(FunctionObjectProxy):
         args = tuple(map(self._world.original_value, args))
         options = {name: self._world.original_value(x) for name, x in options.items()}
         if key not in self._calls:
+            self._world.check_unwritten()
             self._calls[key] = functools.partial(self._real, *args, **options)
             with trace_in_progress(None):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
@@ -252,12 +252,12 @@ class ProxyMetaclass(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if ORIGINAL in VARS(cls):
-            refuse_frozen_container_change(f"{_NAME(cls)}.{name}", needs_values=False)  # all objects would see it
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         if ORIGINAL in VARS(cls):
-            refuse_frozen_container_change(f"{_NAME(cls)}.{name}", needs_values=False)  # all objects would see it
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__delattr__(name)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -909,19 +909,6 @@ def refuse_custom_getattribute(kind: type) -> None:
         f"an object of the class {kind.__name__}, which has a __getattribute__ of its own, cannot be watched; read "
         "what is needed outside of the traced function, and pass it as an argument"
     )
-
-
-def refuse_miss_past_proxy(world: Environment, error: AttributeError, line: str) -> None:
-    """Raises TraceError where a stand-in, read past its class, lacks what the user's object has."""
-    real = world.users_object(error.obj)
-    if real is None or any(frame.f_code is _proxy_getattribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
-        return
-    if error.name in getattr(real, "__dict__", ()) or any(error.name in vars(base) for base in type(real).__mro__):
-        raise TraceError(
-            f"the attribute {error.name!r} of an object of {type(real).__name__} is read past its class; read it with "
-            f"getattr(o, {error.name!r})",
-            line,
-        )
 
 
 def proxy_of_object(world: Environment, value: Any, label: str) -> Any:

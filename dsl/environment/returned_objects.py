@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import EnumMeta
-from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType, ModuleType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType
 from typing import Any
-
-import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
-from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, is_user_class, parts_of_object, walk_objects
+from ..core.object_model import ORIGINAL, PLAIN, VARS, is_proxy_class, is_user_class, walk_objects
+from ..core.object_state import referents_of_object
 from ..core.pytree import Tree
 from ..trace.trace import Trace
-from ..trace.tracer import TracedNumber, Tracer
 from .environment import TracedGlobals
+from .raised_errors import TRACED
 
 
 def returned_user_object(
@@ -32,7 +32,7 @@ def returned_user_object(
             "or a list of them",
             line,
         )
-    if kind is slice and any(isinstance(x, (Tracer, TracedNumber)) for x in (leaf.start, leaf.stop, leaf.step)):
+    if kind is slice and any(isinstance(x, TRACED) for x in (leaf.start, leaf.stop, leaf.step)):
         raise TraceError(f"{subject} a slice that traced values decide; return its numbers", line)
     real = _users_returned_object(trace, leaf)
     if real is not leaf or kind in PLAIN:
@@ -43,13 +43,14 @@ def returned_user_object(
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in walk_objects(leaf, _parts_of_returned_object):
-        if isinstance(part, (Tracer, TracedNumber)):
-            raise TraceError(
-                f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
-                "in a tuple, list, dict or dataclass, and make the object of what the call gives",
-                line,
-            )
+    parts = [*walk_objects(leaf, _parts_of_returned_object)]
+    if any(isinstance(part, TRACED) for part in parts):
+        raise TraceError(
+            f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
+            "in a tuple, list, dict or dataclass, and make the object of what the call gives",
+            line,
+        )
+    for part in parts:
         if _is_class_made_in_trace(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
@@ -72,10 +73,7 @@ def returned_user_object(
 
 def check_classes_of_returned_containers(tree: Tree) -> None:
     """Raises TraceError where the class of a result's container is made in the traced function."""
-    todo = [tree]
-    while todo:
-        found = todo.pop()
-        todo += found.children
+    for found in tree.nodes():
         if found.kind is not None and any(
             _is_class_made_in_trace(part) for part in walk_objects(found.kind, _parts_of_returned_object)
         ):
@@ -87,10 +85,8 @@ def check_classes_of_returned_containers(tree: Tree) -> None:
 
 def _users_returned_object(trace: Trace, leaf: Any) -> Any:
     """The user's own object that a leaf stands for, or the leaf."""
-    if trace.world is None:
-        return leaf
-    if type(leaf) is not MethodType:
-        trace.world.users_object_told_apart(leaf)
+    real = trace.world.users_object_told_apart(leaf)
+    if real is not None or type(leaf) is not MethodType:
         return trace.world.original_value(leaf)
     function, owner = trace.world.original_value(leaf.__func__), trace.world.original_value(leaf.__self__)
     return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)
@@ -109,11 +105,5 @@ def _is_class_made_in_trace(part: Any) -> bool:
     return isinstance(part, type) and is_proxy_class(part)
 
 
-def _parts_of_returned_object(value: Any) -> list[Any]:
-    """All that is in it that can be seen, and its class."""
-    if isinstance(value, (Tracer, TracedNumber, np.ndarray, FunctionType, ModuleType)):
-        return []
-    if isinstance(value, type):
-        held = VARS(value)
-        return [] if ORIGINAL in held else [f for f in held.values() if type(f) is FunctionType]
-    return [type(value), *parts_of_object(value)]
+def _parts_of_returned_object(value: Any) -> Iterable[Any]:
+    return () if isinstance(value, TRACED) else referents_of_object(value)

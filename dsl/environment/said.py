@@ -71,7 +71,7 @@ _NUMBER, _SCALAR = np.ndarray.item, operator.itemgetter(())
 
 
 def file_behind_proxy(file: Any) -> Any:
-    return file._real if type(file) is OutsideProxy else file
+    return file._real if issubclass(type(file), OutsideProxy) else file
 
 
 def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], options
 
 def print_in_traced_code(*values: Any, file: Any = None, **options: Any) -> None:
     """`print` for traced code: each call prints, in the order of the program."""
-    if current_trace() is not None and file is not None and type(file) is not OutsideProxy:
+    if current_trace() is not None and file is not None and not issubclass(type(file), OutsideProxy):
         raise outside_call_error("print, to such a file,")
     _say("print", print, values, {**options, "file": file_behind_proxy(file)})
 

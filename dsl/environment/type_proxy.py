@@ -53,14 +53,15 @@ def kind_of(x: Any) -> Any:
         return TypeProxy
     if issubclass(kind, ProxyMetaclass):
         return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
-    if kind is OutsideProxy:
-        return TypeProxy if isinstance(x, type) else x()
+    if issubclass(kind, OutsideProxy):
+        return TypeProxy if isinstance(x, type) else x._call()
     if kind.__module__.startswith(_OURS):
         seen = getattr(kind, "class_for_traced_code", None)
         return vars(kind).get(ORIGINAL) or (x.__class__ if seen is None else seen(x))
     trace = current_trace()
-    if trace is None or trace.world is None:
+    if trace is None:
         return kind
-    original = original_class(kind)
+    real = trace.world.users_object(x)
+    original = original_class(kind if real is None else type(real))
     seen_so = is_user_class(original) or is_partly_outside(type(original), original)
     return trace.world.proxy_of(original) if seen_so else original  # as the class's name gives it

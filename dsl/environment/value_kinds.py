@@ -243,6 +243,7 @@ def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
 
 
 def _weak_reference_proxy(world: Environment, value: Any, label: str) -> Any:
+    world.guards.clear()  # which would keep it alive, too
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 
@@ -326,7 +327,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("giver", _is_giver, _proxy_of_giver),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
-     lambda world, value, label: refuse_read_past_proxy()),
+     lambda world, value, label: refuse_read_past_proxy("__getattribute__", "getattr(o, name)")),
     ("function by the class of its argument", lambda kind, value: _is_singledispatch_function(value),
      lambda world, value, label: SingleDispatchProxy(world, value, label)),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
@@ -366,9 +367,11 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
     return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
 
 
-def environment_of(trace: Trace) -> Environment | None:
-    """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
+def environment_of(trace: Trace) -> Environment:
+    """What a trace sees of what lies outside of its function. Raises TraceError where `TracedGlobals` does not work."""
+    if not global_lookups_are_traceable():
+        raise TraceError("this version of Python looks up global names past what watches them")
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
     names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
-    return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None
+    return Environment(trace, proxy_of_value, names)

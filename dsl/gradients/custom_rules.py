@@ -251,7 +251,8 @@ def _trace_custom_derivative_rule(trace: Trace) -> Iterator[None]:
 
 
 def _custom_rule_in_environment(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
-    return function if trace.world is None else trace.world.proxy_of(function)
+    found: Callable[..., Any] = trace.world.proxy_of(function)
+    return found
 
 
 def _placeholder_like_value(trace: Trace, like: Value) -> Value:

@@ -191,7 +191,7 @@ def _result_product_and_aux(what: str, value: Any, product: Callable[..., Any]) 
 
 def _call_differentiated_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     trace = trace_in_progress("vjp")
-    function = function if trace.world is None else trace.world.proxy_of(function)
+    function = trace.world.proxy_of(function)
     return function(*(copies_of_region_argument(trace, a) for a in args), **options)
 
 

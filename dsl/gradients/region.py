@@ -134,7 +134,7 @@ def trace_region(
             found[place] = unflatten(tree, leaves)
         given = [found[i] if i in found else copies_of_region_argument(trace, a) for i, a in enumerate(args)]
         named = {k: found[k] if k in found else copies_of_region_argument(trace, v) for k, v in options.items()}
-        result = (function if trace.world is None else trace.world.proxy_of(function))(*given, **named)
+        result = trace.world.proxy_of(function)(*given, **named)
     leaves = []
     tree = flatten(result, leaves, results=True)
     outputs = _outputs_among_leaves(leaves)

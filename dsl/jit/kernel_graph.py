@@ -235,8 +235,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
-        world = context.trace.world
-        return (self._function if world is None else world.proxy_of(self._function))(*args, **options)
+        return context.trace.world.proxy_of(self._function)(*args, **options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
@@ -456,7 +455,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             *map(argument_as_numpy, args), **{name: argument_as_numpy(x) for name, x in options.items()}
         )
         out: list[Any] = []
-        tree = flatten(result, out, results=True)
+        tree = flatten(result, out, results=True, met={})
         return unflatten(tree, [to_kg_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking
@@ -706,7 +705,7 @@ def _write_back_to_arguments(
     if not copied:
         return result
     found: list[Any] = []
-    tree = flatten(result, found, results=True)
+    tree = flatten(result, found, results=True, met={})
     return unflatten(tree, [copied.get(id(x), x) for x in found])
 
 

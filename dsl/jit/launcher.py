@@ -46,7 +46,7 @@ from ..array.mutation import (
 )
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
-from ..core.pytree import LEAF, Tree, unflatten
+from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, rebuild_container
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
@@ -205,7 +205,7 @@ def generate_launcher(
         "ndarray": np.ndarray,
         "upload": _call_argument_uploader(device),
         "too_large": partial(launcher_out_of_memory_error, plan, device),
-        "unflatten": unflatten,
+        "rebuild": rebuild_container,
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
@@ -240,6 +240,8 @@ class _LauncherWriter:
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
         self.device, self.on_cpu = device, device.host_memory
         self.constants: dict[str, Any] = {}
+        self.repeats = any(node.kind is SameContainer for node in captured.tree.nodes())
+        self.counted = 0  # containers in the result so far
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = call_waits(captured, device, leaves, arrays)
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
@@ -284,7 +286,7 @@ class _LauncherWriter:
         yield from self._lines_that_write()
         for which, watcher in self.captured.watched:
             yield f"{self.constant(watcher)}({_tuple_text(which, 'r')})"
-        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+        yield f"return {self._whole_result_expression()}"
 
     def _lines_that_check_call(self) -> Iterator[str]:
         """Nothing has been done where they raise."""
@@ -467,7 +469,7 @@ class _LauncherWriter:
         yield from self._lines_that_write_results(returned, before)
         if self.state is not None:
             yield from self._lines_that_store_state("leaves")
-        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+        yield f"return {self._whole_result_expression()}"
 
     def _lines_that_take_arrays(self, given: list[str], before: dict[int, str]) -> Iterator[str]:
         """What `start` reads of each array argument goes to `given`; what it was, where that is needed, to `before`."""
@@ -634,7 +636,7 @@ class _LauncherWriter:
             return None
         items = [(row.holder, row.key, row.value if row.how == "item" else NOT_TAKEN) for row in others]
         self.numbers = self.names
-        result = self._result_expression(self.captured.tree, iter(self.captured.results))
+        result = self._whole_result_expression()
         *lines, result = [_LEAF.sub(r"x\1", line) for line in (*self.statements, result)]
         names = {**self.named, **self.constants}
         words = [word for words in watched.values() for word in words]
@@ -725,6 +727,10 @@ class _LauncherWriter:
         count = len(self.captured.graph.numbers)
         return "()" if not count else f"numbers[:{count}]" if self.gives_numbers else "numbers"
 
+    def _whole_result_expression(self) -> str:
+        self.counted = 0
+        return self._result_expression(self.captured.tree, iter(self.captured.results))
+
     def _result_expression(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
         """An expression for the returned structure."""
         if tree == LEAF:
@@ -738,13 +744,19 @@ class _LauncherWriter:
             if kind == "number":
                 return str(self.numbers[x])
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
+        if tree.kind is SameContainer:
+            return f"same{tree.names[0]}"
         parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:
             return _tuple_text(parts)
         if tree.kind is list:
-            return f"[{', '.join(parts)}]"
-        shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
-        return f"unflatten({self.constant(shallow)}, {_tuple_text(parts)})"
+            text = f"[{', '.join(parts)}]"
+        else:
+            text = f"rebuild({self.constant(tree.kind)}, {self.constant(tree.names)}, [{', '.join(parts)}])"
+        if not self.repeats or not is_counted_container(tree.kind):
+            return text
+        self.counted += 1
+        return f"(same{self.counted - 1} := {text})"
 
 
 def type_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:

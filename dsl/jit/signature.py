@@ -12,7 +12,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
-from ...runtime.core.readable_text import with_article
 from ..array.array import Array
 from ..core.errors import ArgumentKindError, ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
@@ -276,10 +275,7 @@ def open_arguments(
 
 def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
     """Raises NeedOpenedArguments where an object is among arguments that are not opened."""
-    todo = [tree]
-    for part in todo:
-        todo += part.children
-    kinds = {part.kind for part in todo if part.kind is not None and part.kind not in _KNOWN}
+    kinds = {part.kind for part in tree.nodes() if part.kind is not None and part.kind not in _KNOWN}
     if any(map(is_object_holder, kinds)) or any(is_opened_object(x) for x in leaves if type(x) not in _KNOWN):
         raise NeedOpenedArguments
 
@@ -366,8 +362,6 @@ def _array_leaf_of_call(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[A
     if kind is not np.ndarray:
         if not is_plain_array(kind):
             raise array_subclass_spec_error(kind)
-        if kind.__module__ != "numpy" and getattr(value, "__dict__", None):
-            raise ArgumentKindError(f"{with_article(kind.__name__)} has attributes of its own; write np.asarray(x)")
         value = value.view(np.ndarray)
     try:
         dtype_of(native_byte_order(value.dtype))

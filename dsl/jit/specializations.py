@@ -335,7 +335,7 @@ class Specializations:
         """What runs calls of these arguments in parts."""
         self.note(SpecializationEvent("split", f"split at {first.line}, and wherever else array values decide"))
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
-        finish = functools.partial(traced_function_of_segment, self.function)
+        finish = traced_function_of_segment
         return SegmentedCall(self.name, self._make_launcher, trace, finish, self.lock, first.guards, self._trees)
 
     # traces

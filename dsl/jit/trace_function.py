@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -38,9 +38,8 @@ from ..core.errors import (
 )
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
-from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
+from ..environment.environment import Environment, frozen_container_maker
 from ..environment.guards import GuardSet, contents_guard
-from ..environment.proxies import refuse_miss_past_proxy
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
@@ -50,7 +49,6 @@ from ..state.opening import OpenedTree
 from ..state.results import Place, ResultAndStateLocations
 from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
-from ..trace.operands import is_traced
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
     LoopNotRecordable,
@@ -126,7 +124,7 @@ class TraceAttempt:
         trace = self.trace = Trace(request.name, request.target_name)
         trace.split, trace.leaves, trace.rewriting = request.reader, len(request.arguments), rewriting
         trace.loops_of, trace.reruns = loops, request.reruns
-        self.world: Environment | None = environment_of(trace)
+        self.world = environment_of(trace)
         trace.world = self.world
         self.opened: OpenedArguments | None = None
 
@@ -140,11 +138,10 @@ class TraceAttempt:
         if trace.loops_of is not None:
             trace.loops_of.recorded.clear()
         _watch_trace_length_of_call(trace)
-        outside = contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails()
         try:
-            with trace_in_progress(trace), paused_garbage_collection(), outside:
+            with trace_in_progress(trace), paused_garbage_collection(), world.restore_outside_if_trace_fails():
                 result = self._result_of_function(*self._arguments_of_function())
-                return _finish_trace(trace, self.request.function, result, self.opened)
+                return _finish_trace(trace, result, self.opened)
         except TraceRestart as reason:
             if (outcome := _OUTCOMES.get(type(reason))) is None:
                 raise
@@ -156,8 +153,7 @@ class TraceAttempt:
                 raise
             raise found from None
         finally:
-            if world is not None:
-                world.close()
+            world.close()
             trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
             trace.restart = None
 
@@ -165,9 +161,6 @@ class TraceAttempt:
         """The function's arguments, made of stand-ins."""
         trace, world, tree, arguments = self.trace, self.world, self.request.tree, self.request.arguments
         leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
-        if world is None:
-            args, options = unflatten(tree, leaves, rebuild_container)
-            return args, options
         for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
             if a.static:
                 leaves[i] = world.guard_argument(a.value)
@@ -189,7 +182,7 @@ class TraceAttempt:
         trace, world, function = self.trace, self.world, self.request.function
         trace.builder.where = user_line_reader()
         try:
-            result = (function if world is None else world.traced_root_function(function))(*args, **options)
+            result = world.traced_root_function(function)(*args, **options)
         except Exception as error:
             if trace.restart is not None:  # which NumPy or a `finally` has made an error of its own
                 raise trace.restart from None
@@ -200,19 +193,18 @@ class TraceAttempt:
             raise trace.restart  # which was swallowed
         trace.check_refusals()
         trace.chosen.check_unchanged()
-        if world is not None:
-            world.check()
+        world.check()
         trace.builder.limit = 1 << 62
         return result
 
     def segment(self, part: Segment) -> TracedFunction:
         """What is traced up to a split."""
         self.trace.check_refusals()
-        return traced_function_of_segment(self.request.function, self.trace, part)
+        return traced_function_of_segment(self.trace, part)
 
     def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
         """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
-        reason.guards = GuardSet([] if self.world is None else [*self.world.guards.values()])
+        reason.guards = GuardSet([*self.world.guards.values()])
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _attempt_after_refusal(self, error: Refusal) -> TraceAttempt:
@@ -228,7 +220,7 @@ class TraceAttempt:
     def _is_refused_in_loop(self, error: Refusal) -> bool:
         """Whether the trace comes to slices and masks that a value decides, and no loop was recorded."""
         trace = self.trace
-        if trace.world is None or trace.split is not None or trace.loops_of is not None or trace.depth:
+        if trace.split is not None or trace.loops_of is not None or trace.depth:
             return False
         from ..recorded_loops.long_traces import is_error_from_user_loop
 
@@ -249,7 +241,7 @@ class TraceAttempt:
         if refuses or not changed or trace.path or trace.depth or trace.loops:
             return found
         with trace_in_progress(trace):
-            return UnfinishedFunction(found, _finish_trace(trace, self.request.function, None, self.opened))
+            return UnfinishedFunction(found, _finish_trace(trace, None, self.opened))
 
 
 Outcome = TracedFunction | frozenset[int] | TraceAttempt
@@ -289,7 +281,12 @@ _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
 }
 
 
-def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error: Exception) -> None:
+_OF_STAND_INS = re.compile(
+    r"'(Tracer|TracedNumber|\w*Proxy)' object|read-only|^setting an array element with a sequence|^__class__ assignment"
+)
+
+
+def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Exception) -> None:
     """Raises TraceError for a Python error about stand-ins for the user's objects and names alone."""
     line = line_of_traceback(error.__traceback__)
     if isinstance(error, UserError):  # which says it already
@@ -300,26 +297,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         raise TraceError(text, line, needs_values=True) from None
     if isinstance(error, TypeError) and "Tracer" in str(error):  # another library's, which NumPy's array may suit
         raise TraceError(f"what is called knows no traced values: {error}", line, needs_values=True) from None
-    if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
-        raise TraceError(
-            "a traced function cannot change an array that is no argument, since later calls would not do it again",
-            line,
-        ) from None
-    if isinstance(error, AttributeError) and world is not None:
-        refuse_miss_past_proxy(world, error, line)
-    if isinstance(error, AttributeError) and str(error).startswith("'Tracer' object has no attribute "):
-        raise TraceError(
-            f"an array has no attribute {str(error).split()[-1]}; write to an object of yours", line
-        ) from None
-    if str(error) == "setting an array element with a sequence.":  # NumPy's own, of an array that is no argument
-        raise TraceError("a traced value is written into an array from outside", line) from None
-    if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
-        raise TraceError("a traced function cannot change the class of an object", line) from None
-    held: list[Any] = []
-    flatten([*error.args, *getattr(error, "__dict__", {}).values()], held, results=True)
-    if any(map(is_traced, held)):
-        kind = with_article(type(error).__name__)
-        raise TraceError(f"{kind} holds a traced value, which has no value yet", line, needs_values=True) from None
+    missed = isinstance(error, AttributeError) and world.users_object(error.obj) is not None
+    if missed or _OF_STAND_INS.search(str(error)):
+        raise TraceError(f"what stands for an array, an object or its class raises {error!r}", line) from None
     check_error_is_of_python(trace, error)
 
 
@@ -346,7 +326,7 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
 
 def _watch_trace_length_of_call(trace: Trace) -> None:
     """Sees to it that a trace that gets long is looked at: see `long_traces`."""
-    if trace.world is None or trace.split is not None or not settings.roll:
+    if trace.split is not None or not settings.roll:
         return
 
     def check_trace_length_of_call() -> None:
@@ -358,13 +338,13 @@ def _watch_trace_length_of_call(trace: Trace) -> None:
     trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, check_trace_length_of_call
 
 
-def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
+def traced_function_of_segment(trace: Trace, part: Segment) -> TracedFunction:
     """What runs up to a split: its results are the value that is read, and what lives on."""
     assert part.cut is not None
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
-    return _traced_function_of_call(trace, function, part.cut, tree, results, [], {}, part.line, part.watched)
+    return _traced_function_of_call(trace, part.cut, tree, results, [], {}, part.line, part.watched)
 
 
 def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
@@ -387,21 +367,19 @@ def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> A
     return TracedNumber(trace, trace.host_code.argument(leaf), argument.value, frozenset([leaf]))
 
 
-def _finish_trace(
-    trace: Trace, function: Callable[..., Any], result: Any, opened: OpenedArguments | None = None
-) -> TracedFunction:
+def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = None) -> TracedFunction:
     found = ResultAndStateLocations(trace)
     state = None if opened is None else found.state(opened)
     stops = {} if opened is None else found.stops(opened)
     leaves: list[Any] = []
 
     def stop_at(value: Any) -> Place | None:
-        trace.chosen.check_kept(value, () if opened is None else opened.numbers)
+        trace.chosen.check_kept(value, trace.world)
         found = stops.get(id(value))
-        return found or (None if trace.world is None else stops.get(id(trace.world.users_object(value))))
+        return found or stops.get(id(trace.world.users_object(value)))
 
     def is_returned_itself(value: Any) -> bool:
-        return bool(stop_at(value)) or (trace.world is not None and trace.world.is_from_outside(value))
+        return bool(stop_at(value)) or trace.world.is_from_outside(value)
 
     tree = _tree_of_result(trace, result, leaves, is_returned_itself)
     results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
@@ -419,9 +397,7 @@ def _finish_trace(
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _traced_function_of_call(
-        trace, function, whole, tree, results, found.numbers, assigned, "", watched, state, failures
-    )
+    return _traced_function_of_call(trace, whole, tree, results, found.numbers, assigned, "", watched, state, failures)
 
 
 def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
@@ -429,16 +405,15 @@ def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Calla
     if is_leaf(result):
         leaves.append(result)
         return LEAF
-    tree = flatten(result, leaves, results=True, stop=is_leaf)
+    tree = flatten(result, leaves, results=True, stop=is_leaf, met={})
     if tree == LEAF:
         return tree
     check_classes_of_returned_containers(tree)
-    return tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
+    return renamed_pytree(tree, trace.world.original_value)
 
 
 def _traced_function_of_call(
     trace: Trace,
-    function: Callable[..., Any],
     whole: Subgraph,
     tree: Tree,
     results: Sequence[tuple[str, Any]],
@@ -473,7 +448,7 @@ def _traced_function_of_call(
         state = state.with_places(partial(_places_behind_traced_graph_inputs, len(names)))
     text = "" if trace.host is None else trace.host.text([*names, *numbers], checks)
     host = no_host_numbers_of_call if trace.host is None else trace.host.function(text)
-    guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
+    guards = [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
         graph,

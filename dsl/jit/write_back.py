@@ -19,7 +19,7 @@ from ..array.mutation import (
     replace_or_merge_memory,
     write_differing_elements,
 )
-from ..core.errors import ArgumentKindError, ArgumentsError, ReadOnlyError
+from ..core.errors import ArgumentKindError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_shared_memory_writable
 from ..state.argument_writes import ArgumentWrite
 
@@ -47,7 +47,9 @@ def check_write_back_allowed(target: Any, others: Sequence[Any], overlaps: bool 
         if target._memory.__class__ in SHARED:
             check_shared_memory_writable(target, others)
     if shared:
-        raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+        raise ArgumentKindError(
+            "the function assigns to an argument whose memory another argument shares; pass x.copy()"
+        )
 
 
 def refuse_write_back_while_tracing() -> None:

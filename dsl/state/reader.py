@@ -55,7 +55,7 @@ class _NestedArgumentReaderWriter:
             yield _reader_line_not_taken(f"{value} is {self.holders[_leaf_number_of_nested_argument(tree)][0]}")
         else:
             yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")
-            if self.opened and not issubclass(kind, tuple):
+            if self.opened and not issubclass(kind, (tuple, MethodType)):
                 self.holders.append((value, kind))
             yield from self._lines_that_read_argument_container(tree, kind, value)
 

@@ -108,7 +108,7 @@ class ResultAndStateLocations:
         self, value: Any, opened: OpenedArguments, label: str
     ) -> tuple[Tree, tuple[Place, ...]]:
         """A value that is put into a holder."""
-        self._trace.chosen.check_kept(value, opened.numbers)
+        self._trace.chosen.check_kept(value, self._trace.world)
         if id(value) in opened.numbers:
             return LEAF, (("holder", opened.numbers[id(value)]),)
         if id(value) in self._made:
@@ -116,14 +116,14 @@ class ResultAndStateLocations:
         world = self._trace.world
         own = (
             None
-            if world is None or isinstance(value, Tracer) or self._leaf_with_contents_of(value) is not None
+            if isinstance(value, Tracer) or self._leaf_with_contents_of(value) is not None
             else world.users_object_told_apart(value)
         )
         if own is not None:
             return LEAF, (("static", own),)
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
-        tree = tree if world is None else renamed_pytree(tree, world.original_value)
+        tree = renamed_pytree(tree, world.original_value)
         if tree == LEAF:
             place = self._location_of_leaf_in_state(value, label)
             if place[0] != "fresh":
@@ -148,7 +148,7 @@ class ResultAndStateLocations:
     def _leaf_with_contents_of(self, value: Any) -> int | None:
         """The argument that a value stands for, where each call has another one with the same contents."""
         world = self._trace.world
-        return None if world is None else world.leaves_by_contents.get(id(world.original_value(value)))
+        return world.leaves_by_contents.get(id(world.original_value(value)))
 
     def _location_of_leaf_in_state(self, leaf: Any, label: str) -> Place:
         if (number := self._leaf_with_contents_of(leaf)) is not None:
@@ -161,7 +161,7 @@ class ResultAndStateLocations:
         if isinstance(leaf, Tracer):
             return self._location_of_array_in_state(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
-            real = leaf if self._trace.world is None else self._trace.world.original_value(leaf)
+            real = self._trace.world.original_value(leaf)
             return ("fresh" if real is leaf and type(leaf) is np.ndarray else "static"), real
         return returned_user_object(self._trace, leaf, f"{label} becomes", self._user_line_that_stores_array())
 
@@ -205,7 +205,7 @@ class ResultAndStateLocations:
     def _user_line_that_stores_array(self, array: Tracer | None = None) -> str | None:
         """The user's line that assigns what is stored, or that has made an array."""
         world = self._trace.world
-        found = "" if world is None else world.line_of_assignment(self._name)
+        found = world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
     def _check_state_arrays_not_aliased(self, opened: OpenedArguments) -> None:

@@ -446,7 +446,7 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
 def _assign_part_of_tracer(target: Tracer, part: Part) -> None:
     trace, builder = target._trace, target._trace.builder
     if target._owner == CAPTURED:
-        if trace.world is not None and trace.world.may_open:  # it may be what an argument holds
+        if trace.world.may_open:  # it may be what an argument holds
             raise trace.world.open_arguments()
         raise TraceError(
             "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ..core.errors import TraceError, user_line
@@ -31,9 +31,9 @@ class ChosenContainers:
     def is_chosen(self, x: Any) -> bool:
         return id(x) in self._known
 
-    def check_kept(self, x: Any, given: Container[int]) -> None:
-        """Raises TraceError where a call would give or store a copy in place of a container that it was given: the
-        copy is another one, and has of an object what was read alone. given: their identities."""
+    def check_kept(self, x: Any, world: Any) -> None:
+        """Raises TraceError where a call would give or store a copy in place of a container that was there before: the
+        copy is another one, and has of an object what was read alone. world: what knows of those, if anything."""
         if id(x) not in self._choices:
             return
         todo, seen = [x], set[int]()
@@ -42,9 +42,9 @@ class ChosenContainers:
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            if value is not x and id(value) in given:
+            if value is not x and world.was_there(value):
                 raise TraceError(
-                    f"a traced value decides which {type(x).__name__} of the arguments is returned or stored",
+                    f"a traced value decides which {type(x).__name__} is returned or stored",
                     self._known[id(x)][2],
                     needs_values=True,
                 )

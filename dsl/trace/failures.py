@@ -176,7 +176,7 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
     and cannot be seen."""
     if trace.depth:
         return
-    awaited = trace.world is not None and is_error_awaited()
+    awaited = is_error_awaited()
     if awaited and (trace.path or trace.loops or not trace.reruns):
         raise UnsupportedError(
             f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.graph.builder import Scalar
 from ...compiler.graph.graph import Value
 from ..core import spec
-from ..core.errors import AxisError, DTypeError, ShapeError, TraceError
+from ..core.errors import AxisError, DTypeError, DTypeRefusal, ShapeError, TraceError
 from ..core.spec import (
     Host,
     array_subclass_spec_error,
@@ -85,7 +85,7 @@ _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which ta
 def host_array_of_operand(x: Any) -> Host:
     """Anything array-like and not traced as a NumPy array of a supported dtype. Any byte order will do."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
-        raise DTypeError(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")
+        raise DTypeRefusal(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
         raise array_subclass_spec_error(type(x))
     from ..interop.host_import import foreign_array_as_numpy

@@ -160,7 +160,7 @@ class Trace:
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
         self.needed: set[int] = set()  # the leaves of all NeedValue
-        self.world: TraceEnvironmentProtocol | None = None
+        self.world: TraceEnvironmentProtocol  # put there by who makes the trace
         self.captured: list[Host] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured
         self.constants: set[int] = set()  # those of the captured that nobody else has
@@ -217,7 +217,7 @@ class Trace:
     @property
     def may_rewrite(self) -> bool:
         """Whether the function may be traced again with its control flow rewritten."""
-        return not self.rewriting and self.world is not None and self.split is None
+        return not self.rewriting and self.split is None
 
     def capture_array(self, array: Host) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""

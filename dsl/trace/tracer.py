@@ -20,6 +20,7 @@ from ..core.errors import (
     ShapeError,
     TraceError,
     UnsupportedError,
+    is_own_file,
     nearest_name_hint,
 )
 from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
@@ -386,16 +387,16 @@ class Tracer(NumpyProtocols):
         raise TraceError(text, numpys=not number, needs_values=number)
 
     def __str__(self) -> str:
-        if is_asked_by_traced_code():
+        if is_text_asked_by_traced_code():
             return str(numpy_text_array_of_tracer(self))
         found = constant_value_of_traced_node(check_trace_alive(self), self._value, numbers=not self.shape)
         return self._text_of_shape() if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:
-        return format(numpy_text_array_of_tracer(self), spec) if spec or is_asked_by_traced_code() else str(self)
+        return format(numpy_text_array_of_tracer(self), spec) if spec or is_text_asked_by_traced_code() else str(self)
 
     def __repr__(self) -> str:
-        if is_asked_by_traced_code():
+        if is_text_asked_by_traced_code():
             return repr(numpy_text_array_of_tracer(self))
         return self._text_of_shape()
 
@@ -529,7 +530,7 @@ class TracedNumber(NumpyProtocols):
         raise self._need_number_value()
 
     def __repr__(self) -> str:
-        if is_asked_by_traced_code():
+        if is_text_asked_by_traced_code():
             raise self._need_number_value()
         return f"<traced {type(self._number).__name__}>"
 
@@ -545,6 +546,22 @@ def is_asked_by_traced_code() -> bool:
 
     Its globals are no exact dict (`environment.Scope`); whoever else looks, such as a debugger, may see a stand-in."""
     return type(sys._getframe(2).f_globals) is not dict
+
+
+_PASSING = ("proxies.py", "frozen_containers.py", "decisions.py", "loops.py", "comprehensions.py")  # what they call
+
+
+def is_text_asked_by_traced_code() -> bool:
+    """The same of a text, which code of a library may make for the function: `pprint`, `json`, a dataclass.
+
+    Errors of this package show a stand-in, and so does a debugger."""
+    frame = sys._getframe(2)
+    while type(frame.f_globals) is dict:
+        file = frame.f_code.co_filename
+        if frame.f_back is None or sys.gettrace() is not None or (is_own_file(file) and not file.endswith(_PASSING)):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def check_trace_alive(x: Tracer | TracedNumber) -> Trace:

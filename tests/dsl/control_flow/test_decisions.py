@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.environment.value_kinds import environment_of
 from kernelgraph.dsl.trace.trace import Trace
 from kernelgraph.dsl.trace.tracer import Tracer
 
@@ -154,6 +155,7 @@ def test_which_of_two_errors_comes_first_is_not_guessed() -> None:
 def test_arrays_that_may_be_one_are_noted_once() -> None:
     """However often it is said: a program of 12 turns that decide did not end."""
     trace = Trace("t")
+    trace.world = environment_of(trace)
     arrays = [Tracer(trace, trace.builder.const(float(i))) for i in range(6)]
     for _ in range(3):
         for before, array in pairwise(arrays):

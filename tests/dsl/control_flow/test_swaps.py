@@ -205,3 +205,18 @@ def test_what_a_value_chooses_is_what_python_chooses(part: int, tmp_path: Path) 
 
 if __name__ == "__main__":
     print_table(CASES, faults_of, (*KINDS, *CHOICES, *USES), *map(int, sys.argv[1:]))
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("write", ["x[0] = b[-1]", "x[k] += 1", "x *= 2", "x[1:] = x[:-1]"])
+@pytest.mark.parametrize("rebind", ["x = x + 1", "x = -x", "x = b * 1"])
+def test_a_loop_begins_with_arrays_as_they_were(turns: int, write: str, rebind: str, tmp_path: Path) -> None:
+    """It writes to an array and binds its name anew: with no turn at all what was written in one was there."""
+    text = (
+        f"def f(a, b):\n    x, k = a * 2, 0\n    while a.sum() > 2 and k < b.size - 1:\n        {write}\n"
+        f"        k += 1\n        if b.sum() > k:\n            {rebind}\n        a = a - 2\n    return x, k\n"
+    )
+    f = names_in_file([text], tmp_path, "loop")["f"]
+    a, b = np.ones(4) * turns, np.array([1.0, 2.0, 3.0, -0.5])
+    found, wanted = kg.kernel_graph(f, device="cpu")(a, b), f(a, b)
+    assert np.asarray(found[0]).tolist() == wanted[0].tolist() and found[1] == wanted[1]

@@ -123,7 +123,7 @@ MISTAKES: list[tuple[str, Callable[[Any, Any], Any], type[Exception], tuple[str,
     ("zero step", lambda x, y: kg.arange(0, 5, 0), ValueError, ("step 0",)),
     ("slice step", lambda x, y: x[::0], ValueError, ("zero",)),
     ("float slice", lambda x, y: x[1.0:], TypeError, ("slice",)),
-    ("pickle", lambda x, y: __import__("pickle").dumps(x), kg.TraceError, ("pickled",)),
+    ("pickle", lambda x, y: __import__("pickle").dumps(x), kg.TraceError, ("pickle.dumps", "outside")),
 ]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests.dsl.core.test_errors import refused
 from tests.dsl.tracing import assert_same
 
 DTYPES = ("?", "i2", "f4", "i8", "c16")
@@ -90,5 +89,7 @@ def test_an_argument_that_is_assigned_shares_no_memory_with_them() -> None:
 
     f = cpu(function)
     assert_same(f(np.ones(6)), function(np.ones(6)))
-    refused(lambda: f(table[::2]), kg.ArgumentsError, "x.copy()")
-    assert table[0] == 0
+    with pytest.warns(UserWarning, match="runs in NumPy.*x.copy()"):
+        found = f(table[::2])
+    assert table.tolist() == [5, 1, 2, 3, 4, 5]
+    assert_same(found, table[0] + table[::2])

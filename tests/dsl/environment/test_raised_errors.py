@@ -70,7 +70,8 @@ def told(value: Any) -> Any:
         own = [
             told(getattr(value, name)) for name in ("code", "filename", "name", "obj", "slot") if hasattr(value, name)
         ]
-        return type(value), told(value.args), told(vars(value)), told(value.__cause__), told(value.__context__), own
+        held = {name: x for name, x in vars(value).items() if name != "__notes__"}  # which name lines
+        return type(value), told(value.args), told(held), told(value.__cause__), told(value.__context__), own
     if isinstance(value, dict):
         return type(value), [(told(k), told(v)) for k, v in value.items()]
     if isinstance(value, (list, tuple, set, collections.deque)):

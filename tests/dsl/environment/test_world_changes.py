@@ -149,6 +149,7 @@ def test_an_attribute_that_is_none_cannot_be_deleted() -> None:
     assert get.a is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("refusing")
 def test_a_cached_property_stays_as_it_was_where_what_it_gives_is_refused() -> None:
     class Holder:
         @functools.cached_property

@@ -13,6 +13,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.environment.numpy_proxy import numpy_proxy_of
+from kernelgraph.dsl.environment.value_kinds import environment_of
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
 from kernelgraph.dsl.jit.trace_function import _tracer_for_argument
@@ -71,6 +72,7 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
         warnings.simplefilter("ignore")
         wanted = [*arrays(row(np, *args))]
         trace = Trace("views")
+        trace.world, trace.reruns = environment_of(trace), True
         with trace_in_progress(trace):
             stand_ins = [_tracer_for_argument(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
             for want, got in zip(wanted, arrays(row(numpy_proxy_of(np), *stand_ins)), strict=True):
