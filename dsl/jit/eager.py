@@ -1,4 +1,4 @@
-"""Operations on `kg.Array` outside of a trace: a compiled function each, queued; on the CPU, NumPy for what is small."""
+"""Operations on `kg.Array` outside of a trace: a compiled function each; on the CPU, NumPy where that is sooner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ...runtime.program.device import Device
+from ...runtime.program.device import Device, Event
 from ..array.array import Array, asarray
 from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kg_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
@@ -134,7 +134,7 @@ def _run_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
             if x._device is not device is not None:
                 return None
             device, spec = x._device, x._spec
-            waits = waits or (x._event is not None and not x.is_ready())
+            waits = waits or (x._event is not None and not _has_values(x._event))
             nbytes = spec.nbytes if spec.nbytes > nbytes else nbytes
         elif type(x) not in _NUMBERS:
             return None
@@ -145,6 +145,11 @@ def _run_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
         if result is not None:
             return result
     return to_kg_arrays(ufunc(*[x.numpy() if type(x) is Array else x for x in inputs]), device)
+
+
+def _has_values(event: Event) -> bool:
+    """Whether it has happened, and well: an error is told where something is read."""
+    return event.query() and getattr(event, "failure", None) is None
 
 
 def _queue_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...], device: Device, pays_at_once: bool) -> Any:

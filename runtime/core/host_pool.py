@@ -50,6 +50,12 @@ def inline_block_class(nbytes: int) -> Callable[[], Any] | None:
     return made if inside and nbytes <= INLINE else None
 
 
+class RecycledBlock:
+    """A block of a pool."""
+
+    __slots__ = ()
+
+
 class _HostSizeClass:
     """Blocks of one size: how to make the object over an address, and the free addresses."""
 
@@ -75,7 +81,7 @@ def _make_host_pool_block_type(size: int, push: Callable[[int], None], freed: Ca
         "__slots__": ("address", "nbytes"),
         "__del__": recycle_small_block if freed is None else recycle_large_block,
     }
-    return type("Block", (ctypes.c_char * size,), body)
+    return type("Block", (ctypes.c_char * size, RecycledBlock), body)
 
 
 class HostMemoryPool:
@@ -171,7 +177,7 @@ class HostMemoryPool:
         if LARGE is None:  # modules go before the last objects at exit
             return
         if not self._bound:
-            self._bound = settings.pool_bytes or _physical_memory_for_host_pool() // 4
+            self._bound = settings.pool_bytes or physical_memory_bytes() // 4
         if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
             self._release_cached_down_to(self._bound)
 
@@ -205,7 +211,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_host_pool_locks_in_forked_child)
 
 
-def _physical_memory_for_host_pool() -> int:
+def physical_memory_bytes() -> int:
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 4 << 30

@@ -115,6 +115,12 @@ TABLE = (
     ),
     Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
     Setting(
+        "in_flight_bytes",
+        0,
+        _parse_count_setting,
+        "bytes that calls in flight may hold before the next one waits; 0: a quarter of the device's memory",
+    ),
+    Setting(
         "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
     ),
 )
@@ -144,6 +150,7 @@ class Settings:
     collective_timeout: float
     collectives: str
     memory_limit: int
+    in_flight_bytes: int
     pool_bytes: int
     special: bool  # whether calls do more or other than to run, at once, what was compiled for them
 

@@ -163,7 +163,8 @@ class Executable(Protocol):
 
         memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
         an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
-        starts only after its event; for the buffer `plan_queries.ENTRY` all work does. The caller keeps all memory
+        starts only after its event; for the buffer `plan.ENTRY` all work does, and for `plan.AFTER`, on a device with
+        `host_memory`, whether what it comes after has failed or not. The caller keeps all memory
         alive until the completion events have happened.
         """
         ...
