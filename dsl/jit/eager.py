@@ -117,7 +117,7 @@ def _eager_view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
     return result
 
 
-QUEUED_BYTES = 1 << 20  # of an array on the CPU: NumPy takes longer than it costs to queue a call
+QUEUED_BYTES = 4 << 20  # of an array on the CPU: NumPy takes longer than it costs to queue a call
 COMPILED_BYTES = 16 << 20  # NumPy takes longer than it costs to compile one
 _KINDS: dict[Any, bool] = {}  # of operands met so far, and whether they have a kernel
 _KNOWN_KINDS = 4096

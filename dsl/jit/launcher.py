@@ -29,7 +29,7 @@ from ...runtime.engine.masked_copy import LEAST_BYTES, copy_where
 from ...runtime.engine.native_call import native_maker_of_objects
 from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
-from ...runtime.program.plan import Plan, plan_boundary, root_steps_of_plan
+from ...runtime.program.plan import Plan, plan_boundary, root_tasks_of_plan
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
@@ -697,7 +697,7 @@ class _LauncherWriter:
         yield from self._lines_that_place_captured_arrays(memories, kept)
         take = "{}"
         if self.follows:
-            roots = [self.plan.tasks[self.plan.steps[n].task] for n in root_steps_of_plan(self.plan)]
+            roots = root_tasks_of_plan(self.plan)
             touched = [frozenset(region.buffer for region in (*t.reads, *t.writes)) for t in roots]
             yield f"before_it = followed(after, {self.constant(touched)}) if after else None"
             take = "{0} if before_it is None else before_it.take({1}) or {0}"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..core.frozen import dataclass, replace
 from ..interpret.serial import serial_error_sources_of_plan
-from ..program.plan import AFTER, Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments, root_steps_of_plan
+from ..program.plan import AFTER, Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments, root_tasks_of_plan
 from ..program.program import Constant, Int, Kernel, Library, Pointer, Task, control_flow_bodies
 from .engine import EngineFunctions, allocate_aligned_words, native_engine_thread_count
 from .words import records as e
@@ -121,8 +121,8 @@ def encode_plan(
     for first, buffers in places.gated.items():
         for b in buffers:
             by_buffer.setdefault(b, []).append(places.gates[first])
-    roots = {plan.steps[root].task for root in root_steps_of_plan(plan)}
-    by_buffer[AFTER] = [gate for task, gate in places.gates.items() if task in roots]
+    roots = root_tasks_of_plan(plan)
+    by_buffer[AFTER] = [gate for task, gate in places.gates.items() if plan.tasks[task] in roots]
     return PlanLayout(
         plan_address,
         _encode_run_image(plan, places, [steps_address + first for first in first_step]),

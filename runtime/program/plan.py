@@ -151,10 +151,15 @@ def plan_boundary(plan: Plan) -> PlanBoundary:
             known[s] |= 1 << step.task
     done = {recorded[e]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e]}
     exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
-    return PlanBoundary(root_steps_of_plan(plan), tuple(sorted(exits)))
+    return PlanBoundary(_root_steps_of_plan(plan), tuple(sorted(exits)))
 
 
-def root_steps_of_plan(plan: Plan) -> tuple[int, ...]:
+def root_tasks_of_plan(plan: Plan) -> list[Task]:
+    """The tasks that follow no other."""
+    return [plan.tasks[step.task] for n in _root_steps_of_plan(plan) if isinstance(step := plan.steps[n], Launch)]
+
+
+def _root_steps_of_plan(plan: Plan) -> tuple[int, ...]:
     """The numbers of the steps that launch the first task of a stream which follows no other."""
     entered: set[int] = set()  # streams, on which all that comes follows a root
     recorded: set[int] = set()  # events that follow a root
