@@ -5,6 +5,7 @@ queued loop needs what one turn of it needs, and finds it in the caches."""
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from ...runtime.core import profile
 from ...runtime.core.host_pool import RecycledBlock, physical_memory_bytes
 from ...runtime.core.settings import settings
-from ...runtime.program.device import H200, Event, GpuProperties, error_of_event
+from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
 
 ASKED = 16  # events are asked once in so many calls, or if calls hold many bytes
@@ -227,6 +228,11 @@ def in_flight_counts() -> tuple[int, int]:
     return len(_on_host.calls) + len(_on_devices.calls), _on_host.held + _on_devices.held
 
 
+def memory_in_flight() -> list[Any]:
+    """What calls in flight use."""
+    return [thing for flights in (_on_host, _on_devices) for one in flights.calls.copy() for thing in one.things]
+
+
 def is_no_call_in_flight() -> bool:
     """Whether no call is in flight."""
     for flights in (_on_host, _on_devices):
@@ -245,6 +251,16 @@ def free_memory_in_flight() -> bool:
     found = bool(_on_host.calls or _on_devices.calls)
     waitall()
     return found
+
+
+def make_room(device: Device) -> bool:
+    """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether that made room.
+    What the device and other libraries keep is given back by the device itself."""
+    if free_memory_in_flight():
+        return True
+    before = device.statistics()["in_use"]
+    gc.collect()
+    return device.statistics()["in_use"] < before
 
 
 def waitall() -> None:

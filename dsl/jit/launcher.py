@@ -17,6 +17,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.host_pool import inline_block_class
+from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.engine.direct_call import (
     ARENA,
     STACK_ARENA_BYTES,
@@ -34,8 +35,9 @@ from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
-from ..array.in_flight import followed, free_memory_in_flight, track_call, track_host_memory, track_memory
+from ..array.in_flight import followed, make_room, track_call, track_host_memory, track_memory
 from ..array.in_numpy import OFTEN, InNumPy
+from ..array.memory import owners_in_words
 from ..array.mutation import (
     BLOCK_BYTES,
     change_values_of_array,
@@ -198,7 +200,7 @@ def generate_launcher(
         "copy_where": copy_where,
         "values_before_call": values_before_call,
         "write_back": write_back_to_arguments,
-        "make_room_for_segments": free_memory_in_flight,
+        "make_room_for_segments": partial(make_room, device),
         "is_free": is_assignable_at_a_look,
         "check_write_back_allowed": check_write_back_allowed,
         "refuse_change": refuse_write_back_while_tracing,
@@ -953,10 +955,11 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
         small = schedule(
             plan.program, "auto", "small", machine=machine_model_of_device(device.kind, device.properties)
         ).peak_bytes
-        advice = f"memory='small' would need {small} bytes"
+        advice = f"memory='small' would need {byte_count_in_words(small)}"
         if small >= peak:
             advice += ", no less; pass smaller arrays or free others"
     return OutOfMemory(
-        f"a call of {plan.program.name} needs {peak} bytes beside its inputs on {name_of(device)}: {outputs} of "
-        f"outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; {advice} ({error})"
+        f"a call of {plan.program.name} needs {byte_count_in_words(peak)} beside its inputs on {name_of(device)}: "
+        f"{byte_count_in_words(outputs)} of outputs and {byte_count_in_words(plan.arena_bytes)} of temporaries with "
+        f"memory={mode!r}; {advice} ({error}; {owners_in_words(device)})"
     )

@@ -121,6 +121,12 @@ TABLE = (
         "bytes that calls in flight may hold before the next one waits; 0: a quarter of the device's memory",
     ),
     Setting(
+        "release_threshold",
+        0,
+        _parse_count_setting,
+        "free bytes that the driver's pool of a GPU keeps from other libraries and processes",
+    ),
+    Setting(
         "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
     ),
 )
@@ -151,6 +157,7 @@ class Settings:
     collectives: str
     memory_limit: int
     in_flight_bytes: int
+    release_threshold: int
     pool_bytes: int
     special: bool  # whether calls do more or other than to run, at once, what was compiled for them
 

@@ -32,7 +32,7 @@ class PinnedStagingChunks:
     """Chunks that take turns; `most` at once, made when they are needed."""
 
     def __init__(self, make: Callable[[int], Any], nbytes: int, most: int) -> None:
-        self._make, self._nbytes, self._left = make, nbytes, most
+        self._make, self._nbytes, self._left, self.nbytes = make, nbytes, most, 0
         self._free: SimpleQueue[PinnedChunk] = SimpleQueue()
 
     @contextmanager
@@ -53,6 +53,7 @@ class PinnedStagingChunks:
             pass
         if self._left > 0:  # threads may make a few more
             self._left -= 1
+            self.nbytes += self._nbytes
             return PinnedChunk(self._make(self._nbytes))
         return self._free.get()
 
