@@ -132,7 +132,7 @@ ALLOWED: dict[str, str] = {
         "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "
         "runtime/core runtime/devices runtime/engine runtime/interpret runtime/program runtime/schedule runtime/tune"
     ),
-    "dsl/report": "",
+    "dsl/report": "runtime/core",
     "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/recorded_loops": (
@@ -179,6 +179,7 @@ STRANGERS = {
 HOMES: dict[str, tuple[str, ...]] = {
     "numba": (
         "runtime/codegen/numba_functions.py",
+        "runtime/core/allocators.py",
         "runtime/devices/cuda/compile/",
     ),
     "llvmlite": (

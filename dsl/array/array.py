@@ -68,6 +68,10 @@ class KgArrayOperations(Protocol):
 
     def interface(self, array: Array) -> dict[str, Any]: ...
 
+    def owners_in_words(self, device: Device) -> str:
+        """Who holds a device's memory."""
+        ...
+
     def restore(self, values: Host, device: str) -> Array:
         """An array that was pickled."""
         ...
@@ -388,9 +392,7 @@ def _allocate_memory_of_array(device: Device, nbytes: int) -> Memory:
             return device.allocate(nbytes)
         except OutOfMemory as error:
             if not make_room(device):
-                from .memory import owners_in_words
-
-                raise OutOfMemory(f"{error}; {owners_in_words(device)}") from None
+                raise OutOfMemory(f"{error}; {Array.operations.owners_in_words(device)}") from None
 
 
 @lru_cache(4096)

@@ -254,7 +254,7 @@ def free_memory_in_flight() -> bool:
 
 
 def make_room(device: Device) -> bool:
-    """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether that made room.
+    """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether it made room.
     What the device and other libraries keep is given back by the device itself."""
     if free_memory_in_flight():
         return True

@@ -62,17 +62,23 @@ def memory(device: str | None = None) -> MemoryAccount:
     return account_of_device(device_named(device))
 
 
-def account_of_device(found: Device) -> MemoryAccount:
+def account_of_device(device: Device) -> MemoryAccount:
     """`memory` of a device."""
-    held = {id(x._memory): x._memory for x in _arrays_on_device(found) if found.owns(x._memory)}
-    flying = {id(thing): thing for thing in in_flight.memory_in_flight() if found.owns(thing)}
+    held = {id(x._memory): x._memory for x in _arrays_on_device(device) if device.owns(x._memory)}
+    flying = {id(thing): thing for thing in in_flight.memory_in_flight() if device.owns(thing)}
     temporaries = [thing.nbytes for key, thing in flying.items() if key not in held]
     owners = {"results": sum(m.nbytes for m in held.values()), "temporaries": sum(temporaries)}
-    owners |= found.memory_by_owner()
-    stats = found.statistics()
+    owners |= device.memory_by_owner()
+    stats = device.statistics()
     owners["rounding"] = stats["in_use"] - sum(owners.values())
     return MemoryAccount(
-        name_of(found), owners, stats["cached"], stats["peak"], found.limit, found.memory_beside(), found.system_memory()
+        name_of(device),
+        owners,
+        stats["cached"],
+        stats["peak"],
+        device.limit,
+        device.memory_beside(),
+        device.system_memory(),
     )
 
 

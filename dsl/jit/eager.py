@@ -14,6 +14,7 @@ from ...runtime.program.device import Device, Event
 from ..array.array import Array, asarray
 from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kg_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
+from ..array.memory import owners_in_words
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError, UserError
 from ..core.spec import spec_of
@@ -257,6 +258,7 @@ class _EagerArrayOperations:
     """The `Operations` of `kg.Array`."""
 
     restore = staticmethod(restore)
+    owners_in_words = staticmethod(owners_in_words)
     run_ufunc = staticmethod(run_ufunc)
     run_function = staticmethod(run_function)
 

@@ -103,8 +103,10 @@ class RmmAllocator:
 
     def __init__(self, index: int) -> None:
         self._resource = import_module("rmm.mr").get_per_device_resource(index)
-        stream, numba = import_module("rmm.pylibrmm.stream").Stream, import_module("numba.cuda")
-        self._stream = lambda handle: stream(numba.external_stream(handle))
+        self._stream_type, self._numba = import_module("rmm.pylibrmm.stream").Stream, import_module("numba.cuda")
+
+    def _stream(self, handle: int) -> Any:
+        return self._stream_type(self._numba.external_stream(handle))
 
     def allocate(self, nbytes: int, stream: int) -> int:
         return int(self._resource.allocate(nbytes, self._stream(stream)))
@@ -128,5 +130,5 @@ def trim_gpu_caches_of_other_libraries() -> None:
         if (library := sys.modules.get(name)) is not None:
             try:
                 trim(library)
-            except Exception:  # noqa: S112  # it keeps what it has
+            except Exception:  # it keeps what it has
                 continue

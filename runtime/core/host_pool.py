@@ -98,7 +98,7 @@ class HostMemoryPool(RecyclingPool):
         super().__init__()
         self._by_size: dict[int, _HostSizeClass] = {}
         self._classes: dict[int, _HostSizeClass] = {}
-        self._lent: dict[int, _HostSizeClass] = {}
+        self._lent_classes: dict[int, _HostSizeClass] = {}
         self._mappings: dict[int, mmap.mmap] = {}
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
@@ -130,7 +130,7 @@ class HostMemoryPool(RecyclingPool):
 
     def _forget_sizes(self) -> None:
         self._by_size.clear()
-        self._lent.clear()
+        self._lent_classes.clear()
 
     def _size_class_of(self, nbytes: int) -> _HostSizeClass:
         if nbytes < 0:
@@ -139,7 +139,7 @@ class HostMemoryPool(RecyclingPool):
             raise OutOfMemory(f"{byte_count_in_words(nbytes)} are more than there can be")
         size = pool_size_class_bytes(nbytes)
         with self._lock:
-            classes = self._classes if self._lender is None else self._lent
+            classes = self._classes if self._lender is None else self._lent_classes
             found = classes.get(size)
             if found is None:
                 freed = self._trim_cached_blocks if size >= LARGE and self._lender is None else None

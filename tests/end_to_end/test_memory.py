@@ -11,11 +11,11 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.core.readable_text import byte_count_in_words as words
 from kernelgraph.runtime.devices.cpu import device as cpu
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda.memory.pool import GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.core.readable_text import byte_count_in_words as words
 from tests.faults import opened
 
 MEGABYTE = 1 << 20
@@ -73,7 +73,10 @@ def test_a_limit_holds_and_its_error_says_what_less_would_do(name: str) -> None:
     assert small < peak
     assert kg.memory_limit(device=name) == 0
     assert kg.memory_limit(stats(name)["in_use"] + (small + peak) // 2, name) == kg.memory_stats(name)["limit"]
-    with pytest.raises(kg.OutOfMemory, match=f"a call of wide needs {words(peak)} .*memory='concurrency'.*{words(small)}.* holds 1 MiB of results"):
+    with pytest.raises(
+        kg.OutOfMemory,
+        match=f"a call of wide needs {words(peak)} .*memory='concurrency'.*{words(small)}.* holds 1 MiB of results",
+    ):
         f(x)
     for _ in range(3):  # calls that fit go on, and wait for each other's memory
         kg.kernel_graph(device=name, memory="small")(wide)(x)

@@ -346,7 +346,7 @@ class CPUDevice(Device):
         self.trim = self.pool.trim  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
         self.owns = self.pool.owns  # type: ignore[method-assign]
-        self.use_allocator = self.pool.use_allocator  # type: ignore[method-assign, assignment]
+        self.use_allocator = self.pool.use_allocator  # type: ignore[method-assign]
         self._loaded: dict[Kernel, llvm_jit.MachineCode] = {}  # used longest ago first
         self._lock = threading.Lock()
         self._copies: dict[int, CPUExecutable] = {}  # by bytes

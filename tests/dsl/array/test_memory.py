@@ -171,7 +171,11 @@ def test_calls_use_the_memory_of_an_allocator(name: str) -> None:
 
 
 def test_what_is_no_allocator_is_refused() -> None:
-    for wrong, text in (("jemalloc", "write one of 'driver', 'torch'"), ("torch", "memory of GPUs"), (3, "int is no allo")):
+    for wrong, text in (
+        ("jemalloc", "write one of 'driver', 'torch'"),
+        ("torch", "memory of GPUs"),
+        (3, "int is no allo"),
+    ):
         with pytest.raises(kg.OptionError, match=text):
             kg.use_allocator(wrong, "cpu")
 
@@ -187,7 +191,7 @@ def test_an_address_that_kernels_cannot_use_is_refused() -> None:
     odd = Odd()
     with opened("cpu", CPUDevice()):
         kg.use_allocator(odd, "cpu")
-        with pytest.raises(KernelGraphError, match="Odd.allocate.*multiple of 64"):
+        with pytest.raises(KernelGraphError, match=r"Odd\.allocate.*multiple of 64"):
             kg.array(np.ones(100), device="cpu")
     assert not odd.held
 
@@ -276,7 +280,9 @@ class Exhausted:
 
 
 @pytest.mark.parametrize("room", ["shrink", "idle", "others"])
-def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(
+    room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = Exhausted(room)
     torch = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: driver.log.append("others"))
     make_modules(monkeypatch, torch={"cuda": torch})
