@@ -78,7 +78,7 @@ class KgArrayOperations(Protocol):
 
 
 class Array(ArrayMethods):
-    """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
+    """A C-contiguous array on a device. Operations outside of a decorated function are queued, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one.
 
     >>> x = kg.asarray([[1.0, 2.0]])

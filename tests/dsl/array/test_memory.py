@@ -20,8 +20,10 @@ from kernelgraph.runtime.core import allocators
 from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.memory.pool import LARGE, GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
+from tests.dsl.gpu_in_memory import SharedContext, device_on
 from tests.faults import opened
 
 
@@ -297,3 +299,61 @@ def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(
 def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     make_modules(monkeypatch, torch={}, cupy={"get_default_memory_pool": lambda: 1 / 0})
     allocators.trim_gpu_caches_of_other_libraries()
+
+
+def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU in memory."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    with opened("cuda", made):
+        x = kg.asarray(np.ones(1 << 20), device="cuda")
+        y = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)(x)
+        kg.waitall()
+        account = kg.memory("cuda")
+        assert account.in_use["results"] == x.nbytes + y.nbytes and account.in_use["temporaries"] == 0
+        assert account.beside["staging (host)"] > 0
+        assert account.system is not None
+        free, every = account.system
+        assert every - free == made.context.used >= account.reserved
+        made.context.driver.log.clear()
+        del x, y
+        assert kg.empty_cache("cuda") >= 2 << 20
+        assert ("shrink",) in made.context.driver.log and kg.memory("cuda").reserved < 1 << 20
+        with pytest.raises(kg.OutOfMemory, match=r"GiB.*cuda:0 holds .*by what the driver says .* are free"):
+            kg.kernel_graph(device="cuda")(lambda x: x[:, None] * x[None, :])(
+                kg.asarray(np.ones(1 << 15), device="cuda")
+            )
+
+
+def test_a_gpu_takes_memory_of_an_allocator_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfContext:
+        def __init__(self, context: SharedContext) -> None:
+            self.context, self.held, self.streams = context, dict[int, Any](), set[int]()
+
+        def allocate(self, nbytes: int, stream: int) -> int:
+            self.streams.add(stream)
+            memory = self.context.allocate(nbytes)
+            self.held[memory.handle] = memory
+            return memory.handle
+
+        def free(self, pointer: int, nbytes: int, stream: int) -> None:
+            assert stream in self.streams
+            self.context.release(self.held.pop(pointer))
+
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    allocator = OfContext(made.context)
+    with opened("cuda", made):
+        kg.use_allocator(allocator, "cuda")
+        f = kg.kernel_graph(device="cuda")(lambda x: np.sort(x) * 2 + 1)
+        for n in (100, 5000, 1 << 18):
+            values = np.linspace(1.0, 0.0, n)
+            np.testing.assert_array_equal(np.asarray(f(kg.asarray(values, device="cuda"))), np.sort(values) * 2 + 1)
+            kg.waitall()
+            assert kg.memory("cuda").in_use["rounding"] <= kg.memory("cuda").reserved
+        assert allocator.held and 0 not in allocator.streams
+        kg.use_allocator("driver", "cuda")
+    gc.collect()
+    made.synchronize()
+    made.trim()
+    assert sum(memory.data.size for memory in allocator.held.values()) <= 1 << 21  # what the code of kernels keeps
