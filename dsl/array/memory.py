@@ -43,7 +43,7 @@ class MemoryAccount:
         rows += [("limit", self.limit)] * bool(self.limit) + [*self.beside.items()]
         if self.system is not None:
             free, every = self.system
-            rows += [("free, says the driver", free), ("others and the context", every - free - self.reserved)]
+            rows += [("free, says the system", free), ("others and the context", every - free - self.reserved)]
         lines = [f"  {name:<24}{byte_count_in_words(nbytes):>10}" for name, nbytes in rows if nbytes]
         return "\n".join([f"memory of {self.device}", *lines])
 
@@ -95,7 +95,7 @@ def owners_in_words(device: Device) -> str:
     beside = ""
     if account.system is not None:
         free, every = map(byte_count_in_words, account.system)
-        beside = f", and by what the driver says {free} of {every} are free"
+        beside = f", and by what the system says {free} of {every} are free"
     return f"{account.device} holds {held or 'nothing'}{beside}"
 
 

@@ -958,6 +958,12 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
         advice = f"memory='small' would need {byte_count_in_words(small)}"
         if small >= peak:
             advice += ", no less; pass smaller arrays or free others"
+    system = device.system_memory()
+    if system is not None and outputs > system[1]:
+        advice = (
+            f"the outputs alone are more than the {byte_count_in_words(system[1])} that there are; call it on parts of "
+            "its arguments, or return what is made of them"
+        )
     return OutOfMemory(
         f"a call of {plan.program.name} needs {byte_count_in_words(peak)} beside its inputs on {name_of(device)}: "
         f"{byte_count_in_words(outputs)} of outputs and {byte_count_in_words(plan.arena_bytes)} of temporaries with "

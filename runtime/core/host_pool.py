@@ -213,10 +213,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_host_pool_locks_in_forked_child)
 
 
-def physical_memory_bytes() -> int:
+def system_memory_bytes() -> tuple[int, int] | None:
+    """Bytes that are free, and all that the machine has; None where the system does not say."""
     with contextlib.suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 4 << 30
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def physical_memory_bytes() -> int:
+    """Bytes that the machine has."""
+    found = system_memory_bytes()
+    return 16 << 30 if found is None else found[1]
 
 
 def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:

@@ -85,6 +85,15 @@ def test_a_limit_holds_and_its_error_says_what_less_would_do(name: str) -> None:
     assert [r.shape for r in f(x)] == [x.shape] * 3
 
 
+def test_results_larger_than_the_machine_are_told_with_what_would_help() -> None:
+    outer = kg.kernel_graph(device="cpu")(lambda x: np.outer(x, x))
+    x = np.ones(2_000_000)
+    with pytest.raises(
+        kg.OutOfMemory, match=r"29\.1 TiB of outputs .* the outputs alone are more than the .*GiB that there"
+    ):
+        outer(x)
+
+
 def test_the_setting_limits_devices_that_have_no_limit_of_their_own() -> None:
     with opened("cpu", CPUDevice()), kg.override(memory_limit=4 * MEGABYTE):
         assert kg.memory_limit(device="cpu") == 4 * MEGABYTE
