@@ -149,8 +149,8 @@ def format_profile_table(spans: Sequence[Span], samples: Sequence[MemorySample] 
     for (process, track), busy in sorted(_profiled_busy_time_per_stream(spans).items()):
         lines.append(f"{process} {track}: busy for {busy:.1f} us")
     for process in dict.fromkeys(sample.process for sample in samples):
-        found = [(sample.in_use, sample.reserved) for sample in samples if sample.process == process]
-        in_use, reserved = (byte_count_in_words(max(column)) for column in zip(*found, strict=True))
+        held = [(sample.in_use, sample.reserved) for sample in samples if sample.process == process]
+        in_use, reserved = (byte_count_in_words(max(column)) for column in zip(*held, strict=True))
         lines.append(f"{process} memory: at most {in_use} in use, {reserved} reserved")
     return "\n".join(lines)
 
