@@ -6,6 +6,7 @@ queued loop needs what one turn of it needs, and finds it in the caches."""
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from sys import getrefcount
 from typing import Any
 
 from ...runtime.core import profile
-from ...runtime.core.host_pool import RecycledBlock, physical_memory_bytes
+from ...runtime.core.host_pool import physical_memory_bytes
 from ...runtime.core.settings import settings
 from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
@@ -118,7 +119,7 @@ class HostFlights(Flights):
     def __init__(self) -> None:
         super().__init__(1, physical_memory_bytes() // 4, DROPPED_BYTES)
         self.by_event: dict[Event, Flight] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # objects may die, and call in here, inside any allocation
 
     def add(self, flight: Flight) -> None:
         for event in flight.events:
@@ -146,7 +147,9 @@ class HostFlights(Flights):
         alone = [i for i in range(len(found)) if getrefcount(found[i]) == _ALONE - 1 + 2 * holders[id(found[i])]]
         return sum({id(found[i]): found[i].nbytes for i in alone}.values())
 
-    def followed(self, after: Sequence[tuple[int, Event]], roots: Sequence[frozenset[int]]) -> FollowedCalls | None:
+    def followed(
+        self, device: Device, after: Sequence[tuple[int, Event]], roots: Sequence[frozenset[int]]
+    ) -> FollowedCalls | None:
         """The calls that a call comes after as a whole, if all that it starts with waits for some of them anyway.
 
         after: the buffers that it waits for. roots: the buffers of each task that it starts with."""
@@ -156,32 +159,29 @@ class HostFlights(Flights):
         if not found:
             return None
         waits = {buffer for buffer, event in after if self.by_event.get(event) in found}
-        return None if any(root.isdisjoint(waits) for root in roots) else FollowedCalls(self, found)
+        return None if any(root.isdisjoint(waits) for root in roots) else FollowedCalls(self, device, found)
 
 
 class FollowedCalls:
     """Calls that are over when another one starts, if its plan waits for `gates`; the latest of each chain first."""
 
-    __slots__ = ("flights", "gates", "of")
+    __slots__ = ("device", "flights", "gates", "of")
 
-    def __init__(self, of: HostFlights, flights: list[Flight]) -> None:
-        self.of, self.flights = of, flights
+    def __init__(self, of: HostFlights, device: Device, flights: list[Flight]) -> None:
+        self.of, self.device, self.flights = of, device, flights
         self.gates = [(AFTER, event) for flight in flights for event in flight.events]
         for flight in flights:  # it grows
             if len(flights) < ANCESTORS:
                 flights += [one for one in flight.before if one not in flights]
 
     def take(self, nbytes: int) -> Any:
-        """A block of so many bytes of the pool's which nobody else holds any more, or None."""
+        """A block of so many bytes of the device's which nobody else holds any more, or None."""
+        owns = self.device.owns
         with self.of.lock:
             for flight in self.flights:
                 things = flight.things
                 for i in range(len(things)):
-                    if (
-                        getrefcount(things[i]) == _ALONE
-                        and things[i].nbytes == nbytes
-                        and isinstance(things[i], RecycledBlock)
-                    ):
+                    if getrefcount(things[i]) == _ALONE and things[i].nbytes == nbytes and owns(things[i]):
                         return things[i]
         return None
 
@@ -200,6 +200,15 @@ class FollowedCalls:
 
 _on_host, _on_devices = HostFlights(), Flights(8, H200.memory_bytes // 4, 64 << 20)
 track_call, followed = _on_devices.track, _on_host.followed
+
+
+def _renew_lock_in_forked_child() -> None:
+    """Another thread may have held it, and is not here to release it."""
+    _on_host.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock_in_forked_child)
 
 
 def fit_budget_to_gpu(properties: GpuProperties) -> None:

@@ -701,7 +701,7 @@ class _LauncherWriter:
         if self.follows:
             roots = root_tasks_of_plan(self.plan)
             touched = [frozenset(region.buffer for region in (*t.reads, *t.writes)) for t in roots]
-            yield f"before_it = followed(after, {self.constant(touched)}) if after else None"
+            yield f"before_it = followed(device, after, {self.constant(touched)}) if after else None"
             take = "{0} if before_it is None else before_it.take({1}) or {0}"
         for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
             if number in self.in_place:

@@ -240,3 +240,15 @@ def test_operators_raise_what_numpy_raises_at_the_operator() -> None:
         ~(x * 1.5)
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         (x * 1.0) / 0.0
+
+
+def test_a_call_takes_memory_of_its_own_device_alone() -> None:
+    values = np.ones(1 << 12)
+    with kg.override(cpu_devices=2, engine="chaos"):
+        places = [kg.kernel_graph(device=name)(lambda x: x * 0.5 + 1.0) for name in ("cpu", "cpu:1")]
+        x = kg.asarray(values, device="cpu")
+        for turn in range(30):
+            x = places[turn % 2](places[turn % 2](x.to_device(("cpu", "cpu:1")[turn % 2])))
+            values = (values * 0.5 + 1.0) * 0.5 + 1.0
+            assert x._device.owns(x._memory)
+        np.testing.assert_allclose(np.asarray(x), values)
