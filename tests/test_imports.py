@@ -181,6 +181,7 @@ STRANGERS = {
 HOMES: dict[str, tuple[str, ...]] = {
     "numba": (
         "runtime/codegen/numba_functions.py",
+        "runtime/core/allocators.py",
         "runtime/devices/cuda/compile/",
     ),
     "llvmlite": (

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...runtime.core import profile as recording
 from ...runtime.core.perfetto import chrome_trace_of_profile
-from ...runtime.core.profile import HOST, ProfileRecorder, Span
+from ...runtime.core.profile import HOST, MemorySample, ProfileRecorder, Span
 from ...runtime.core.readable_text import Text, shorten_printed_lines
 from ...runtime.core.settings import settings
 from ..array import devices
@@ -28,7 +28,8 @@ from ..jit.specializations import CompiledProgram, Specializations
 
 
 class Profile:
-    """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start.
+    """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start. memory: what each
+    device held after each call.
 
     It holds the arguments of the first call of each kind (shapes, dtypes) of each function, which `report` needs.
 
@@ -41,12 +42,13 @@ class Profile:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self.memory: list[MemorySample] = []
         self.calls: dict[KernelGraph, dict[Hashable, ProfiledCall]] = {}  # by what kind of call it is
 
     def table(self) -> str:
         """For each kind and name how often it ran, and its microseconds. These are in all, the mean, the least and the
         most."""
-        return Text(recording.format_profile_table(self.spans))
+        return Text(recording.format_profile_table(self.spans, self.memory))
 
     def save(self, path: Any) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open.
@@ -57,7 +59,7 @@ class Profile:
 
         spans, waits = import_module(VIEW, __package__).spans_with_predicted_times(self.calls, self.spans)
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(chrome_trace_of_profile(spans, waits), file)
+            json.dump(chrome_trace_of_profile(spans, waits, self.memory), file)
 
     def report(self, path: Any = None) -> list[Any]:
         """A report of each kind of call of each function, with the times that were measured.
@@ -116,7 +118,7 @@ def profile() -> Iterator[Profile]:
             finally:
                 settings.engine, recording.active = before, None
         waitall()
-        found.spans = recorder.finish()
+        found.spans, found.memory = recorder.finish(), recorder.samples
         found.spans += profile_spans_of_dispatch(found.spans)
         found.spans.sort(key=lambda s: (s.start, -s.end))
     finally:
@@ -186,7 +188,11 @@ def _record_spans_of_profiled_block(recorder: ProfileRecorder, profile: Profile)
             kinds = profile.calls.setdefault(graph, {})
             if len(kinds) < MOST_KINDS:
                 kinds.setdefault(_kind_of_call((args, options)), (args, options))
-        return plain(graph, *args, **options)
+        result = plain(graph, *args, **options)
+        if context.trace is None:
+            for device in devices.opened_devices():
+                recorder.note_memory(devices.name_of(device), device.statistics())
+        return result
 
     try:
         before.append((KernelGraph, "__call__", plain))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
+from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
 from ..core.spec import Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
-from .in_flight import track_memory
+from .in_flight import make_room, track_memory
 
 if TYPE_CHECKING:
     from .methods import ArrayMethods  # what `jit/eager` and `__getattr__` give, for type checkers
@@ -67,13 +68,17 @@ class KgArrayOperations(Protocol):
 
     def interface(self, array: Array) -> dict[str, Any]: ...
 
+    def owners_in_words(self, device: Device) -> str:
+        """Who holds a device's memory."""
+        ...
+
     def restore(self, values: Host, device: str) -> Array:
         """An array that was pickled."""
         ...
 
 
 class Array(ArrayMethods):
-    """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
+    """A C-contiguous array on a device. Operations outside of a decorated function are queued, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one.
 
     >>> x = kg.asarray([[1.0, 2.0]])
@@ -370,7 +375,7 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
     fits = host.flags.c_contiguous and host.dtype == dtype
     if own and fits and device.host_memory and address(host) % 16 == 0:
         return Array(NumpyMemory(host), spec, device)
-    memory = device.allocate(spec.nbytes)
+    memory = _allocate_memory_of_array(device, spec.nbytes)
     dense = np.ascontiguousarray(host, dtype).reshape(spec.shape)
     if later:
         event = device.upload_later(dense, memory)
@@ -378,6 +383,16 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
         return Array(memory, spec, device, event)
     event = device.upload(dense, memory)
     return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
+
+
+def _allocate_memory_of_array(device: Device, nbytes: int) -> Memory:
+    """Memory, as soon as there is room for it. Raises OutOfMemory, which names who has it."""
+    while True:
+        try:
+            return device.allocate(nbytes)
+        except OutOfMemory as error:
+            if not make_room(device):
+                raise OutOfMemory(f"{error}; {Array.operations.owners_in_words(device)}") from None
 
 
 @lru_cache(4096)
@@ -430,7 +445,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
 def _array_copied_on_device(x: Array, target: Device) -> Array:
     """A copy on another device of its kind. It may still be on its way."""
     source, memory, event = x._device, x._memory, x._event
-    copy = target.allocate(x.nbytes)
+    copy = _allocate_memory_of_array(target, x.nbytes)
     done = target.copy_from(source, memory, copy, x.nbytes, event)
     if done.query() and error_of_event(done) is None:
         return Array(copy, x._spec, target)

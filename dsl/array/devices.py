@@ -14,6 +14,7 @@ from ...runtime.devices.registry import DEVICES, make_device, query_gpu_properti
 from ...runtime.program.device import H200, Device, GpuProperties
 from ..core.context import context
 from ..core.errors import OptionError, UserError
+from .in_flight import fit_budget_to_gpu
 
 INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 
@@ -134,7 +135,10 @@ def opened_devices() -> list[Device]:
 
 def _construct_device(kind: str, index: int) -> Device:
     try:
-        return make_device(kind, index)
+        made = make_device(kind, index)
+        if made.properties is not None:
+            fit_budget_to_gpu(made.properties)
+        return made
     except ImportError as error:
         raise DeviceUnavailableError(
             f"device {kind!r} needs packages that are not installed ({error}); run {INSTALL}, or write device='cpu'"

@@ -1,46 +1,102 @@
-"""Calls in flight: what they use stays alive until their events have happened; a caller never runs too far ahead."""
+"""Calls in flight: what they use stays alive until their events have happened; a caller never runs too far ahead.
+
+A call on the CPU that follows another one takes the memory that only that one still holds, as if both were one call: a
+queued loop needs what one turn of it needs, and finds it in the caches."""
 
 from __future__ import annotations
 
-from collections import deque
+import gc
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import islice
+from sys import getrefcount
 from typing import Any
 
-from ...runtime.program.device import Event, error_of_event
+from ...runtime.core import profile
+from ...runtime.core.host_pool import physical_memory_bytes
+from ...runtime.core.settings import settings
+from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
+from ...runtime.program.plan import AFTER
 
-Flight = tuple[tuple[Event, ...], Any, int]  # events, what they use, its bytes
-ASKED, MANY_BYTES = 16, 64 << 20  # events are asked once in so many calls, or if calls hold more than this
+ASKED = 16  # events are asked once in so many calls, or if calls hold many bytes
+MOST_CALLS = 4096  # in flight on the CPU: each takes some words of its own
+# What nobody but calls in flight holds comes back by a wait while a cache may still hold it. With 24 MB 600 calls on
+# 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
+DROPPED_BYTES = 24 << 20
+OLDEST = 64  # calls that are looked at for this
+ANCESTORS = 8  # calls that a call looks through for memory
+
+_PROBE = [object()]
+_ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count temporary references differently
+
+
+class Flight:
+    """A call. things: what it uses. before: calls that are over when it starts."""
+
+    __slots__ = ("before", "events", "nbytes", "things")
+
+    def __init__(self, events: tuple[Event, ...], things: Sequence[Any], nbytes: int) -> None:
+        self.events, self.things, self.nbytes = events, things, nbytes
+        self.before: Sequence[Flight] = ()
 
 
 class Flights:
     """Calls in flight on one kind of device, and the bytes that they hold; threads may leave these a little off, until
-    nothing is in flight. ahead: calls that may always be in flight; more only while all hold less than `nbytes`."""
+    nothing is in flight. ahead: calls that may always be in flight; more only while all hold less than `nbytes`. many:
+    bytes from which on each call looks whether others are over."""
 
-    def __init__(self, ahead: int, nbytes: int) -> None:
-        self.ahead, self.nbytes, self.many = ahead, nbytes, min(nbytes, MANY_BYTES)
+    def __init__(self, ahead: int, nbytes: int, many: int) -> None:
+        self.ahead, self.nbytes, self.many = ahead, nbytes, many
         self.calls: deque[Flight] = deque()
         self.held = 0
 
     def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
         """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
-        self.held += size
-        self.calls.append((events, things, size))
-        if not len(self.calls) % ASKED or self.held > self.many:
+        self.add(Flight(events, things, size))
+
+    def add(self, flight: Flight) -> None:
+        self.held += flight.nbytes
+        self.calls.append(flight)
+        if not len(self.calls) % ASKED or self.held > self.many or self.held > self.budget:
             self.forget_finished()
-            while self.held > self.nbytes and len(self.calls) > self.ahead:
-                self.wait_for_oldest()
+            while self.is_too_far_ahead():
+                self.wait_for_room()
+
+    @property
+    def budget(self) -> int:
+        """Bytes that calls in flight may hold."""
+        return settings.in_flight_bytes or self.nbytes
+
+    def is_too_far_ahead(self) -> bool:
+        return self.held > self.budget and len(self.calls) > self.ahead
+
+    def wait_for_room(self) -> None:
+        """Wait for the oldest call, told in a profile."""
+        if (recorder := profile.active) is None:
+            self.wait_for_oldest()
+            return
+        with recorder.host_span("wait", "memory of calls in flight", nbytes=self.held):
+            self.wait_for_oldest()
 
     def forget_finished(self) -> None:
         """Let go of calls that are over, oldest first: by popping first, threads never drop what another looks at."""
         try:
             while True:
                 flight = self.calls.popleft()
-                for event in flight[0]:
+                for event in flight.events:
                     if not event.query():
                         self.calls.appendleft(flight)
                         return
-                self.held -= flight[2]
+                self.forget(flight)
         except IndexError:
             self.held = 0
+
+    def forget(self, flight: Flight) -> None:
+        """It is over."""
+        self.held -= flight.nbytes
+        flight.before = ()
 
     def wait_for_oldest(self) -> None:
         """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
@@ -49,18 +105,115 @@ class Flights:
         except IndexError:
             return
         try:
-            for event in flight[0]:
+            for event in flight.events:
                 error_of_event(event)
         except BaseException:  # interrupted: it is still in flight
             self.calls.appendleft(flight)
             raise
-        self.held -= flight[2]
+        self.forget(flight)
 
 
-# On the CPU who runs far ahead is slower: each call in flight has memory of its own, which no cache holds any more.
-# With 24 MB 600 calls on 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
-_on_host, _on_devices = Flights(1, 24 << 20), Flights(8, 8 << 30)
-track_call = _on_devices.track
+class HostFlights(Flights):
+    """Those on the CPU, where a call takes memory of those that it follows."""
+
+    def __init__(self) -> None:
+        super().__init__(1, physical_memory_bytes() // 4, DROPPED_BYTES)
+        self.by_event: dict[Event, Flight] = {}
+        self.lock = threading.RLock()  # objects may die, and call in here, inside any allocation
+
+    def add(self, flight: Flight) -> None:
+        for event in flight.events:
+            self.by_event[event] = flight
+        super().add(flight)
+
+    def forget(self, flight: Flight) -> None:
+        super().forget(flight)
+        for event in flight.events:
+            self.by_event.pop(event, None)
+
+    def is_too_far_ahead(self) -> bool:
+        if super().is_too_far_ahead() or len(self.calls) > MOST_CALLS:
+            return True
+        return self.held > DROPPED_BYTES and len(self.calls) > self.ahead and self.dropped_bytes() > DROPPED_BYTES
+
+    def dropped_bytes(self) -> int:
+        """Bytes that only calls in flight hold; the latest one does not count."""
+        try:
+            oldest = list(islice(self.calls, min(OLDEST, len(self.calls) - 1)))
+        except RuntimeError:  # another thread is at it
+            return 0
+        found = [thing for flight in oldest for thing in flight.things]
+        holders = Counter(map(id, found))  # calls, each of which `found` repeats
+        alone = [i for i in range(len(found)) if getrefcount(found[i]) == _ALONE - 1 + 2 * holders[id(found[i])]]
+        return sum({id(found[i]): found[i].nbytes for i in alone}.values())
+
+    def followed(
+        self, device: Device, after: Sequence[tuple[int, Event]], roots: Sequence[frozenset[int]]
+    ) -> FollowedCalls | None:
+        """The calls that a call comes after as a whole, if all that it starts with waits for some of them anyway.
+
+        after: the buffers that it waits for. roots: the buffers of each task that it starts with."""
+        events = dict.fromkeys(event for _, event in after)
+        flights = {id(flight): flight for event in events if (flight := self.by_event.get(event)) is not None}
+        found = [flight for flight in flights.values() if all(event in events for event in flight.events)]
+        if not found:
+            return None
+        waits = {buffer for buffer, event in after if self.by_event.get(event) in found}
+        return None if any(root.isdisjoint(waits) for root in roots) else FollowedCalls(self, device, found)
+
+
+class FollowedCalls:
+    """Calls that are over when another one starts, if its plan waits for `gates`; the latest of each chain first."""
+
+    __slots__ = ("device", "flights", "gates", "of")
+
+    def __init__(self, of: HostFlights, device: Device, flights: list[Flight]) -> None:
+        self.of, self.device, self.flights = of, device, flights
+        self.gates = [(AFTER, event) for flight in flights for event in flight.events]
+        for flight in flights:  # it grows
+            if len(flights) < ANCESTORS:
+                flights += [one for one in flight.before if one not in flights]
+
+    def take(self, nbytes: int) -> Any:
+        """A block of so many bytes of the device's which nobody else holds any more, or None."""
+        owns = self.device.owns
+        with self.of.lock:
+            for flight in self.flights:
+                things = flight.things
+                for i in range(len(things)):
+                    if getrefcount(things[i]) == _ALONE and things[i].nbytes == nbytes and owns(things[i]):
+                        return things[i]
+        return None
+
+    def add_follower(self, flight: Flight) -> None:
+        """A call that starts after them: what it uses too, they need not hold any more."""
+        flight.before = self.flights[:ANCESTORS]
+        kept = {*map(id, flight.things)}
+        with self.of.lock:
+            for earlier in self.flights:
+                things = [thing for thing in earlier.things if id(thing) not in kept]
+                if len(things) < len(earlier.things):
+                    earlier.things, before = things, earlier.nbytes
+                    earlier.nbytes = sum([thing.nbytes for thing in things])
+                    self.of.held += earlier.nbytes - before
+
+
+_on_host, _on_devices = HostFlights(), Flights(8, H200.memory_bytes // 4, 64 << 20)
+track_call, followed = _on_devices.track, _on_host.followed
+
+
+def _renew_lock_in_forked_child() -> None:
+    """Another thread may have held it, and is not here to release it."""
+    _on_host.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock_in_forked_child)
+
+
+def fit_budget_to_gpu(properties: GpuProperties) -> None:
+    """Calls on GPUs may hold a quarter of the memory of the smallest one in use."""
+    _on_devices.nbytes = min(_on_devices.nbytes, properties.memory_bytes // 4)
 
 
 def track_memory(events: tuple[Event, ...], things: Any) -> None:
@@ -70,15 +223,23 @@ def track_memory(events: tuple[Event, ...], things: Any) -> None:
     _on_devices.track(events, things, sum([thing.nbytes for thing in things]))
 
 
-def track_host_memory(events: tuple[Event, ...], things: Any) -> None:
-    """`track_memory` of a call on the CPU."""
+def track_host_memory(events: tuple[Event, ...], things: Any, before: FollowedCalls | None = None) -> None:
+    """`track_memory` of a call on the CPU. before: what it follows as a whole."""
     _on_host.forget_finished()
-    _on_host.track(events, things, sum([thing.nbytes for thing in things]))
+    flight = Flight(events, [*things], sum([thing.nbytes for thing in things]))
+    if before is not None:
+        before.add_follower(flight)
+    _on_host.add(flight)
 
 
 def in_flight_counts() -> tuple[int, int]:
     """How many calls are known to be in flight, and the bytes that they hold."""
     return len(_on_host.calls) + len(_on_devices.calls), _on_host.held + _on_devices.held
+
+
+def memory_in_flight() -> list[Any]:
+    """What calls in flight use."""
+    return [thing for flights in (_on_host, _on_devices) for one in flights.calls.copy() for thing in one.things]
 
 
 def is_no_call_in_flight() -> bool:
@@ -91,7 +252,7 @@ def is_no_call_in_flight() -> bool:
 def events_using_memory(memory: Any) -> list[Event]:
     """The events of calls in flight that use some memory."""
     calls = (*_on_host.calls.copy(), *_on_devices.calls.copy())
-    return [event for events, things, _ in calls if any(t is memory for t in things) for event in events]
+    return [event for flight in calls if any(t is memory for t in flight.things) for event in flight.events]
 
 
 def free_memory_in_flight() -> bool:
@@ -99,6 +260,16 @@ def free_memory_in_flight() -> bool:
     found = bool(_on_host.calls or _on_devices.calls)
     waitall()
     return found
+
+
+def make_room(device: Device) -> bool:
+    """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether it made room.
+    What the device and other libraries keep is given back by the device itself."""
+    if free_memory_in_flight():
+        return True
+    before = device.statistics()["in_use"]
+    gc.collect()
+    return device.statistics()["in_use"] < before
 
 
 def waitall() -> None:

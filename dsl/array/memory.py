@@ -1,12 +1,137 @@
-"""`kg.memory_stats`, `kg.memory_limit`, `kg.empty_cache`: what a device's memory holds, how much it may, and less."""
+"""`kg.memory`, `kg.memory_stats`, `kg.memory_limit`, `kg.empty_cache`, `kg.use_allocator`: what a device's memory holds
+and for whom, how much it may, less, and from whom it comes."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
+from typing import Any
 
+from ...runtime.core.allocators import LIBRARIES
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import byte_count_in_words
+from ...runtime.program.device import Device
 from ..core.errors import OptionError
 from . import array, in_flight
-from .devices import device_named
+from .devices import device_named, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccount:
+    """What a device's memory holds, by owner.
+
+    in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
+    `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. beside: bytes that
+    are not in `reserved`: of code, and of the host's memory. system: what is free, and all there is, by what the driver
+    says; None where nobody knows."""
+
+    device: str
+    in_use: Mapping[str, int]
+    cached: int
+    peak: int
+    limit: int
+    beside: Mapping[str, int]
+    system: tuple[int, int] | None
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the device holds for this process: in use, or kept for reuse."""
+        return sum(self.in_use.values()) + self.cached
+
+    def __str__(self) -> str:
+        rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("at most", self.peak)]
+        rows += [("limit", self.limit)] * bool(self.limit) + [*self.beside.items()]
+        if self.system is not None:
+            free, every = self.system
+            rows += [("free, says the system", free), ("others and the context", every - free - self.reserved)]
+        lines = [f"  {name:<24}{byte_count_in_words(nbytes):>10}" for name, nbytes in rows if nbytes]
+        return "\n".join([f"memory of {self.device}", *lines])
+
+    __repr__ = __str__
+
+
+def memory(device: str | None = None) -> MemoryAccount:
+    """What a device's memory holds, by owner (None: the default device).
+
+    It prints as a table. It walks over all of Python's objects that know the device, which takes milliseconds.
+
+    >>> x = kg.array(np.zeros(1 << 20), device="cpu")
+    >>> kg.memory("cpu").in_use["results"] >= x.nbytes
+    True
+    """
+    return account_of_device(device_named(device))
+
+
+def account_of_device(device: Device) -> MemoryAccount:
+    """`memory` of a device."""
+    held = {id(x._memory): x._memory for x in _arrays_on_device(device) if device.owns(x._memory)}
+    flying = {id(thing): thing for thing in in_flight.memory_in_flight() if device.owns(thing)}
+    temporaries = [thing.nbytes for key, thing in flying.items() if key not in held]
+    owners = {"results": sum(m.nbytes for m in held.values()), "temporaries": sum(temporaries)}
+    owners |= device.memory_by_owner()
+    stats = device.statistics()
+    owners["rounding"] = stats["in_use"] - sum(owners.values())
+    return MemoryAccount(
+        name_of(device),
+        owners,
+        stats["cached"],
+        stats["peak"],
+        device.limit,
+        device.memory_beside(),
+        device.system_memory(),
+    )
+
+
+def _arrays_on_device(device: Device) -> list[array.Array]:
+    # Not all objects: one of another thread that is being made must not be held.
+    return [x for x in gc.get_referrers(device) if type(x) is array.Array]
+
+
+def owners_in_words(device: Device) -> str:
+    """Who holds a device's memory, the largest first."""
+    account = account_of_device(device)
+    owners = sorted(((n, owner) for owner, n in account.in_use.items() if n), reverse=True)
+    held = ", ".join(f"{byte_count_in_words(n)} of {owner}" for n, owner in owners[:4])
+    beside = ""
+    if account.system is not None:
+        free, every = map(byte_count_in_words, account.system)
+        beside = f", and by what the system says {free} of {every} are free"
+    return f"{account.device} holds {held or 'nothing'}{beside}"
+
+
+def use_allocator(allocator: Any, device: str | None = None) -> None:
+    """Take a device's memory from another allocator from now on.
+
+    allocator: `"driver"` (what it is before: the driver's, or the system's), `"torch"`, `"cupy"`, `"rmm"`, or an object
+    with `allocate(nbytes, stream)`, which returns an address, and `free(pointer, nbytes, stream)`. stream: the driver's
+    handle; 0 on a CPU. A block goes back to the allocator as soon as nobody needs it: this process keeps no others.
+    What is in use stays where it is. Raises OptionError.
+
+    >>> kg.use_allocator("driver", "cpu")
+    """
+    found = device_named(device)
+    if allocator == "driver":
+        found.use_allocator(None)
+        return
+    if isinstance(allocator, str):
+        if allocator not in LIBRARIES:
+            known = ", ".join(map(repr, ("driver", *LIBRARIES)))
+            raise OptionError(f"allocator={allocator!r} is unknown; write one of {known}, or give an object")
+        if found.properties is None:
+            raise OptionError(
+                f"{allocator}'s allocator has memory of GPUs, and this device is {name_of(found)}; write "
+                "device='cuda', or give an object with allocate(nbytes, stream) and free(pointer, nbytes, stream)"
+            )
+        try:
+            allocator = LIBRARIES[allocator](found.index)
+        except (ImportError, AttributeError) as error:
+            raise OptionError(f"{allocator}'s allocator cannot be used: {error}; install {allocator}") from None
+    if not all(callable(getattr(allocator, name, None)) for name in ("allocate", "free")):
+        raise OptionError(
+            f"{type(allocator).__name__} is no allocator; give an object with allocate(nbytes, stream) and "
+            "free(pointer, nbytes, stream)"
+        )
+    found.use_allocator(allocator)
 
 
 def memory_stats(device: str | None = None) -> dict[str, int]:
@@ -25,11 +150,8 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     found = device_named(device)
     stats = dict(found.statistics())
     stats["limit"] = found.limit
-    # Not all objects: one of another thread that is being made must not be held.
-    holders = gc.get_referrers(found)
-    stats["arrays"] = sum(type(x) is array.Array for x in holders)
-    stats["executables"] = sum(type(x).__name__.endswith("Executable") for x in holders)
-    del holders
+    stats["arrays"] = len(_arrays_on_device(found))
+    stats["executables"] = sum(type(x).__name__.endswith("Executable") for x in gc.get_referrers(found))
     stats["kernels"] = found.kernels
     stats["graphs"] = found.graph_bytes
     stats["calls"], stats["in_flight"] = in_flight.in_flight_counts()
@@ -57,7 +179,8 @@ def empty_cache(device: str | None = None) -> int:
     """Give a device's free memory back to the system. Returns how many bytes those are.
 
     It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
-    since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs.
+    since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs, and what
+    was free in its driver's pool is any process' again.
 
     >>> kg.empty_cache("cpu") >= 0
     True

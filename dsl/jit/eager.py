@@ -1,4 +1,4 @@
-"""Operations on `kg.Array` outside of a trace: NumPy itself on the CPU, a compiled function each elsewhere."""
+"""Operations on `kg.Array` outside of a trace: a compiled function each; on the CPU, NumPy where that is sooner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ...runtime.program.device import Device
+from ...runtime.program.device import Device, Event
 from ..array.array import Array, asarray
 from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kg_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
+from ..array.memory import owners_in_words
 from ..core.context import context
-from ..core.errors import TraceError, UnsupportedError
+from ..core.errors import TraceError, UnsupportedError, UserError
 from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
 from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
@@ -118,11 +119,66 @@ def _eager_view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
     return result
 
 
+QUEUED_BYTES = 4 << 20  # of an array on the CPU: NumPy takes longer than it costs to queue a call
+COMPILED_BYTES = 16 << 20  # NumPy takes longer than it costs to compile one
+_KINDS: dict[Any, bool] = {}  # of operands met so far, and whether they have a kernel
+_KNOWN_KINDS = 4096
+_RAISES_NOTHING = {"ignore", "warn"}.issuperset
+_NUMBERS = frozenset({int, float, complex, bool, *(t for t in np.sctypeDict.values() if issubclass(t, np.number))})
+
+
+def _run_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
+    """A ufunc of arrays on one CPU device and numbers: queued, or, where that takes longer, by NumPy at once. None, and
+    nothing is done, for other inputs."""
+    device, waits, nbytes = None, False, 0
+    for x in inputs:
+        if type(x) is Array:
+            if x._device is not device is not None:
+                return None
+            device, spec = x._device, x._spec
+            waits = waits or (x._event is not None and not _has_values(x._event))
+            nbytes = spec.nbytes if spec.nbytes > nbytes else nbytes
+        elif type(x) not in _NUMBERS:
+            return None
+    if device is None or not device.host_memory:
+        return None
+    if waits or nbytes >= QUEUED_BYTES:
+        result = _queue_ufunc_on_cpu(ufunc, inputs, device, waits or nbytes >= COMPILED_BYTES)
+        if result is not None:
+            return result
+    return to_kg_arrays(ufunc(*[x.numpy() if type(x) is Array else x for x in inputs]), device)
+
+
+def _has_values(event: Event) -> bool:
+    """Whether it has happened, and well: an error is told where something is read."""
+    return event.query() and getattr(event, "failure", None) is None
+
+
+def _queue_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...], device: Device, pays_at_once: bool) -> Any:
+    """The result, to come. None where NumPy is to compute it: what has no kernel or is to raise floating-point errors,
+    and what is met for the first time, if it does not pay to compile at once."""
+    kind = (ufunc, *(x._spec if type(x) is Array else type(x) for x in inputs))
+    known = _KINDS.get(kind)
+    if known is None:
+        if len(_KINDS) >= _KNOWN_KINDS:
+            _KINDS.clear()
+        _KINDS[kind] = True
+    if known is False or not (known or pays_at_once) or not _RAISES_NOTHING(np.geterr().values()):
+        return None
+    try:
+        return _compile_for_eager_call(ufunc, device, ())(*inputs)
+    except UserError:  # NumPy computes it, or says what is wrong
+        _KINDS[kind] = False
+        return None
+
+
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_ufunc__` answers."""
     if current_trace() is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
-    found = run_eagerly(getattr(ufunc, method), inputs, options)
+    found = _run_ufunc_on_cpu(ufunc, inputs) if method == "__call__" and not options else None
+    if found is None:
+        found = run_eagerly(getattr(ufunc, method), inputs, options)
     if type(found) is Array and not found.shape and all(x._spec.scalar for x in inputs if type(x) is Array):
         found._spec = spec_of(found._spec.type, True)  # what is made of numbers alone
     return found
@@ -206,6 +262,7 @@ class _EagerArrayOperations:
     """The `Operations` of `kg.Array`."""
 
     restore = staticmethod(restore)
+    owners_in_words = staticmethod(owners_in_words)
     run_ufunc = staticmethod(run_ufunc)
     run_function = staticmethod(run_function)
 

@@ -30,13 +30,14 @@ from ...runtime.engine.masked_copy import LEAST_BYTES, copy_where
 from ...runtime.engine.native_call import native_maker_of_objects
 from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
-from ...runtime.program.plan import Plan, plan_boundary
+from ...runtime.program.plan import Plan, plan_boundary, root_tasks_of_plan
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
-from ..array.in_flight import free_memory_in_flight, track_call, track_host_memory, track_memory
+from ..array.in_flight import followed, make_room, track_call, track_host_memory, track_memory
 from ..array.in_numpy import OFTEN, InNumPy
+from ..array.memory import owners_in_words
 from ..array.mutation import (
     BLOCK_BYTES,
     change_values_of_array,
@@ -173,6 +174,7 @@ def generate_launcher(
         "allocate": device.allocate,
         "device": device,
         "execute": execute,
+        "followed": followed,
         "fork": fork_call_from_streams,
         "join": join_call_to_streams,
         "start": start,
@@ -198,7 +200,7 @@ def generate_launcher(
         "copy_where": copy_where,
         "values_before_call": values_before_call,
         "write_back": write_back_to_arguments,
-        "make_room_for_segments": free_memory_in_flight,
+        "make_room_for_segments": partial(make_room, device),
         "is_free": is_assignable_at_a_look,
         "check_write_back_allowed": check_write_back_allowed,
         "refuse_change": refuse_write_back_while_tracing,
@@ -245,6 +247,7 @@ class _LauncherWriter:
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = call_waits(captured, device, leaves, arrays)
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
+        self.follows = bool(self.on_cpu and self.device_arrays)  # calls may take memory of those that they follow
         stored = () if captured.state is None else captured.state.places()
         self.gives_numbers = any(kind == "number" for kind, _ in (*captured.results, *stored))
         self.uses_host = bool(captured.graph.numbers or captured.checks or self.gives_numbers)
@@ -322,6 +325,8 @@ class _LauncherWriter:
     def _lines_that_execute(self, memories: Sequence[str]) -> Iterator[str]:
         yield f"if caller: forked = fork(caller, after, {len(self.plan.program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
+        if self.follows:
+            yield "if before_it is not None: after += before_it.gates"
         yield f"events = execute([{', '.join(memories)}], {arena}, {self._plan_scalar_expressions()}, after)"
         for number, spec in enumerate(self.specs):
             event = "" if self.on_cpu else f", events[{number}]"
@@ -338,7 +343,7 @@ class _LauncherWriter:
         if self.on_cpu:
             settled = f"settled(events, {self.outputs}, {self.waits}, over)"
             yield f"{into}elif events is not over[0] and not {settled}:"
-            yield f"{into}    track_memory(events, {memories})"
+            yield f"{into}    track_memory(events, {memories}, {'before_it' if self.follows else 'None'})"
         else:
             held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
             held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
@@ -694,16 +699,24 @@ class _LauncherWriter:
                 memories[buffer] = f"a{leaf}.address"
                 kept.append(f"a{leaf}")
         yield from self._lines_that_place_captured_arrays(memories, kept)
+        take = "{}"
+        if self.follows:
+            roots = root_tasks_of_plan(self.plan)
+            touched = [frozenset(region.buffer for region in (*t.reads, *t.writes)) for t in roots]
+            yield f"before_it = followed(device, after, {self.constant(touched)}) if after else None"
+            take = "{0} if before_it is None else before_it.take({1}) or {0}"
         for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
             if number in self.in_place:
                 yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
                 kept.append(f"m{number}")
                 continue
-            yield f"m{number} = allocate({max(1, spec.nbytes)})"
+            size = max(1, spec.nbytes)
+            yield f"m{number} = {take.format(f'allocate({size})', size)}"
             memories[buffer] = f"m{number}.address"
             kept.append(f"m{number}")
         if self.plan.arena_bytes:
-            yield f"arena = allocate({self.plan.arena_bytes})"
+            size = self.plan.arena_bytes
+            yield f"arena = {take.format(f'allocate({size})', size)}"
             kept.append("arena")
 
     def _lines_that_place_captured_arrays(self, memories: list[str], kept: list[str]) -> Iterator[str]:
@@ -954,11 +967,17 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
         small = schedule(
             plan.program, "auto", "small", machine=machine_model_of_device(device.kind, device.properties)
         ).peak_bytes
-        advice = f"memory='small' would need {small} bytes"
+        advice = f"memory='small' would need {byte_count_in_words(small)}"
         if small >= peak:
-            advice = "pass smaller arrays or free others: memory='small' needs as much"
+            advice += ", no less; pass smaller arrays or free others"
+    system = device.system_memory()
+    if system is not None and outputs > system[1]:
+        advice = (
+            f"the outputs alone are more than the {byte_count_in_words(system[1])} that there are; call it on parts of "
+            "its arguments, or return what is made of them"
+        )
     return OutOfMemory(
-        f"a call of {plan.program.name} needs {peak} bytes, or {byte_count_in_words(peak)}, beside its inputs on "
-        f"{name_of(device)}: {outputs} of outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; "
-        f"{advice} ({error})"
+        f"a call of {plan.program.name} needs {byte_count_in_words(peak)} beside its inputs on {name_of(device)}: "
+        f"{byte_count_in_words(outputs)} of outputs and {byte_count_in_words(plan.arena_bytes)} of temporaries with "
+        f"memory={mode!r}; {advice} ({error}; {owners_in_words(device)})"
     )

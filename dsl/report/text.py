@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...runtime.core.readable_text import byte_count_in_words as byte_count_in_words
+
 
 def duration_as_text(microseconds: float) -> str:
     """`3.2 us`, `1.5 ms` or `2 s`: three digits.

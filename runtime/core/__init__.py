@@ -1,6 +1,6 @@
-"""Settings, errors and warnings, frozen dataclasses, disk cache, host memory pool, profiles and traces, progress bars,
-forks, boxes: imports nothing of ours.
+"""Settings, errors and warnings, frozen dataclasses, disk cache, memory pools and allocators, profiles and traces,
+progress bars, forks, boxes: imports nothing of ours.
 
-In reading order: frozen, errors, settings, disk_cache, cache_contents, host_pool, gc_pause, deferred_fork, progress,
-profile, perfetto, readable_text, box_index.
+In reading order: frozen, errors, readable_text, settings, disk_cache, cache_contents, allocators, recycling, host_pool,
+gc_pause, deferred_fork, progress, profile, perfetto, box_index.
 """

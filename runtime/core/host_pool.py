@@ -3,7 +3,7 @@
 A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_pool_block`) keep it alive. The hot path is a
 dictionary look-up and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from
 slabs that live as long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up
-to a bound. A limit says what the memory of a device, this one or another, may hold.
+to a bound.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from .errors import OutOfMemory
+from .readable_text import byte_count_in_words
+from .recycling import FreeBlocks, RecyclingPool
 from .settings import settings
 
 ALIGNMENT = 64
@@ -50,19 +52,27 @@ def inline_block_class(nbytes: int) -> Callable[[], Any] | None:
     return made if inside and nbytes <= INLINE else None
 
 
+class RecycledBlock:
+    """A block of a pool."""
+
+    __slots__ = ()
+    pool: RecyclingPool
+
+
 class _HostSizeClass:
     """Blocks of one size: how to make the object over an address, and the free addresses."""
 
-    __slots__ = ("free", "make", "pop", "size")
+    __slots__ = ("free", "make", "pop")
 
-    def __init__(self, size: int, freed: Callable[[], None] | None) -> None:
-        self.size = size
-        self.free: list[int] = []
-        self.pop = self.free.pop
-        self.make: Any = _make_host_pool_block_type(size, self.free.append, freed).from_address
+    def __init__(self, free: FreeBlocks, freed: Callable[[], None] | None) -> None:
+        self.free = free
+        self.pop = free.pop
+        self.make: Any = _make_host_pool_block_type(free, freed).from_address
 
 
-def _make_host_pool_block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
+def _make_host_pool_block_type(free: FreeBlocks, freed: Callable[[], None] | None) -> Any:
+    push = free.recycle
+
     def recycle_small_block(block: Any) -> None:
         push(block.address)
 
@@ -73,22 +83,25 @@ def _make_host_pool_block_type(size: int, push: Callable[[int], None], freed: Ca
 
     body = {
         "__slots__": ("address", "nbytes"),
+        "pool": free.pool,
         "__del__": recycle_small_block if freed is None else recycle_large_block,
     }
-    return type("Block", (ctypes.c_char * size,), body)
+    return type("Block", (ctypes.c_char * free.size, RecycledBlock), body)
 
 
-class HostMemoryPool:
+class HostMemoryPool(RecyclingPool):
     """Recycled host memory. All methods may be called from any thread."""
 
+    alignment = ALIGNMENT
+
     def __init__(self) -> None:
+        super().__init__()
         self._by_size: dict[int, _HostSizeClass] = {}
         self._classes: dict[int, _HostSizeClass] = {}
+        self._lent_classes: dict[int, _HostSizeClass] = {}
         self._mappings: dict[int, mmap.mmap] = {}
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
-        self._reserved = self._peak = 0
-        self.limit = MemoryLimit()
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
         self._bound = 0
         _pools.add(self)
@@ -99,96 +112,91 @@ class HostMemoryPool:
         try:
             address = found.pop()
         except IndexError:
-            address = self._allocate_fresh_block(found.size)
+            address = self.allocate_fresh(found.free)
         block = found.make(address)
         block.address = address
         block.nbytes = nbytes
         return block
 
-    def trim(self) -> int:
-        """Give the large free blocks back to the system; the bytes given back."""
+    def owns(self, memory: Any) -> bool:
+        """Whether it is a block of this pool's."""
+        return isinstance(memory, RecycledBlock) and memory.pool is self
+
+    def _own_free_blocks(self) -> list[FreeBlocks]:
+        return [found.free for found in list(self._classes.values())]
+
+    def _release_own(self) -> int:
         return self._release_cached_down_to(0)
 
-    def statistics(self) -> dict[str, int]:
-        """Bytes `in_use`, `cached` (free, kept) and `reserved` (both), and `peak`: the most ever reserved."""
-        with self._lock:
-            cached = sum(c.size * len(c.free) for c in self._classes.values())
-            return {
-                "in_use": self._reserved - cached,
-                "cached": cached,
-                "reserved": self._reserved,
-                "peak": self._peak,
-            }
+    def _forget_sizes(self) -> None:
+        self._by_size.clear()
+        self._lent_classes.clear()
 
     def _size_class_of(self, nbytes: int) -> _HostSizeClass:
         if nbytes < 0:
             raise ValueError(f"{nbytes} bytes")
         if nbytes >= 1 << 62:
-            raise OutOfMemory(f"{nbytes} bytes are more than there can be")
+            raise OutOfMemory(f"{byte_count_in_words(nbytes)} are more than there can be")
         size = pool_size_class_bytes(nbytes)
         with self._lock:
-            found = self._classes.get(size)
+            classes = self._classes if self._lender is None else self._lent_classes
+            found = classes.get(size)
             if found is None:
-                found = self._classes[size] = _HostSizeClass(size, self._trim_cached_blocks if size >= LARGE else None)
+                freed = self._trim_cached_blocks if size >= LARGE and self._lender is None else None
+                found = classes[size] = _HostSizeClass(FreeBlocks(self, size, self._lender), freed)
             if len(self._by_size) >= _KNOWN_SIZES:
                 self._by_size.clear()
             self._by_size[nbytes] = found
         return found
 
-    def _allocate_fresh_block(self, size: int) -> int:
-        with self._lock:
-            if self.limit.is_exceeded_by(self._reserved, size):
-                self.trim()
-                if self.limit.is_exceeded_by(self._reserved, size):
-                    raise self.limit.limit_error(self._reserved, size)
-            try:
-                address = self._map_large_block(size) if size >= LARGE else self._carve_from_slab(size)
-            except (OSError, ValueError, MemoryError, OverflowError):
-                self.trim()
-                try:
-                    address = self._map_large_block(size) if size >= LARGE else self._carve_from_slab(size)
-                except (OSError, ValueError, MemoryError, OverflowError) as error:
-                    raise OutOfMemory(f"no {size} bytes of memory: {error}; {self._reserved} are held") from None
-            self._reserved += size
-            self._peak = max(self._peak, self._reserved)
-            return address
+    def _allocate_own(self, size: int) -> int:
+        return int(self.with_room(self._map_large_block if size >= LARGE else self._carve_from_slab, size))
 
     def _carve_from_slab(self, size: int) -> int:
         if self._slab + size > self._slab_end:
-            mapping, self._slab = _map_aligned_pages(2 * HUGE, HUGE)
+            mapping, self._slab = self._map_pages(2 * HUGE)
             self._slabs.append(mapping)
             self._slab_end = self._slab + 2 * HUGE
         self._slab += size
         return self._slab - size
 
     def _map_large_block(self, size: int) -> int:
-        mapping, address = _map_aligned_pages(size, HUGE)
+        mapping, address = self._map_pages(size)
         self._mappings[address] = mapping
         return address
+
+    def _map_pages(self, size: int) -> tuple[mmap.mmap, int]:
+        try:
+            return _map_aligned_pages(size, HUGE)
+        except (OSError, ValueError, MemoryError, OverflowError) as error:
+            wanted, held = byte_count_in_words(size), byte_count_in_words(self.reserved)
+            raise OutOfMemory(f"there are no {wanted} of memory: {error}; {held} are held") from None
 
     def _trim_cached_blocks(self) -> None:
         """A large block has died: keep no more than the bound."""
         if LARGE is None:  # modules go before the last objects at exit
             return
         if not self._bound:
-            self._bound = settings.pool_bytes or _physical_memory_for_host_pool() // 4
-        if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
+            self._bound = settings.pool_bytes or physical_memory_bytes() // 4
+        if self._large_bytes_cached() > self._bound:
             self._release_cached_down_to(self._bound)
+
+    def _large_bytes_cached(self) -> int:
+        return sum(free.size * len(free) for free in self._own_free_blocks() if free.size >= LARGE)
 
     def _release_cached_down_to(self, bound: int) -> int:
         released = 0
         with self._lock:
-            large = sorted((c for c in self._classes.values() if c.size >= LARGE), key=lambda c: -c.size)
-            cached = sum(c.size * len(c.free) for c in large)
-            for found in large:
+            cached = self._large_bytes_cached()
+            for free in sorted((free for free in self._own_free_blocks() if free.size >= LARGE), key=lambda c: -c.size):
                 while cached - released > bound:
                     try:
-                        address = found.pop()
+                        address = free.pop()
                     except IndexError:
                         break
                     del self._mappings[address]
-                    released += found.size
-            self._reserved -= released
+                    released += free.size
+            self._own_bytes -= released
         return released
 
 
@@ -205,10 +213,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_host_pool_locks_in_forked_child)
 
 
-def _physical_memory_for_host_pool() -> int:
+def system_memory_bytes() -> tuple[int, int] | None:
+    """Bytes that are free, and all that the machine has; None where the system does not say."""
     with contextlib.suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 4 << 30
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def physical_memory_bytes() -> int:
+    """Bytes that the machine has."""
+    found = system_memory_bytes()
+    return 16 << 30 if found is None else found[1]
 
 
 def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
@@ -229,24 +245,3 @@ def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
 def numpy_view_of_pool_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
     """A C-contiguous array over the bytes of a block from `offset` on. The array keeps the block alive."""
     return np.ndarray(shape, dtype, memory, offset)
-
-
-class MemoryLimit:
-    """own: the device's own limit in bytes (0: none), or None for the setting `memory_limit`."""
-
-    __slots__ = ("own",)
-
-    def __init__(self) -> None:
-        self.own: int | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return settings.memory_limit if self.own is None else self.own
-
-    def is_exceeded_by(self, reserved: int, size: int) -> bool:
-        """Whether `size` bytes more than those reserved are too many."""
-        limit = self.nbytes
-        return bool(limit) and reserved + size > limit
-
-    def limit_error(self, reserved: int, size: int) -> OutOfMemory:
-        return OutOfMemory(f"{size} bytes more than {reserved} pass the limit of {self.nbytes} bytes")

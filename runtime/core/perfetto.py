@@ -10,14 +10,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .profile import HOST, Span
+from .profile import HOST, MemorySample, Span
 
 Waits = Mapping[str, Mapping[int, Iterable[int]]]  # program -> task -> the tasks of other streams that it waits for
 APART = 1000  # between the numbers of two processes
 
 
-def chrome_trace_of_profile(spans: Sequence[Span], waits: Waits | None = None) -> dict[str, Any]:
-    """The trace. waits: an arrow is drawn from each task to what waits for it.
+def chrome_trace_of_profile(
+    spans: Sequence[Span], waits: Waits | None = None, samples: Sequence[MemorySample] = ()
+) -> dict[str, Any]:
+    """The trace. waits: an arrow is drawn from each task to what waits for it. samples: of memory, which are drawn.
 
     Spans of one track that overlap without nesting, which the format cannot show, are put on tracks beside it.
 
@@ -36,7 +38,7 @@ def chrome_trace_of_profile(spans: Sequence[Span], waits: Waits | None = None) -
     events = [_profile_trace_slice_event(span, *numbers[span.process, track]) for span, track in placed]
     flows = _profile_trace_flow_events(placed, numbers, waits or {})
     return {
-        "traceEvents": [*names, *events, *flows, *_profile_trace_counter_events(spans, numbers)],
+        "traceEvents": [*names, *events, *flows, *_profile_trace_counter_events(spans, samples, numbers)],
         "displayTimeUnit": "ms",
     }
 
@@ -95,9 +97,9 @@ def _profile_trace_flow_events(
 
 
 def _profile_trace_counter_events(
-    spans: Sequence[Span], numbers: Mapping[tuple[str, str], tuple[int, int]]
+    spans: Sequence[Span], samples: Sequence[MemorySample], numbers: Mapping[tuple[str, str], tuple[int, int]]
 ) -> Iterable[dict[str, Any]]:
-    """How many tasks of each device run at a time."""
+    """How many tasks of each device run at a time, and its memory."""
     changes: dict[str, list[tuple[float, int]]] = {}
     for span in spans:
         if span.process != HOST and span.kind != "wait":
@@ -109,6 +111,10 @@ def _profile_trace_counter_events(
             running += change
             args = {"tasks": running}
             yield {"name": "running", "ph": "C", "pid": pids[process], "tid": 0, "ts": round(at, 3), "args": args}
+    for one in samples:
+        pid, held = pids.get(HOST, APART), {"in use": one.in_use, "cached": one.reserved - one.in_use}
+        at = round(one.at, 3)
+        yield {"name": f"memory of {one.process}", "ph": "C", "pid": pid, "tid": 0, "ts": at, "args": held}
 
 
 def _span_nests_in_trace_track(ends: list[float], span: Span) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from .frozen import dataclass
+from .readable_text import byte_count_in_words
 
 HOST = "host"
 
@@ -45,6 +46,16 @@ class Span:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """The bytes of a device at a moment, in microseconds from the start of the profile."""
+
+    at: float
+    process: str
+    in_use: int
+    reserved: int
+
+
 Later = Callable[[], Iterable[Span]]
 
 
@@ -57,6 +68,7 @@ class ProfileRecorder:
     def __init__(self) -> None:
         self.began = time.monotonic_ns()
         self.spans: list[Span] = []
+        self.samples: list[MemorySample] = []
         self._later: list[Later] = []
         self._runs = itertools.count()
         self._push, self._pop = _import_nvtx()
@@ -64,6 +76,11 @@ class ProfileRecorder:
     def microseconds_since_start(self, nanoseconds: int) -> float:
         """A moment of the monotonic clock, in microseconds from the start."""
         return (nanoseconds - self.began) / 1e3
+
+    def note_memory(self, process: str, statistics: Mapping[str, int]) -> None:
+        """What a device holds now."""
+        at = self.microseconds_since_start(time.monotonic_ns())
+        self.samples.append(MemorySample(at, process, statistics["in_use"], statistics["reserved"]))
 
     def next_run(self) -> int:
         """The number of a run of a plan that starts now."""
@@ -108,8 +125,9 @@ def _import_nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
     return (lambda text: nvtx.push_range(message=text, domain="kernelgraph")), lambda: nvtx.pop_range("kernelgraph")
 
 
-def format_profile_table(spans: Sequence[Span]) -> str:
-    """For each kind and name: how often, microseconds in all, the mean, the least and the most; the longest first."""
+def format_profile_table(spans: Sequence[Span], samples: Sequence[MemorySample] = ()) -> str:
+    """For each kind and name: how often, microseconds in all, the mean, the least and the most; the longest first. Then
+    how long each stream was busy, and the most memory of each device."""
     groups: dict[tuple[str, str, str], list[Span]] = {}
     for span in spans:
         groups.setdefault((span.process, span.kind, span.name), []).append(span)
@@ -131,6 +149,10 @@ def format_profile_table(spans: Sequence[Span]) -> str:
         )
     for (process, track), busy in sorted(_profiled_busy_time_per_stream(spans).items()):
         lines.append(f"{process} {track}: busy for {busy:.1f} us")
+    for process in dict.fromkeys(sample.process for sample in samples):
+        held = [(sample.in_use, sample.reserved) for sample in samples if sample.process == process]
+        in_use, reserved = (byte_count_in_words(max(column)) for column in zip(*held, strict=True))
+        lines.append(f"{process} memory: at most {in_use} in use, {reserved} reserved")
     return "\n".join(lines)
 
 

@@ -122,6 +122,18 @@ TABLE = (
     ),
     Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
     Setting(
+        "in_flight_bytes",
+        0,
+        _parse_count_setting,
+        "bytes that calls in flight may hold before the next one waits; 0: a quarter of the device's memory",
+    ),
+    Setting(
+        "release_threshold",
+        0,
+        _parse_count_setting,
+        "free bytes that the driver's pool of a GPU keeps from other libraries and processes",
+    ),
+    Setting(
         "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
     ),
 )
@@ -152,6 +164,8 @@ class Settings:
     collective_timeout: float
     collectives: str
     memory_limit: int
+    in_flight_bytes: int
+    release_threshold: int
     pool_bytes: int
     special: bool  # whether calls do more or other than to run, at once, what was compiled for them
 

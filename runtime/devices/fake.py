@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.allocators import Allocator, Lender
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
+from ..core.readable_text import byte_count_in_words
 from ..interpret.control_flow import RunIteration, run_control_flow
 from ..interpret.serial import SerialPoisonTracker, poisoned_buffers_of_plan, serial_error_with_task_location
 from ..program.device import Device, Event, Executable
@@ -35,7 +37,7 @@ class FakeMemory:
     """A range of addresses, never given out twice. Its death is logged as `("free", address)`."""
 
     def __init__(self, device: FakeDevice, address: int, nbytes: int) -> None:
-        self._device = device
+        self._device, self._lender = device, device.lender
         self._address = address
         self._nbytes = nbytes
 
@@ -48,6 +50,9 @@ class FakeMemory:
         return self._nbytes
 
     def __del__(self) -> None:
+        if self._lender is not None:
+            self._lender.returned.append((self._address, self._nbytes))
+            self._lender.take_back()
         self._device._release(self._address, self._nbytes)
 
 
@@ -123,6 +128,7 @@ class FakeDevice(Device):
     in_use: int = 0
     peak: int = 0
     lost: DeviceLost | None = None
+    lender: Lender | None = None
     loaded: set[Kernel] = field(default_factory=set)
     events: list[FakeEvent] = field(default_factory=list)
     _faults: dict[str, dict[int, BaseException]] = field(default_factory=dict)
@@ -167,9 +173,13 @@ class FakeDevice(Device):
     def allocate(self, nbytes: int) -> FakeMemory:
         self._log_call("allocate", nbytes)
         if self.capacity is not None and self.in_use + nbytes > self.capacity:
-            raise OutOfMemory(f"fake device: {nbytes} bytes asked for, {self.capacity - self.in_use} free")
-        address = self._next
-        self._next += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+            wanted, free = byte_count_in_words(nbytes), byte_count_in_words(self.capacity - self.in_use)
+            raise OutOfMemory(f"fake device: {wanted} asked for, {free} free")
+        if self.lender is not None:
+            address = self.lender.allocate(nbytes)
+        else:
+            address = self._next
+            self._next += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         self.in_use += nbytes
         self.peak = max(self.peak, self.in_use)
         return FakeMemory(self, address, nbytes)
@@ -184,6 +194,12 @@ class FakeDevice(Device):
 
     def trim(self) -> int:
         return 0
+
+    def owns(self, memory: Any) -> bool:
+        return isinstance(memory, FakeMemory) and memory._device is self
+
+    def use_allocator(self, allocator: Allocator | None) -> None:
+        self.lender = None if allocator is None else Lender(allocator, ALIGNMENT)
 
     @property
     def limit(self) -> int:

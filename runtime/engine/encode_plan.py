@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..core.frozen import dataclass, replace
 from ..interpret.serial import serial_error_sources_of_plan
-from ..program.plan import Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments
+from ..program.plan import AFTER, Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments, root_tasks_of_plan
 from ..program.program import Constant, Int, Kernel, Library, Pointer, Task, control_flow_bodies
 from .engine import EngineFunctions, allocate_aligned_words, native_engine_thread_count
 from .words import records as e
@@ -31,9 +31,10 @@ class PlanLayout:
     """Native words of a plan. `keep` owns the memory behind the addresses.
 
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
-    (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
+    (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b, and
+    gates[AFTER] those that all of the plan is behind.
     needs: for the offset of a completion event, the address of its list of last steps; see `words.records`.
-    poison: the offset in the run of each place of `poison`.
+    poison: the offset in the run of each place of `poison`, and behind them of that of AFTER, which nobody reads.
     stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
     stretches: the tasks in issue order: some that run natively one after another, and the address of a record of these
     alone; or some that Python does, and 0.
@@ -120,6 +121,8 @@ def encode_plan(
     for first, buffers in places.gated.items():
         for b in buffers:
             by_buffer.setdefault(b, []).append(places.gates[first])
+    roots = root_tasks_of_plan(plan)
+    by_buffer[AFTER] = [gate for task, gate in places.gates.items() if plan.tasks[task] in roots]
     return PlanLayout(
         plan_address,
         _encode_run_image(plan, places, [steps_address + first for first in first_step]),
@@ -201,7 +204,7 @@ def _offsets_in_run_record(plan: Plan, argument_bytes: int, timed: bool) -> _Run
     gated = _buffers_gated_by_task(plan)
     gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
     poison_at = gates_at + 8 * len(gated)
-    poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks)), 8))
+    poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks) - AFTER), 8))
     arguments_at = poison_at + 8 * len(poison)
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
     events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..core.allocators import Allocator
 from ..core.errors import KernelGraphError
 from ..core.frozen import dataclass
 from ..core.profile import ProfileRecorder
@@ -163,7 +164,8 @@ class Executable(Protocol):
 
         memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
         an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
-        starts only after its event; for the buffer `plan_queries.ENTRY` all work does. The caller keeps all memory
+        starts only after its event; for the buffer `plan.ENTRY` all work does, and for `plan.AFTER`, on a device with
+        `host_memory`, whether what it comes after has failed or not. The caller keeps all memory
         alive until the completion events have happened.
         """
         ...
@@ -342,7 +344,27 @@ class Device(Protocol):
         """Give free memory back to the system, and unload kernels that nothing needs. The answer is how many bytes."""
         ...
 
+    def owns(self, memory: Any) -> bool:
+        """Whether `allocate` gave this, and `statistics` count it."""
+        ...
+
+    def use_allocator(self, allocator: Allocator | None) -> None:
+        """Take memory from another allocator from now on; None: from the system, or the driver."""
+        ...
+
     # what a device may do
+
+    def memory_by_owner(self) -> dict[str, int]:
+        """Bytes in use, as `statistics` count them, by what is neither an array nor a call."""
+        return {}
+
+    def memory_beside(self) -> dict[str, int]:
+        """Bytes that `statistics` do not count, by owner: of code, and of the host's memory."""
+        return {}
+
+    def system_memory(self) -> tuple[int, int] | None:
+        """Bytes that are free, by what the driver says, and all that there are. None: nobody knows."""
+        return None
 
     @property
     def identity(self) -> str:

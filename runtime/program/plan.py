@@ -123,7 +123,8 @@ class Plan:
         return shorten_printed_lines(self.lines())
 
 
-ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
+# in place of a buffer, in what a run comes after: the whole plan; the same, but the run does not fail with it
+ENTRY, AFTER = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +139,40 @@ class PlanBoundary:
 
 def plan_boundary(plan: Plan) -> PlanBoundary:
     """The borders of a plan whose every task precedes some output's completion. The verifier proves that."""
-    entered = [False] * plan.streams  # whether all that comes on a stream follows a root
-    roots: list[int] = []
     known = [0] * plan.streams  # the set of tasks that what comes on a stream follows
-    recorded: dict[int, tuple[int, bool]] = {}
-    for number, step in enumerate(plan.steps):
+    recorded: dict[int, int] = {}
+    for step in plan.steps:
         s = step.stream
         if isinstance(step, Record):
-            recorded[step.event] = known[s], entered[s]
+            recorded[step.event] = known[s]
         elif isinstance(step, Wait):
-            before, follows = recorded[step.event]
-            known[s] |= before
-            entered[s] |= follows
+            known[s] |= recorded[step.event]
         elif isinstance(step, Launch):
-            if not entered[s]:
-                roots.append(number)
-                entered[s] = True
             known[s] |= 1 << step.task
-    done = {recorded[e][0]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e][0]}
+    done = {recorded[e]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e]}
     exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
-    return PlanBoundary(tuple(roots), tuple(sorted(exits)))
+    return PlanBoundary(_root_steps_of_plan(plan), tuple(sorted(exits)))
+
+
+def root_tasks_of_plan(plan: Plan) -> list[Task]:
+    """The tasks that follow no other."""
+    return [plan.tasks[step.task] for n in _root_steps_of_plan(plan) if isinstance(step := plan.steps[n], Launch)]
+
+
+def _root_steps_of_plan(plan: Plan) -> tuple[int, ...]:
+    """The numbers of the steps that launch the first task of a stream which follows no other."""
+    entered: set[int] = set()  # streams, on which all that comes follows a root
+    recorded: set[int] = set()  # events that follow a root
+    roots: list[int] = []
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Record) and step.stream in entered:
+            recorded.add(step.event)
+        elif isinstance(step, Wait) and step.event in recorded:
+            entered.add(step.stream)
+        elif isinstance(step, Launch) and step.stream not in entered:
+            roots.append(number)
+            entered.add(step.stream)
+    return tuple(roots)
 
 
 def happens_before_relation_of_plan(plan: Plan) -> list[int]:

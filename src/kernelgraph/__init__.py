@@ -56,7 +56,7 @@ _HOMES = {
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.report.comparison": ("Comparison", "compare"),
     "dsl.report.report": ("Report",),
-    "dsl.array.memory": ("empty_cache", "memory_limit", "memory_stats"),
+    "dsl.array.memory": ("empty_cache", "memory", "memory_limit", "memory_stats", "use_allocator"),
     "dsl.api.custom_calls": ("host", "kernel"),
     "dsl.api.elementwise": ("Elementwise", "elementwise"),
     "dsl.api.profile": ("Profile", "profile"),

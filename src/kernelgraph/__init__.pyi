@@ -27,7 +27,7 @@ from .dsl.devices.places import place as place
 from .dsl.jit.kernel_graph import KernelGraph as KernelGraph, kernel_graph as kernel_graph
 from .dsl.report.comparison import Comparison as Comparison, compare as compare
 from .dsl.report.report import Report as Report
-from .dsl.array.memory import empty_cache as empty_cache, memory_limit as memory_limit, memory_stats as memory_stats
+from .dsl.array.memory import empty_cache as empty_cache, memory as memory, memory_limit as memory_limit, memory_stats as memory_stats, use_allocator as use_allocator
 from .dsl.api.custom_calls import host as host, kernel as kernel
 from .dsl.api.elementwise import Elementwise as Elementwise, elementwise as elementwise
 from .dsl.api.profile import Profile as Profile, profile as profile
@@ -40,7 +40,7 @@ from .dsl.api.control_flow import fori_loop as fori_loop, while_loop as while_lo
 from .dsl.api.array_api_info import finfo as finfo, iinfo as iinfo, isdtype as isdtype, from_dlpack as from_dlpack
 from .dsl.api.array_api_info import info as __array_namespace_info__
 
-__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory_limit', 'memory_stats', 'override', 'permute', 'pinned_empty', 'place', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'value_and_grad', 'vjp', 'vmap', 'waitall']
+__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'override', 'permute', 'pinned_empty', 'place', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
 __version__: str
 __array_api_version__: str
 e: float

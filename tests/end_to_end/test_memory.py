@@ -11,6 +11,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.core.readable_text import byte_count_in_words as words
 from kernelgraph.runtime.devices.cpu import device as cpu
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda.memory.pool import GpuMemoryPool
@@ -72,13 +73,25 @@ def test_a_limit_holds_and_its_error_says_what_less_would_do(name: str) -> None:
     assert small < peak
     assert kg.memory_limit(device=name) == 0
     assert kg.memory_limit(stats(name)["in_use"] + (small + peak) // 2, name) == kg.memory_stats(name)["limit"]
-    with pytest.raises(kg.OutOfMemory, match=f"a call of wide needs {peak} bytes.*memory='concurrency'.*{small} bytes"):
+    with pytest.raises(
+        kg.OutOfMemory,
+        match=f"a call of wide needs {words(peak)} .*memory='concurrency'.*{words(small)}.* holds 1 MiB of results",
+    ):
         f(x)
     for _ in range(3):  # calls that fit go on, and wait for each other's memory
         kg.kernel_graph(device=name, memory="small")(wide)(x)
     assert stats(name)["reserved"] <= kg.memory_limit(device=name)
     kg.memory_limit(0, name)
     assert [r.shape for r in f(x)] == [x.shape] * 3
+
+
+def test_results_larger_than_the_machine_are_told_with_what_would_help() -> None:
+    outer = kg.kernel_graph(device="cpu")(lambda x: np.outer(x, x))
+    x = np.ones(2_000_000)
+    with pytest.raises(
+        kg.OutOfMemory, match=r"29\.1 TiB of outputs .* the outputs alone are more than the .*GiB that there"
+    ):
+        outer(x)
 
 
 def test_the_setting_limits_devices_that_have_no_limit_of_their_own() -> None:

@@ -255,3 +255,16 @@ def test_one_profile_at_a_time_in_all_threads_and_left_in_any() -> None:
     with kg.profile() as again:
         f(x)
     assert again.spans
+
+
+def test_a_profile_has_the_memory_of_each_device_after_each_call() -> None:
+    f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) + x)
+    x = kg.asarray(np.ones(1 << 17), device="cpu")
+    with kg.profile() as profile:
+        kept = [f(x).wait() for _ in range(4)]
+    found = [sample for sample in profile.memory if sample.process == "cpu"]
+    assert len(found) >= 4 and found[-1].in_use >= found[0].in_use + 3 * x.nbytes
+    assert all(0 < sample.in_use <= sample.reserved for sample in found)
+    assert "cpu memory: at most" in profile.table() and len(kept) == 4
+    moments = chrome_trace_of_profile(profile.spans, samples=profile.memory)["traceEvents"]
+    assert sum(event["name"] == "memory of cpu" and event["ph"] == "C" for event in moments) >= 4

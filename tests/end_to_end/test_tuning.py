@@ -13,6 +13,7 @@ import kernelgraph as kg
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.dsl.array.in_flight import waitall
 from kernelgraph.runtime.core.errors import OutOfMemory, PlanError
+from kernelgraph.runtime.core.readable_text import byte_count_in_words
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.plan import Launch, Wait
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -365,8 +366,8 @@ def test_out_of_memory_says_what_would_do_and_leaves_the_device_usable(device):
     with pytest.raises(OutOfMemory) as caught:
         f(x)
     text = str(caught.value)
-    assert f"needs {peak} bytes" in text and "memory='concurrency'" in text
-    assert f"memory='small' would need {small} bytes" in text
+    assert f"needs {byte_count_in_words(peak)} beside" in text and "memory='concurrency'" in text
+    assert f"memory='small' would need {byte_count_in_words(small)}" in text
     assert device.in_use == held  # although the error is still at hand
     assert launches(device) == 0
     decorated(wide, memory="small")(x)
@@ -385,7 +386,7 @@ def test_out_of_memory_on_the_cpu(cache):
     pool: Any = open_device(("cpu", 0))
     pool.trim()
     with override(memory_limit=pool.statistics()["reserved"] + (1 << 20)):
-        with pytest.raises(OutOfMemory, match=r"needs \d+ bytes .* memory='concurrency'; memory='small'"):
+        with pytest.raises(OutOfMemory, match=r"needs 56 MiB .* memory='concurrency'; memory='small'"):
             f(x)
         np.testing.assert_array_equal(np.asarray(g(x)), x[:1000] + 1)
     np.testing.assert_array_equal(np.asarray(f(x)), before)

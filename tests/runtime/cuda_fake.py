@@ -106,6 +106,9 @@ class FakeContext:
     def release(self, memory: Handle) -> None:
         self.used -= self.memories.pop(memory.handle).size
 
+    def shrink_pool(self) -> None:
+        self.driver.log.append(("shrink",))
+
     def pinned(self, nbytes: int) -> Handle:
         data = np.zeros(nbytes, np.uint8)
         self.locked.append((data.ctypes.data, data))
@@ -161,6 +164,9 @@ class FakeDriver:
     def _code(self, name: str, *details: Any) -> int:
         self.log.append((name, *details))
         return self.refuse.pop(name, SUCCESS)
+
+    def memory_info(self) -> tuple[int, int]:
+        return self.context.capacity - self.context.used, self.context.capacity
 
     def version(self) -> tuple[int, int]:
         return (13, 0)
@@ -554,6 +560,7 @@ class FakeBlas:
     """Matrix products by the numbers that cuBLAS would get. whole: whether it has kernels that keep NaN in a relu."""
 
     whole = True
+    nbytes = 0
 
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
         self.context, self.allocate = context, allocate

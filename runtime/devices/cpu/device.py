@@ -20,7 +20,7 @@ from ...codegen import llvm_jit
 from ...codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...core import profile
 from ...core.errors import CompileError, PlanError
-from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block
+from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block, system_memory_bytes
 from ...core.settings import settings
 from ...engine.deferred_interrupt import raise_error_of_signal_handler
 from ...engine.direct_call import ARENA, Direct, DirectArgument, direct_call_table_packers, make_engine_direct_call
@@ -345,6 +345,8 @@ class CPUDevice(Device):
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.trim = self.pool.trim  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
+        self.owns = self.pool.owns  # type: ignore[method-assign]
+        self.use_allocator = self.pool.use_allocator  # type: ignore[method-assign]
         self._loaded: dict[Kernel, llvm_jit.MachineCode] = {}  # used longest ago first
         self._lock = threading.Lock()
         self._copies: dict[int, CPUExecutable] = {}  # by bytes
@@ -357,6 +359,9 @@ class CPUDevice(Device):
     @limit.setter
     def limit(self, nbytes: int) -> None:
         self.pool.limit.own = nbytes
+
+    def system_memory(self) -> tuple[int, int] | None:
+        return system_memory_bytes()
 
     @property
     def kernels(self) -> int:

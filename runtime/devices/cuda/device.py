@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import ProfileRecorder
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
@@ -62,9 +63,12 @@ class CUDADevice(Device):
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
-        self.pool = GpuMemoryPool(self._allocate_from_driver, self.context.release, self.context.synchronize)
+        self.pool = GpuMemoryPool(
+            self._allocate_from_driver, self.context.release, self.context.synchronize, self.context.shrink_pool
+        )
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
+        self.owns = self.pool.owns  # type: ignore[method-assign]
         self.blas = CublasHandles(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
@@ -206,11 +210,29 @@ class CUDADevice(Device):
     def graph_bytes(self) -> int:
         return self.graphs.bytes_kept_by_graphs()
 
+    def use_allocator(self, allocator: Allocator | None) -> None:
+        stream = self.new_stream(False)
+        self.pool.use_allocator(allocator, stream, lambda: self.context.driver.synchronize_stream(stream))
+
+    def memory_by_owner(self) -> dict[str, int]:
+        return {"graphs": self.graph_bytes, "workspaces": self.blas.nbytes}
+
+    def memory_beside(self) -> dict[str, int]:
+        pinned = self.pinned.pool.statistics()["reserved"]
+        return {"code": self.modules.nbytes, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+
+    def system_memory(self) -> tuple[int, int] | None:
+        self.context.enter()
+        found: tuple[int, int] | None = self.context.driver.memory_info()
+        return found
+
     def trim(self) -> int:
         """Give free memory back to the driver, and unload the kernels that nothing needs. The bytes given back."""
+        self._transfers.let_go()
         self.captures.let_go()
         with self.relaxed():
             self.modules.trim()
+        self.pinned.pool.trim()
         return self.pool.trim()
 
     def _allocate_from_driver(self, nbytes: int) -> Any:

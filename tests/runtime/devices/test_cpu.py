@@ -114,7 +114,7 @@ def test_too_much_is_out_of_memory_and_the_pool_goes_on():
         pool.allocate(-1)
     with override(memory_limit=10 << 20):
         kept = pool.allocate(6 << 20)
-        with pytest.raises(OutOfMemory, match="limit of 10485760 bytes"):
+        with pytest.raises(OutOfMemory, match="6 MiB more than 6 MiB pass the limit of 10 MiB"):
             pool.allocate(6 << 20)
         del kept
         assert pool.allocate(8 << 20).nbytes == 8 << 20  # the free 6 MiB are given back for it

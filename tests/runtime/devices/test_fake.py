@@ -60,7 +60,7 @@ def test_memory_is_counted_and_its_end_is_logged() -> None:
     device = FakeDevice(capacity=1000)
     memory = device.allocate(900)
     address = memory.address
-    with pytest.raises(OutOfMemory, match="100 free"):
+    with pytest.raises(OutOfMemory, match="101 B asked for, 100 B free"):
         device.allocate(101)
     assert device.in_use == 900
     del memory

@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....core.errors import CompileError, KernelGraphError, OutOfMemory
+from ....core.readable_text import byte_count_in_words
+from ....core.settings import settings
 from ....engine.engine import native_engine_thread_count
 from .driver import CudaDriver
 from .early_start import query_gpu_properties, start_cuda_context_early
@@ -63,6 +65,9 @@ class GpuDriverContext:
         self.index, self.handle = index, self.driver.current_context()
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
+        self._pool = int(getattr(self._memory, "handle", 0) or 0)
+        if self._pool:  # cuda-core has it keep all that it ever had
+            self.driver.set_release_threshold(self._pool, settings.release_threshold)
         found = query_gpu_properties(index)
         if found is None:
             raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
@@ -121,7 +126,8 @@ class GpuDriverContext:
             buffer = self._memory.allocate(nbytes, stream=self._side)
             self._side.sync()
         except Exception as error:
-            raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
+            text = f"there are no {byte_count_in_words(nbytes)} on {self.properties.name}: {error}"
+            raise OutOfMemory(text) from None
         return buffer
 
     def open_memory_to_peer(self, other: GpuDriverContext) -> bool:
@@ -140,6 +146,13 @@ class GpuDriverContext:
         self.enter()
         buffer.close(self._side)
 
+    def shrink_pool(self) -> None:
+        """Make what was released the driver's again, for other libraries and processes."""
+        self.enter()
+        self._side.sync()
+        if self._pool:
+            self.driver.trim_pool(self._pool, 0)
+
     @property
     def copy_thread_count(self) -> int:
         """How many threads help with large copies."""
@@ -151,7 +164,8 @@ class GpuDriverContext:
         try:
             return self.core.LegacyPinnedMemoryResource().allocate(nbytes)
         except Exception as error:
-            raise OutOfMemory(f"no {nbytes} bytes of page-locked memory: {error}") from None
+            text = f"there are no {byte_count_in_words(nbytes)} of page-locked memory: {error}"
+            raise OutOfMemory(text) from None
 
     def synchronize(self) -> None:
         self.enter()

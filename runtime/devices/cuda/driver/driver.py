@@ -22,6 +22,7 @@ IF, WHILE = 0, 1  # kinds of conditional nodes
 CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
 NO_DESTRUCTOR_SYNC = MOVE = 1
 MEMORY_TYPE, HOST_MEMORY = 2, 1
+RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
 LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
 
@@ -129,6 +130,9 @@ class CudaDriver:
         self._count = ctypes_driver_function("cuDeviceGetCount", c_void_p)
         self._name = ctypes_driver_function("cuGetErrorName", c_int, c_void_p)
         self._text = ctypes_driver_function("cuGetErrorString", c_int, c_void_p)
+        self._memory_info = ctypes_driver_function("cuMemGetInfo_v2", c_void_p, c_void_p)
+        self.trim_pool = ctypes_driver_function("cuMemPoolTrimTo", c_void_p, c_size_t)  # pool, bytes to keep
+        self._set_pool_attribute = ctypes_driver_function("cuMemPoolSetAttribute", c_void_p, c_int, c_void_p)
         self._version = ctypes_driver_function("cuDriverGetVersion", c_void_p)
         self.conditionals = self.version() >= CONDITIONALS
         if self.conditionals:
@@ -251,6 +255,15 @@ class CudaDriver:
         """Result code and the microseconds between two events with timing, both of which have happened."""
         found = c_float()
         return self._elapsed(byref(found), start, end), found.value * 1e3
+
+    def memory_info(self) -> tuple[int, int] | None:
+        """Bytes of the current context's GPU that are free, and all; None where the driver does not say."""
+        free, every = c_size_t(), c_size_t()
+        return None if self._memory_info(byref(free), byref(every)) else (free.value, every.value)
+
+    def set_release_threshold(self, pool: int, nbytes: int) -> int:
+        """Result code. How much free memory a pool keeps when the driver next waits for something."""
+        return int(self._set_pool_attribute(pool, RELEASE_THRESHOLD, byref(c_ulonglong(nbytes))))
 
     def version(self) -> tuple[int, int]:
         """The newest CUDA version that the driver knows, such as (13, 0)."""

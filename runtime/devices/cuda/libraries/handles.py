@@ -44,6 +44,10 @@ class CusolverHandles:
             self._handles[stream] = (handle, cusolver.create_params())
         return self._handles[stream]
 
+    def kept(self) -> list[Any]:
+        """Memory that it holds."""
+        return list(self._ones.values())
+
     def identity(self, driver: CudaDriver, dtype: str, n: int, stream: int) -> int:
         """The address of an n x n identity matrix."""
         key = (dtype, n)
@@ -70,6 +74,12 @@ class CublasHandles:
         self._lt = CublasLt(self._workspace, self._relu_keeps_nan)
         self._handles: dict[int, tuple[int, Any]] = {}
         self._cublas: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of workspaces, and of what the solver keeps."""
+        held = [workspace for _, workspace in list(self._handles.values())]
+        return sum(memory.nbytes for memory in (*held, *self.solver.kept()))
 
     def handle(self, stream: int) -> int:
         found = self._handles.get(stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import OutOfMemory
+from ....core.host_pool import physical_memory_bytes
 from .pool import GpuMemoryPool
 
 LEAST = 1 << 20  # smaller results are copied by the driver, which costs less than to look after page-locked memory
@@ -32,7 +32,7 @@ class PinnedStagingChunks:
     """Chunks that take turns; `most` at once, made when they are needed."""
 
     def __init__(self, make: Callable[[int], Any], nbytes: int, most: int) -> None:
-        self._make, self._nbytes, self._left = make, nbytes, most
+        self._make, self._nbytes, self._left, self.nbytes = make, nbytes, most, 0
         self._free: SimpleQueue[PinnedChunk] = SimpleQueue()
 
     @contextmanager
@@ -53,6 +53,7 @@ class PinnedStagingChunks:
             pass
         if self._left > 0:  # threads may make a few more
             self._left -= 1
+            self.nbytes += self._nbytes
             return PinnedChunk(self._make(self._nbytes))
         return self._free.get()
 
@@ -62,7 +63,7 @@ class PinnedHostPool:
 
     def __init__(self, context: Any) -> None:
         self.pool = GpuMemoryPool(context.pinned, _free_pinned_memory, lambda: None)
-        self._most = min(MOST, _physical_memory_for_pinned_pool() // 4)
+        self._most = min(MOST, physical_memory_bytes() // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """An uninitialised array in page-locked memory. Raises OutOfMemory."""
@@ -93,10 +94,3 @@ def _free_pinned_memory(buffer: Any) -> None:
     close = getattr(buffer, "close", None)
     if close is not None:
         close()
-
-
-def _physical_memory_for_pinned_pool() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 4 * MOST

@@ -10,8 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ....core.allocators import trim_gpu_caches_of_other_libraries
 from ....core.errors import OutOfMemory
-from ....core.host_pool import MemoryLimit, pool_size_class_bytes
+from ....core.host_pool import pool_size_class_bytes
+from ....core.readable_text import byte_count_in_words
+from ....core.recycling import FreeBlocks, RecyclingPool
 
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
@@ -32,108 +35,102 @@ class DeviceBlock:
         self._free(self.address)
 
 
-class GpuMemoryPool:
+class GpuMemoryPool(RecyclingPool):
     """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory. Release(memory) takes it back;
-    idle() returns when nothing is running any more. All methods may be called from any thread."""
+    idle() returns when nothing is running any more; shrink() makes what was released the system's. All methods may be
+    called from any thread."""
 
-    def __init__(self, source: Callable[[int], Any], release: Callable[[Any], None], idle: Callable[[], None]) -> None:
-        self._source, self._release, self._idle = source, release, idle
-        self._free: dict[int, list[int]] = {}  # by size class
-        self._sizes: dict[int, int] = {}  # of what was asked for -> size class
+    alignment = ALIGNMENT
+
+    def __init__(
+        self,
+        source: Callable[[int], Any],
+        release: Callable[[Any], None],
+        idle: Callable[[], None],
+        shrink: Callable[[], Any] = int,
+    ) -> None:
+        super().__init__()
+        self._source, self._release, self._idle, self._shrink = source, release, idle, shrink
+        self._free: dict[int, FreeBlocks] = {}  # by size class
+        self._own = self._free  # those of its own, while a lender gives the memory
+        self._sizes: dict[int, FreeBlocks] = {}  # those of what was asked for
         self._large: dict[int, Any] = {}  # address -> memory
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
-        self._reserved = self._peak = 0
-        self.limit = MemoryLimit()
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> DeviceBlock:
         """Uninitialised memory, aligned to 256 bytes. Raises OutOfMemory."""
-        size = self._sizes.get(nbytes) or self._size_class_of(nbytes)
-        free = self._free[size]
+        free = self._sizes.get(nbytes) or self._blocks_of_size(nbytes)
         try:
             address = free.pop()
         except IndexError:
-            address = self._allocate_fresh_block(size)
-        return DeviceBlock(address, nbytes, free.append)
+            address = self.allocate_fresh(free)
+        return DeviceBlock(address, nbytes, free.recycle)
 
-    def trim(self) -> int:
-        """Give the free large blocks back to the driver; the bytes given back."""
+    def owns(self, memory: Any) -> bool:
+        """Whether it is a block of this pool's."""
+        free = getattr(getattr(memory, "_free", None), "__self__", None)
+        return isinstance(free, FreeBlocks) and free.pool is self
+
+    def _own_free_blocks(self) -> list[FreeBlocks]:
+        return list(self._own.values())
+
+    def _release_own(self) -> int:
         released = 0
-        with self._lock:
-            for size, free in self._free.items():
-                while size >= LARGE:
-                    try:
-                        address = free.pop()  # another thread may take the last one
-                    except IndexError:
-                        break
-                    self._release(self._large.pop(address))
-                    released += size
-            self._reserved -= released
+        for size, free in self._own.items():
+            while size >= LARGE:
+                try:
+                    address = free.pop()  # another thread may take the last one
+                except IndexError:
+                    break
+                self._release(self._large.pop(address))
+                released += size
+        self._own_bytes -= released
+        self._shrink()
         return released
 
-    def statistics(self) -> dict[str, int]:
-        """Bytes `in_use`, `cached` (free, kept) and `reserved` (both), and `peak`: the most ever reserved."""
-        with self._lock:
-            cached = sum(size * len(free) for size, free in self._free.items())
-            return {
-                "in_use": self._reserved - cached,
-                "cached": cached,
-                "reserved": self._reserved,
-                "peak": self._peak,
-            }
+    def _forget_sizes(self) -> None:
+        self._sizes.clear()
+        self._free = self._own if self._lender is None else {}
 
-    def _size_class_of(self, nbytes: int) -> int:
+    def _room_makers(self) -> tuple[Callable[[], Any], ...]:
+        return self.trim, self._trim_when_idle, trim_gpu_caches_of_other_libraries
+
+    def _trim_when_idle(self) -> None:
+        self._idle()
+        self.trim()
+
+    def _blocks_of_size(self, nbytes: int) -> FreeBlocks:
         if not 0 <= nbytes < 1 << 62:
-            raise OutOfMemory(f"{nbytes} bytes are no size")
+            raise OutOfMemory(f"{byte_count_in_words(nbytes)} are no size")
         size = pool_size_class_bytes(max(nbytes, ALIGNMENT))
         size += -size % ALIGNMENT
         with self._lock:
-            self._free.setdefault(size, [])
+            if size not in self._free:
+                self._free[size] = FreeBlocks(self, size, self._lender)
             if len(self._sizes) > 4096:
                 self._sizes.clear()
-            self._sizes[nbytes] = size
-        return size
+            self._sizes[nbytes] = self._free[size]
+        return self._free[size]
 
-    def _allocate_fresh_block(self, size: int) -> int:
-        with self._lock:
-            if self.limit.is_exceeded_by(self._reserved, size):
-                self.trim()
-                if self.limit.is_exceeded_by(self._reserved, size):
-                    raise self.limit.limit_error(self._reserved, size)
-            if size < LARGE:
-                address = self._carve_from_slab(size)
-            else:
-                memory = self._allocate_from_driver(size)
-                address = int(memory.handle)
-                self._large[address] = memory
-            self._reserved += size
-            self._peak = max(self._peak, self._reserved)
-            return address
+    def _allocate_own(self, size: int) -> int:
+        if size < LARGE:
+            return self._carve_from_slab(size)
+        memory = self.with_room(self._source, size)
+        address = int(memory.handle)
+        self._large[address] = memory
+        return address
 
     def _carve_from_slab(self, size: int) -> int:
         if self._slab + size > self._slab_end:
-            nbytes = max(SLAB, min(LARGEST_SLAB, self._reserved // 4))
+            nbytes = max(SLAB, min(LARGEST_SLAB, self._own_bytes // 4))
             try:
                 memory = self._source(nbytes)
             except OutOfMemory:
-                memory, nbytes = self._allocate_from_driver(SLAB), SLAB
+                memory, nbytes = self.with_room(self._source, SLAB), SLAB
             self._slabs.append(memory)
             self._slab = int(memory.handle)
             self._slab_end = self._slab + nbytes
         self._slab += size
         return self._slab - size
-
-    def _allocate_from_driver(self, size: int) -> Any:
-        """Memory of the driver; when it has none, after what is cached went back, and at last after running work."""
-        try:
-            return self._source(size)
-        except OutOfMemory:
-            pass
-        self.trim()
-        try:
-            return self._source(size)
-        except OutOfMemory:
-            self._idle()
-            self.trim()
-            return self._source(size)

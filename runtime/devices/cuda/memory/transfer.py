@@ -81,6 +81,11 @@ class GpuCopyEngine:
             event.wait()
         return event
 
+    @property
+    def staging_bytes(self) -> int:
+        """Page-locked memory that large copies go through."""
+        return sum(lane.staging.nbytes for lane in (self._up, self._down, self._across))
+
     def let_go(self) -> None:
         """What is over holds no memory any more."""
         for lane in (self._up, self._down, self._across):

@@ -51,6 +51,7 @@ class LoadedGpuModules:
         self._leaving: deque[tuple[tuple[Any, ...], list[int]]] = deque()  # and those that may go after some events
         self._lock = threading.RLock()
         self.count = 0  # loaded
+        self._sizes: dict[int, int] = {}  # of their code, by library
 
     def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
         """Each kernel, compiled or fetched from a cache where it is not loaded. Raises CompileError."""
@@ -71,6 +72,11 @@ class LoadedGpuModules:
                 self._recent.popitem(last=False)
         return [every[kernel] for kernel in kernels]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the machine code that is loaded."""
+        return sum(list(self._sizes.values()))
+
     def trim(self) -> None:
         """Unload all that nobody holds, once what runs is over."""
         with self._lock:
@@ -90,6 +96,7 @@ class LoadedGpuModules:
     def _load_module(self, kernel: Kernel, code: bytes) -> LoadedKernel:
         library, function = self._context.kernel(code, kernel.name)
         self.count += 1
+        self._sizes[library] = len(code) if isinstance(code, bytes) else 0
         loaded = LoadedKernel(function)
         alive = self._alive[kernel] = LoadedReference(loaded, self._dropped.append)
         alive.kernel, alive.library = kernel, library
@@ -113,6 +120,6 @@ class LoadedGpuModules:
             while libraries:
                 if self._context.unload(libraries[-1]):
                     return  # not now: it is tried again
-                libraries.pop()
+                self._sizes.pop(libraries.pop(), None)
                 self.count -= 1
             self._leaving.popleft()

@@ -1,0 +1,359 @@
+"""`kg.memory` is what the device says, by owner, at every point; memory of another allocator goes back to it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.dsl.array.memory import MemoryAccount
+from kernelgraph.runtime.core import allocators
+from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
+from kernelgraph.runtime.core.errors import KernelGraphError
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.memory.pool import LARGE, GpuMemoryPool
+from kernelgraph.runtime.devices.fake import FakeDevice
+from tests.dsl.gpu_in_memory import SharedContext, device_on
+from tests.faults import opened
+
+
+class Counting:
+    """An allocator of the C library's memory. held: bytes by address."""
+
+    def __init__(self, capacity: int = 1 << 40) -> None:
+        self.capacity, self.calls = capacity, 0
+        self.held: dict[int, tuple[int, Any]] = {}
+
+    def allocate(self, nbytes: int, stream: int) -> int:
+        self.calls += 1
+        if sum(n for n, _ in self.held.values()) + nbytes > self.capacity:
+            raise MemoryError("no more")
+        raw = ctypes.create_string_buffer(nbytes + 256)
+        address = ctypes.addressof(raw) + -ctypes.addressof(raw) % 256
+        self.held[address] = nbytes, raw
+        return address
+
+    def free(self, pointer: int, nbytes: int, stream: int) -> None:
+        assert self.held.pop(pointer)[0] == nbytes
+
+    @property
+    def nbytes(self) -> int:
+        return sum(n for n, _ in self.held.values())
+
+
+FUNCTIONS: list[Any] = [
+    lambda x: x * 2 + 1,
+    lambda x: np.sort(x) - np.cumsum(x),
+    lambda x: (x + 1, np.sort(x * 2)),
+    lambda x: x.sum(),
+]
+
+
+def soak_device(name: str, device: Any, seed: int, check: Any) -> None:
+    """Calls, arrays and functions made and dropped at random; a check after each."""
+    rng = random.Random(seed)
+    functions = [kg.kernel_graph(device=name)(f) for f in FUNCTIONS]
+    arrays: list[Any] = []
+    for _ in range(30):
+        kind = rng.choice(("array", "call", "call", "call", "drop", "drop", "wait", "trim", "function", "alias"))
+        if kind == "array" or not arrays:
+            arrays.append(kg.asarray(np.ones(rng.choice((1, 100, 1 << 14, 1 << 17))), device=name))
+        elif kind == "call":
+            result = rng.choice(functions)(rng.choice(arrays))
+            arrays += [x for x in (result if isinstance(result, tuple) else (result,)) if x.shape]
+            del result
+        elif kind == "drop":
+            arrays.pop(rng.randrange(len(arrays)))
+        elif kind == "wait":
+            kg.waitall()
+        elif kind == "trim":
+            kg.empty_cache(name)
+        elif kind == "function":
+            at = rng.randrange(len(functions))
+            functions[at] = kg.kernel_graph(device=name)(FUNCTIONS[at])
+        else:
+            arrays.append(rng.choice(arrays))
+        check(kg.memory(name))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 1 << 32), lent=st.booleans())
+def test_the_account_is_the_devices_own_figure(seed: int, lent: bool) -> None:
+    """Each byte has an owner, though calls are in flight."""
+    device, allocator = FakeDevice(eager=False), Counting()
+
+    def check_account(account: MemoryAccount) -> None:
+        assert account.reserved == device.in_use == sum(account.in_use.values())
+        assert account.in_use["rounding"] == 0 and account.cached == 0
+        if lent:
+            assert allocator.nbytes == device.in_use
+
+    with opened("fake", device):
+        if lent:
+            kg.use_allocator(allocator, "fake")
+        soak_device("fake", device, seed, check_account)
+        gc.collect()
+        kg.waitall()
+    gc.collect()
+    assert device.in_use == 0 and not allocator.held
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32), lent=st.booleans())
+def test_the_cpus_account_adds_up(seed: int, lent: bool) -> None:
+    device, allocator = CPUDevice(), Counting()
+
+    def check_account(account: MemoryAccount) -> None:
+        stats = device.statistics()
+        assert account.reserved <= stats["peak"] and min(account.in_use.values()) >= 0
+        assert account.in_use["rounding"] <= max(account.in_use["results"] + account.in_use["temporaries"], 1 << 16)
+        if lent:
+            assert stats["in_use"] == allocator.nbytes and account.cached == 0
+
+    with opened("cpu", device):
+        if lent:
+            kg.use_allocator(allocator, "cpu")
+        soak_device("cpu", device, seed, check_account)
+        kg.waitall()
+    gc.collect()
+    kg.waitall()
+    assert device.statistics()["in_use"] == 0 and not allocator.held
+
+
+def test_an_account_prints_in_units_that_people_read() -> None:
+    account = MemoryAccount(
+        "cuda:0", {"results": 3 << 30, "graphs": 0}, 1 << 20, 4 << 30, 0, {"code": 1536}, (70 << 30, 79 << 30)
+    )
+    assert str(account) == repr(account)
+    assert [line.split() for line in str(account).splitlines()] == [
+        ["memory", "of", "cuda:0"],
+        ["results", "3", "GiB"],
+        ["cached", "1", "MiB"],
+        ["reserved", "3", "GiB"],
+        ["at", "most", "4", "GiB"],
+        ["code", "1.5", "KiB"],
+        ["free,", "says", "the", "system", "70", "GiB"],
+        ["others", "and", "the", "context", "6", "GiB"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["cpu", "fake"])
+def test_calls_use_the_memory_of_an_allocator(name: str) -> None:
+    device, allocator = CPUDevice() if name == "cpu" else FakeDevice(), Counting()
+    with opened(name, device):
+        f = kg.kernel_graph(device=name)(lambda x: np.sort(x) + 1)
+        x = kg.asarray(np.arange(1e5), device=name)
+        before = f(x)  # of the device's own memory
+        kg.use_allocator(allocator, name)
+        results = [f(x) for _ in range(3)]
+        kg.waitall()
+        assert allocator.nbytes >= 3 * x.nbytes
+        if name == "cpu":
+            for i in range(3):
+                np.testing.assert_array_equal(results[i], np.arange(1e5) + 1)
+            np.testing.assert_array_equal(before, np.arange(1e5) + 1)
+        kg.use_allocator("driver", name)
+        calls = allocator.calls
+        f(x).wait()
+        assert allocator.calls == calls
+        kg.waitall()
+        del results
+        device.statistics()
+        assert not allocator.held
+
+
+def test_what_is_no_allocator_is_refused() -> None:
+    for wrong, text in (
+        ("jemalloc", "write one of 'driver', 'torch'"),
+        ("torch", "memory of GPUs"),
+        (3, "int is no allo"),
+    ):
+        with pytest.raises(kg.OptionError, match=text):
+            kg.use_allocator(wrong, "cpu")
+
+
+def test_an_address_that_kernels_cannot_use_is_refused() -> None:
+    class Odd(Counting):
+        def allocate(self, nbytes: int, stream: int) -> int:
+            return super().allocate(nbytes, stream) + 8
+
+        def free(self, pointer: int, nbytes: int, stream: int) -> None:
+            super().free(pointer - 8, nbytes, stream)
+
+    odd = Odd()
+    with opened("cpu", CPUDevice()):
+        kg.use_allocator(odd, "cpu")
+        with pytest.raises(KernelGraphError, match=r"Odd\.allocate.*multiple of 64"):
+            kg.array(np.ones(100), device="cpu")
+    assert not odd.held
+
+
+def test_an_allocator_without_memory_is_out_of_memory_and_recovers() -> None:
+    small = Counting(1 << 20)
+    with opened("cpu", CPUDevice()):
+        kg.use_allocator(small, "cpu")
+        x = kg.array(np.ones(100_000), device="cpu")
+        with pytest.raises(kg.OutOfMemory, match=r"Counting has no 800 KiB|has no .*KiB"):
+            kg.array(np.ones(100_000), device="cpu")
+        del x
+        kg.array(np.ones(100_000), device="cpu")
+
+
+def make_modules(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
+    for name, content in modules.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
+
+
+def test_each_library_is_asked_by_its_own_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Within:
+        def __init__(self, *what: Any) -> None:
+            self.what = what
+
+        def __enter__(self) -> None:
+            asked.append(self.what)
+
+        def __exit__(self, *_: Any) -> None:
+            asked.append("left")
+
+    def note(name: str, answer: Any = None) -> Any:
+        return lambda *args: asked.append((name, *args)) or answer
+
+    torch = {"caching_allocator_alloc": note("alloc", 512), "caching_allocator_delete": note("delete")}
+    cupy = {
+        "alloc": note("alloc", SimpleNamespace(ptr=512)),
+        "Device": lambda i: Within("device", i),
+        "ExternalStream": lambda s: Within("stream", s),
+    }
+    resource = SimpleNamespace(allocate=note("allocate", 512), deallocate=note("deallocate"))
+    make_modules(
+        monkeypatch,
+        torch={"cuda": SimpleNamespace(**torch)},
+        cupy={"cuda": SimpleNamespace(**cupy)},
+        rmm={},
+        rmm__mr={"get_per_device_resource": note("resource", resource)},
+        rmm__pylibrmm={},
+        rmm__pylibrmm__stream={"Stream": lambda stream: ("rmm", stream)},
+        numba={},
+        numba__cuda={"external_stream": lambda handle: ("numba", handle)},
+    )
+    expected: dict[Any, list[Any]] = {
+        TorchAllocator: [("alloc", 64, 1, 7), ("delete", 512)],
+        CupyAllocator: [
+            *[("device", 1), ("stream", 7), ("alloc", 64), "left", "left"],
+            *[("device", 1), ("stream", 7), "left", "left"],
+        ],
+        RmmAllocator: [
+            ("resource", 1),
+            ("allocate", 64, ("rmm", ("numba", 7))),
+            ("deallocate", 512, 64, ("rmm", ("numba", 7))),
+        ],
+    }
+    for kind, wanted in expected.items():
+        asked.clear()
+        allocator = kind(1)
+        allocator.free(allocator.allocate(64, 7), 64, 7)
+        assert asked == wanted
+
+
+class Exhausted:
+    """A driver with memory only once all has been tried that `room` names last."""
+
+    def __init__(self, room: str) -> None:
+        self.room, self.log = room, list[str]()
+
+    def source(self, nbytes: int) -> Any:
+        if self.room not in self.log:
+            raise kg.OutOfMemory("full")
+        return SimpleNamespace(handle=1 << 20)
+
+
+@pytest.mark.parametrize("room", ["shrink", "idle", "others"])
+def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(
+    room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Exhausted(room)
+    torch = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: driver.log.append("others"))
+    make_modules(monkeypatch, torch={"cuda": torch})
+    pool = GpuMemoryPool(
+        driver.source, lambda memory: None, lambda: driver.log.append("idle"), lambda: driver.log.append("shrink")
+    )
+    pool.allocate(2 * LARGE)
+    order = ["shrink", "idle", "shrink", "others"]
+    assert driver.log == order[: order.index(room) + 1] + (["shrink"] if room == "idle" else [])
+
+
+def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_modules(monkeypatch, torch={}, cupy={"get_default_memory_pool": lambda: 1 / 0})
+    allocators.trim_gpu_caches_of_other_libraries()
+
+
+def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU in memory."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    with opened("cuda", made):
+        x = kg.asarray(np.ones(1 << 18), device="cuda")
+        y = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)(kg.asarray(np.ones(200), device="cuda"))
+        kg.waitall()
+        account = kg.memory("cuda")
+        assert account.in_use["results"] == x.nbytes + y.nbytes and account.in_use["temporaries"] == 0
+        assert account.beside["staging (host)"] > 0
+        assert account.system is not None
+        free, every = account.system
+        assert every - free == made.context.used >= account.reserved
+        made.context.driver.log.clear()
+        del x, y
+        assert kg.empty_cache("cuda") >= 2 << 20
+        assert ("shrink",) in made.context.driver.log and kg.memory("cuda").reserved < 1 << 20
+        with pytest.raises(kg.OutOfMemory, match=r"GiB.*cuda:0 holds .*by what the system says .* are free"):
+            kg.kernel_graph(device="cuda")(lambda x: x[:, None] * x[None, :])(
+                kg.asarray(np.ones(1 << 15), device="cuda")
+            )
+
+
+def test_a_gpu_takes_memory_of_an_allocator_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfContext:
+        def __init__(self, context: SharedContext) -> None:
+            self.context, self.held, self.streams = context, dict[int, Any](), set[int]()
+
+        def allocate(self, nbytes: int, stream: int) -> int:
+            self.streams.add(stream)
+            memory = self.context.allocate(nbytes)
+            self.held[memory.handle] = memory
+            return memory.handle
+
+        def free(self, pointer: int, nbytes: int, stream: int) -> None:
+            assert stream in self.streams
+            self.context.release(self.held.pop(pointer))
+
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    allocator = OfContext(made.context)
+    with opened("cuda", made):
+        kg.use_allocator(allocator, "cuda")
+        f = kg.kernel_graph(device="cuda")(lambda x: (x - x.max()) * 2)
+        for n in (100, 400):
+            values = np.linspace(1.0, 0.0, n)
+            np.testing.assert_array_equal(np.asarray(f(kg.asarray(values, device="cuda"))), (values - 1.0) * 2)
+            kg.waitall()
+            assert kg.memory("cuda").in_use["rounding"] <= kg.memory("cuda").reserved
+        assert allocator.held and 0 not in allocator.streams
+        kg.use_allocator("driver", "cuda")
+    gc.collect()
+    made.synchronize()
+    made.trim()
+    assert sum(memory.data.size for memory in allocator.held.values()) <= 1 << 21  # what the code of kernels keeps
