@@ -152,6 +152,10 @@ def _dispatch_matmul_to_cpu_target(reads: Any, writes: Any, line: str) -> list[T
 def _dispatch_device_call_to_cpu_target(
     function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
+    if function == "shifted_products":
+        from .cpu.matmul import cpu_shifted_products_task
+
+        return [cpu_shifted_products_task(jit_vector_register_bytes(), reads, result, options, line)]
     from .cpu.running import cpu_running_total_task
 
     return [cpu_running_total_task(CPU, function, reads[0], result, options["axis"], line)]

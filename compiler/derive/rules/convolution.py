@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -71,7 +73,77 @@ def _full_convolution_in_rule(builder: GraphBuilder, x: Value, w: Value) -> Valu
     )[0]
 
 
+# convolutions of several axes
+
+
+def _convolution_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
+    total: Maybe = None
+    for place, t in enumerate(tangents):
+        if t is not None:
+            args = [t if i == place else a for i, a in enumerate(call.args)]
+            (found,) = call.builder.host("convolution", args, [call.node.type], **call.options)
+            total = add_tangents_in_rule(call.builder, total, found)
+    return {0: total}
+
+
+def _convolution_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
+    (x, w), ct = call.args, cts[0]
+    return [
+        cotangent_fitted_to(call.builder, part(call, ct), arg) if active else None
+        for part, arg, active in zip((_cotangent_of_image, _cotangent_of_weights), (x, w), call.active, strict=True)
+    ]
+
+
+def _cotangent_of_image(call: RuleCall, ct: Value) -> Value:
+    """The cotangent, as far apart as the strides, with zeros between and around: convolved with the weights turned."""
+    builder, (x, w), groups = call.builder, call.args, call.options["groups"]
+    out, each, *kernel = w.shape
+    dilation, lengths = call.options["dilation"], x.shape[2:]
+    ends = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    wide = (*ct.shape[:2], *(n + end for n, end in zip(lengths, ends, strict=True)))
+    zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
+    spread = builder.update(zeros, ct, (0, 0, *ends), (1, 1, *call.options["stride"]))
+    rank = len(w.shape)
+    turned = builder.slice(w, (0, 0, *(k - 1 for k in kernel)), (1, 1, *(-1 for _ in kernel)), w.shape)
+    parts = builder.reshape(turned, (groups, out // groups, each, *kernel))
+    swapped = builder.permute(parts, (0, 2, 1, *range(3, rank + 1)))
+    weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
+    args = [spread, conjugated_cotangent(builder, weights)]
+    type = _convolution_type_in_rule(args, x.shape)
+    options = {"stride": (1,) * len(kernel), "dilation": dilation, "groups": groups}
+    return builder.host("convolution", args, [type], **options)[0]
+
+
+def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
+    """For each place in a window what the cotangent gives with all elements there."""
+    builder, (x, w), groups = call.builder, call.args, call.options["groups"]
+    out, each, *kernel = w.shape
+    n, lengths = ct.shape[0], ct.shape[2:]
+    size = math.prod(lengths)
+
+    def rows(value: Value, count: int) -> Value:
+        parts = builder.reshape(value, (n, groups, count, size))
+        return builder.reshape(builder.permute(parts, (1, 2, 0, 3)), (groups, count, n * size))
+
+    given, found = rows(ct, out // groups), []
+    for place in product(*map(range, kernel)):
+        starts = [i * d for i, d in zip(place, call.options["dilation"], strict=True)]
+        seen = builder.slice(x, (0, 0, *starts), (1, 1, *call.options["stride"]), (*x.shape[:2], *lengths))
+        other = conjugated_cotangent(builder, rows(seen, each))
+        found.append(builder.reshape(_products_of_rows(builder, given, other), (out, each, 1)))
+    return builder.reshape(builder.concat(found, 2), w.shape)
+
+
+def _products_of_rows(builder: GraphBuilder, a: Value, b: Value) -> Value:
+    """a @ b^T, of single rows as sums."""
+    if a.shape[1] * b.shape[1] > 1:
+        return builder.matmul(a, builder.permute(b, (0, 2, 1)))
+    terms = builder.map("multiply", a, b)
+    return builder.reduce("sum", terms, (2,), terms.dtype)
+
+
 CONVOLUTIONS: dict[str, Rule] = {
     "convolve": Linear(_convolve_tangents, _convolve_cotangents),
+    "convolution": Linear(_convolution_tangents, _convolution_cotangents),
     "correlate": Written(_rewrite_correlate_for_derivative),
 }
