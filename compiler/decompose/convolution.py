@@ -155,10 +155,12 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     groups, stride = options["groups"], options["stride"]
     if node.type.dtype not in (FLOAT32, FLOAT64) or {x.dtype, w.dtype} != {node.type.dtype}:
         return "a dtype other than float32 or float64"
-    if not node.type.size or not w.type.size or math.prod(kernel) == 1:
-        return "windows of one element, or none at all"
+    if not node.type.size or not w.type.size:
+        return "no elements"
     if out // groups <= FEW_OUT and each * math.prod(kernel) <= FEW:
         return "few products for each element"
+    if math.prod(kernel) == 1:  # the other phases are not needed
+        x, stride = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *node.type.shape[2:])), (1,) * len(stride)
     x, lengths = _phases_of_convolution_input(builder, x, groups, stride)
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
     apart = math.prod(lengths)  # elements of one phase

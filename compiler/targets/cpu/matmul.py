@@ -33,6 +33,8 @@ DOT_ROWS, DOT_COLUMNS = 4, 3
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
 MOST = 1 << 20  # multiplications of one product; a library does more of them faster
+LARGEST_RIGHT, MOST_BY_ROWS = 1 << 22, 1 << 28  # where rows of the second matrix, which fill vectors, are contiguous
+FULL = 0.8  # of the lanes of those vectors
 VECTORS = 4  # of a dot product, whose lanes are added up at the end
 TAPS = 18  # the slot of the first tap
 RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
@@ -60,12 +62,14 @@ def cpu_matmul_kernel_task(
         return None
     p, dtype = products, writes[0].dtype
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    if multiplications > MOST or p.k * max(p.m, p.n) * item > LARGEST:
-        return None
-    if p.right[2] == item == p.result[2]:
-        rows, columns = _even_cpu_product_block(p.m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
+    columns = TILE_VECTORS * vector_bytes // item
+    small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
+    full = p.n >= FULL * columns * -(-p.n // columns) and p.m >= TILE_ROWS
+    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
+    if p.right[2] == item == p.result[2] and (small or fits):
+        rows = _even_cpu_product_block(p.m, TILE_ROWS)
         kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
-    elif p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
+    elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
         rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
