@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
@@ -32,11 +31,14 @@ def compute_large_products_in_blocks(graph: Graph, block_bytes: int) -> Graph:
         seed = next((n for n in graph.nodes if n not in refused and _is_large_thin_product(graph, n, block_bytes)), None)
         if seed is None:
             return graph
-        region = _region_of_product(graph, seed)
-        if region is None:
+        axes = [i for i, n in enumerate(seed.type.shape) if n > 1]
+        regions = (_region_of_product(graph, seed, axis) for axis in dict.fromkeys((axes[0], *axes[-2:])))
+        writers = (_BlockedRegionWriter(graph, region, block_bytes) for region in regions if region is not None)
+        writer = next((w for w in writers if w.has_small_results()), None)
+        if writer is None:
             refused.add(seed)
         else:
-            graph = _BlockedRegionWriter(graph, region, block_bytes).written_graph()
+            graph = writer.written_graph()
 
 
 def _is_large_thin_product(graph: Graph, node: Node, block_bytes: int) -> bool:
@@ -66,30 +68,23 @@ class _BlockedRegion:
     def is_large(self, number: int) -> bool:
         return self.graph.nodes[number].type.size >= self.size
 
-    @cached_property
-    def results(self) -> dict[int, list[int]]:
-        """For each loop what the rest of the graph, or a later loop, takes from it."""
-        found: dict[int, list[int]] = {}
+    def nodes_used_outside(self) -> Iterator[int]:
+        """The sums, and what the rest of the graph takes."""
         for number in sorted({*self.axes, *self.sums}):
-            inner = [u for u in self.graph.users[number] if u in self]
-            later = any(self.phase[u] > self.phase[number] for u in inner) and not self.is_large(number)
-            outside = len(inner) < len(self.graph.users[number]) or number in self.graph.outputs
-            if number in self.sums or later or outside:
-                found.setdefault(self.phase[number], []).append(number)
-        return found
+            inner = sum(u in self for u in self.graph.users[number])
+            if number in self.sums or inner < len(self.graph.users[number]) or number in self.graph.outputs:
+                yield number
 
 
-def _region_of_product(graph: Graph, seed: Node) -> _BlockedRegion | None:
-    """All that is made of a product row by row up to where it is small again; None where it is needed as a whole."""
+def _region_of_product(graph: Graph, seed: Node, axis: int) -> _BlockedRegion | None:
+    """All that is made of a product along an axis up to where it is small again; None where that is needed as a
+    whole."""
     start, shape = graph.nodes.index(seed), seed.type.shape
-    axis = next(i for i, n in enumerate(shape) if n > 1)
-    if axis == len(shape) - 1:
-        return None
     walk = _RegionWalk(graph, start, axis)
     if not all(map(walk.visit_node, range(len(graph.nodes)))):
         return None
     kept = walk.nodes_worth_blocks()
-    region = _BlockedRegion(
+    return _BlockedRegion(
         graph,
         start,
         {n: a for n, a in walk.axes.items() if n in kept},
@@ -98,8 +93,6 @@ def _region_of_product(graph: Graph, seed: Node) -> _BlockedRegion | None:
         shape[axis],
         seed.type.size,
     )
-    taken = [n for numbers in region.results.values() for n in numbers]
-    return None if not taken or any(map(region.is_large, taken)) else region
 
 
 class _RegionWalk:
@@ -253,10 +246,28 @@ class _BlockedRegionWriter:
         self.rows = min(region.length, max(1 if batch else LEAST_ROWS, block_bytes // row))
         self.free = _nodes_made_of_nothing(graph)
         self.inlined = self._nodes_that_only_blocks_need(block_bytes)
-        self.uses = {phase: self._uses_of_loop(phase) for phase in region.results}
+        self.results: dict[int, list[int]] = {}
+        self.uses: dict[int, list[Use]] = {}
+        for number in region.nodes_used_outside():
+            self.results.setdefault(region.phase[number], []).append(number)
+        for phase in range(max(self.results, default=-1), -1, -1):
+            self._plan_loop(phase)
         self.builder, self.new = GraphBuilder(graph.name), dict[int, Value]()
         self.line = ""
         self.builder.where = lambda: self.line
+
+    def _plan_loop(self, phase: int) -> None:
+        """What a loop computes and takes. What it takes of an earlier one is a result of that."""
+        self.uses[phase] = self._uses_of_loop(phase)
+        for number, _ in self._outer_uses(phase):
+            if number in self.region:
+                before = self.results.setdefault(self.region.phase[number], [])
+                before += [] if number in before else [number]
+
+    def has_small_results(self) -> bool:
+        """Whether there are results, and no large one among them."""
+        taken = [n for numbers in self.results.values() for n in numbers]
+        return bool(taken) and not any(map(self.region.is_large, taken))
 
     def written_graph(self) -> Graph:
         graph, builder = self.graph, self.builder
@@ -325,7 +336,7 @@ class _BlockedRegionWriter:
         number, axis = use
         region, node = self.region, self.graph.nodes[number]
         if number in region.sums:
-            return region.phase[number] == phase and number in region.results[phase] and axis == SUMMED
+            return region.phase[number] == phase and axis == SUMMED
         if number in region.axes:
             return axis == region.axes[number] and (region.phase[number] == phase or region.is_large(number))
         if number in self.free:
@@ -335,7 +346,7 @@ class _BlockedRegionWriter:
 
     def _uses_of_loop(self, phase: int) -> list[Use]:
         """All that a loop computes or takes, in the order of the nodes."""
-        todo: list[Use] = [(n, self._axis_of(n, {})) for n in self.region.results[phase]]
+        todo: list[Use] = [(n, self._axis_of(n, {})) for n in self.results.get(phase, ())]
         found = set[Use]()
         while todo:
             use = todo.pop()
@@ -381,8 +392,8 @@ class _BlockedRegionWriter:
         numbers = [use for use in outer if graph.nodes[use[0]].op == "number"]
         windows = [use for use in outer if use[1] is not None]
         others = [use for use in outer if use[1] is None and use not in numbers]
-        sums = [n for n in region.results[phase] if n in region.sums]
-        stacked = [n for n in region.results[phase] if n not in region.sums]
+        sums = [n for n in self.results[phase] if n in region.sums]
+        stacked = [n for n in self.results[phase] if n not in region.sums]
         body = GraphBuilder("body")
         body.where = lambda: self.line
         totals = [body.input(graph.nodes[n].type) for n in sums]
@@ -429,7 +440,7 @@ class _BlockedRegionWriter:
             made[use] = builder.add(node.op, tuple(a.number for a in args), type, node.attrs)
             if node.op == "index" and node.attr("axis") == axis:
                 made[use] = builder.map("add", made[use], start)
-        return {n: made[n, self._axis_of(n, {})] for n in self.region.results[phase]}
+        return {n: made[n, self._axis_of(n, {})] for n in self.results.get(phase, ())}
 
 
 def _cut_shape(type: ArrayType, axis: int | None, rows: int) -> ArrayType:
