@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 
 from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
+from ...graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ...graph.graph import Value
 from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
 from ..core.kinds import Cotangents, Linear, Maybe, Rule, Tangents, Written
@@ -115,23 +115,31 @@ def _cotangent_of_image(call: RuleCall, ct: Value) -> Value:
 
 
 def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
-    """For each place in a window what the cotangent gives with all elements there."""
+    """For each place in a window what the cotangent gives with all elements there. A loop along each axis, so that those
+    of one place are copied at a time."""
     builder, (x, w), groups = call.builder, call.args, call.options["groups"]
-    out, each, *kernel = w.shape
-    n, lengths = ct.shape[0], ct.shape[2:]
-    size = math.prod(lengths)
+    kernel, n, lengths = w.shape[2:], ct.shape[0], ct.shape[2:]
 
-    def rows(value: Value, count: int) -> Value:
-        parts = builder.reshape(value, (n, groups, count, size))
-        return builder.reshape(builder.permute(parts, (1, 2, 0, 3)), (groups, count, n * size))
+    def rows(builder: GraphBuilder, value: Value, count: int) -> Value:
+        parts = builder.reshape(value, (n, groups, count, math.prod(lengths)))
+        return builder.reshape(builder.permute(parts, (1, 2, 0, 3)), (groups, count, n * math.prod(lengths)))
 
-    given, found = rows(ct, out // groups), []
-    for place in product(*map(range, kernel)):
-        starts = [i * d for i, d in zip(place, call.options["dilation"], strict=True)]
-        seen = builder.slice(x, (0, 0, *starts), (1, 1, *call.options["stride"]), (*x.shape[:2], *lengths))
-        other = conjugated_cotangent(builder, rows(seen, each))
-        found.append(builder.reshape(_products_of_rows(builder, given, other), (out, each, 1)))
-    return builder.reshape(builder.concat(found, 2), w.shape)
+    def along_axis(builder: GraphBuilder, x: Value, given: Value, level: int) -> Value:
+        if level == len(kernel):
+            other = conjugated_cotangent(builder, rows(builder, x, w.shape[1]))
+            return builder.reshape(_products_of_rows(builder, given, other), w.shape[:2])
+        rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
+        part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
+        whole = body.input(given.type)
+        add_body_scalar(body, ITERATION)
+        result = along_axis(body, part, whole, level + 1)
+        steps = tuple(call.options["stride"][level] if i == axis else 1 for i in range(rank))
+        moves = tuple(call.options["dilation"][level] if i == axis else 0 for i in range(rank))
+        loop = Loop(body.finish([result]), 0, (Window((0,) * rank, steps, moves),), kernel[level])
+        (stacked,) = add_control_flow_node(builder, loop, [x, given])
+        return builder.permute(stacked, (1, 2, 0, *range(3, len(stacked.shape))))
+
+    return along_axis(builder, x, rows(builder, ct, w.shape[0] // groups), 0)
 
 
 def _products_of_rows(builder: GraphBuilder, a: Value, b: Value) -> Value:
