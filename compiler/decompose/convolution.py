@@ -103,8 +103,8 @@ def _sum_convolution_terms(builder: GraphBuilder, add: str, terms: Iterable[Valu
 
 
 def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
-    """convolution(x, w) -> few products for each result: one sum of them; else the windows laid out as a matrix (im2col:
-    Chellapilla, Puri and Simard, 2006), multiplied"""
+    """convolution(x, w) -> few products for each result: one sum of them; else the windows laid out as a matrix
+    (im2col: Chellapilla, Puri and Simard, 2006), multiplied"""
     x, w = (builder.cast(a, node.type.dtype) for a in args)
     options = dict(node.attr("options"))
     out, each, *kernel = w.shape
@@ -139,7 +139,9 @@ def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w
     for place, view in enumerate(views):
         parts = builder.reshape(view, (n, groups, each, *lengths))
         for c in range(each):
-            part = builder.slice(parts, (0, 0, c, *(0 for _ in lengths)), (1,) * len(parts.shape), (n, groups, 1, *lengths))
+            part = builder.slice(
+                parts, (0, 0, c, *(0 for _ in lengths)), (1,) * len(parts.shape), (n, groups, 1, *lengths)
+            )
             weight = builder.slice(w, (0, 0, c, place), (1,) * 4, (groups, out, 1, 1))
             terms.append(builder.map("multiply", part, builder.reshape(weight, (1, groups, out, *ones))))
     return _sum_convolution_terms(builder, "add", terms)
@@ -160,7 +162,10 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     if out // groups <= FEW_OUT and each * math.prod(kernel) <= FEW:
         return "few products for each element"
     if math.prod(kernel) == 1:  # the other phases are not needed
-        x, stride = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *node.type.shape[2:])), (1,) * len(stride)
+        x, stride = (
+            builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *node.type.shape[2:])),
+            (1,) * len(stride),
+        )
     x, lengths = _phases_of_convolution_input(builder, x, groups, stride)
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
     apart = math.prod(lengths)  # elements of one phase
@@ -192,7 +197,7 @@ def _phases_of_convolution_input(
     groups: int,
     stride: Sequence[int],
 ) -> tuple[Value, list[int]]:
-    """(batch, groups, channels / groups, elements), of phase after phase; and the lengths of the axes in one of them."""
+    """(batch, groups, channels / groups, elements), of phase after phase; and the lengths of axes in one of them."""
     n, channels, *lengths = x.shape
     if any(s > 1 for s in stride):
         whole = [-(-length // s) * s for length, s in zip(lengths, stride, strict=True)]

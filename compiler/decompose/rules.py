@@ -108,9 +108,7 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
             _decomposition_rule_that_fuses(decompose_convolution_without_windows),
             _decomposition_rule_that_fuses(decompose_convolution),
         ),
-        "shifted_products": (
-            DecompositionRule(kernels=own.why_no_shifted_products_kernel, contiguous=True),
-        ),
+        "shifted_products": (DecompositionRule(kernels=own.why_no_shifted_products_kernel, contiguous=True),),
         "cumsum": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "cumprod": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "sort": (_decomposition_rule_that_fuses(decompose_sort_of_short_rows),),

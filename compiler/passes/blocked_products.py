@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
-from ..graph.builder import GraphBuilder, nodes_to_copy
+from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -28,7 +28,9 @@ def compute_large_products_in_blocks(graph: Graph, block_bytes: int) -> Graph:
     """softmax(q @ k.T) @ v -> a loop over blocks of q's rows. block_bytes: about how large a block of one array is."""
     refused: set[Node] = set()
     while True:
-        seed = next((n for n in graph.nodes if n not in refused and _is_large_thin_product(graph, n, block_bytes)), None)
+        seed = next(
+            (n for n in graph.nodes if n not in refused and _is_large_thin_product(graph, n, block_bytes)), None
+        )
         if seed is None:
             return graph
         axes = [i for i, n in enumerate(seed.type.shape) if n > 1]
@@ -187,7 +189,8 @@ def _axis_through_matmul(node: Node, args: Sequence[Node], cut: Sequence[int | N
 
 
 def _axis_through_permute(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
-    return node.attr("axes").index(cut[0]) if cut[0] is not None else None
+    axes: tuple[int, ...] = node.attr("axes")
+    return None if cut[0] is None else axes.index(cut[0])
 
 
 def _axis_through_slice(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
@@ -340,7 +343,9 @@ class _BlockedRegionWriter:
         if number in region.axes:
             return axis == region.axes[number] and (region.phase[number] == phase or region.is_large(number))
         if number in self.free:
-            kept = node.op != "reshape" or axis is None or _axis_of_argument(self.graph.nodes, node, 0, axis) is not None
+            kept = (
+                node.op != "reshape" or axis is None or _axis_of_argument(self.graph.nodes, node, 0, axis) is not None
+            )
             return kept and (node.op != "slice" or axis is None)
         return axis is not None and self.inlined.get(number) == axis
 
@@ -411,10 +416,10 @@ class _BlockedRegionWriter:
         loop = Loop(body.finish([*ends, *(made[n] for n in stacked)]), len(sums), moves, count)
         builder = self.builder
         zeros = [builder.broadcast(builder.const(0, v.dtype), v.shape) for v in totals]
-        found = add_control_flow_node(
-            builder, loop, [*zeros, *(self.new[n] for n, _ in (*windows, *others, *numbers))]
-        )
-        joined = [self._join_stacked_blocks(v, region.axes[n]) for v, n in zip(found[len(sums) :], stacked, strict=True)]
+        found = add_control_flow_node(builder, loop, [*zeros, *(self.new[n] for n, _ in (*windows, *others, *numbers))])
+        joined = [
+            self._join_stacked_blocks(v, region.axes[n]) for v, n in zip(found[len(sums) :], stacked, strict=True)
+        ]
         return dict(zip((*sums, *stacked), (*found[: len(sums)], *joined), strict=True))
 
     def _join_stacked_blocks(self, value: Value, axis: int) -> Value:

@@ -169,13 +169,15 @@ def _convolution(
     step, apart = _ints_of_axes(stride, "stride", rank), _ints_of_axes(dilation, "dilation", rank)
     around = _nn_padding_widths(padding, size, step, apart)
     if min(around) < 0 or min(*step, *apart) < 1:
-        raise ShapeError(f"padding={padding}, stride={stride}, dilation={dilation}: paddings are not negative, others > 0")
+        raise ShapeError(
+            f"padding={padding}, stride={stride}, dilation={dilation}: paddings are not negative, others > 0"
+        )
     if any(around):
         x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in around)))
     lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, step, apart, strict=True)]
     if min(lengths) < 1 or min(size) < 1:
         raise ShapeError(f"a window of {_by(size)} does not fit an image of {_by(x.shape[2:])}")
-    options = {"stride": step, "dilation": apart, "groups": groups}
+    options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups}
     if isinstance(x, Tracer) or isinstance(weight, Tracer):
         dtype = np.result_type(x.dtype, weight.dtype)
         (result,) = host_call("convolution", [x, weight], [(x.shape[0], out, *lengths)], [dtype], **options)

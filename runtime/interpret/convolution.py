@@ -1,4 +1,4 @@
-"""Convolutions of several axes in NumPy: what `kg.nn`'s mean, and the sums of shifted rows that kernels make of them."""
+"""Convolutions of several axes in NumPy: what `kg.nn`'s mean, and the sums of shifted rows that they are made of."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def numpy_convolution(x: View, weight: View, stride: Sequence[int], dilation: Se
     channels. x: (batch, channels, ...); weight: (out, channels / groups, ...)."""
     each, axes = weight.shape[1], tuple(range(2, x.ndim))
     spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axes)  # type: ignore[call-overload]
-    windows = windows[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    steps: tuple[Any, ...] = (..., *(slice(None, None, step) for step in (*stride, *dilation)))
+    windows = windows[steps]
     summed = (1, *range(x.ndim, windows.ndim))
     parts = []
     for group, rows in enumerate(np.split(weight, groups)):

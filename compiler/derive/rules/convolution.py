@@ -115,8 +115,8 @@ def _cotangent_of_image(call: RuleCall, ct: Value) -> Value:
 
 
 def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
-    """For each place in a window what the cotangent gives with all elements there. A loop along each axis, so that those
-    of one place are copied at a time."""
+    """For each place in a window what the cotangent gives with all elements there. A loop along each axis, so that
+    those of one place are copied at a time."""
     builder, (x, w), groups = call.builder, call.args, call.options["groups"]
     kernel, n, lengths = w.shape[2:], ct.shape[0], ct.shape[2:]
 

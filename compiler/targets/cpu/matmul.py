@@ -108,9 +108,7 @@ def cpu_shifted_products_task(
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
     rows, columns = _even_cpu_product_block(m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
-    kernel = llvm_row_products_kernel(
-        dtype, vector_bytes, rows, m % rows, n // columns > 0, n % columns > 0, len(taps)
-    )
+    kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, m % rows, n // columns > 0, n % columns > 0, len(taps))
     panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))

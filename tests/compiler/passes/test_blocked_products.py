@@ -41,7 +41,9 @@ def traced(function: Callable[..., Any], args: list[Array]) -> Graph:
 
 def largest_array(graph: Graph) -> int:
     """Elements of the largest array that is computed outside of loops and is no constant or index."""
-    return max(n.type.size for n in graph.nodes if n.op in ("matmul", "exp", "loop", "multiply", "divide", "where", "sum"))
+    return max(
+        n.type.size for n in graph.nodes if n.op in ("matmul", "exp", "loop", "multiply", "divide", "where", "sum")
+    )
 
 
 def is_in_blocks(function: Callable[..., Any], args: list[Array]) -> bool:
@@ -244,9 +246,7 @@ def test_near_misses(name: str) -> None:
     st.booleans(),
 )
 @settings(max_examples=30, deadline=None)
-def test_random_attention(
-    seed: int, batch: list[int], n: int, m: int, d: int, masked: str, grouped: bool
-) -> None:
+def test_random_attention(seed: int, batch: list[int], n: int, m: int, d: int, masked: str, grouped: bool) -> None:
     """Any shape: blocks that do not divide the rows, batches, one head of keys for all of queries'."""
     keys = [*batch[:-1], 1] if grouped and batch else batch
     q, k, v, bias = arrays((*batch, n, 4 * d)[-len(batch) - 2 :], (*keys, m, 4 * d), (*keys, m, 3), (n, m), seed=seed)

@@ -61,7 +61,9 @@ def convolutions(draw: Any) -> Any:
         return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
 
     kernel, stride, dilation, padding = axes(1, 3), axes(1, 3), axes(1, 2), axes(0, 2)
-    image = tuple(max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6)) for k, d, p in zip(kernel, dilation, padding))
+    image = tuple(
+        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6)) for k, d, p in zip(kernel, dilation, padding)
+    )
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return CONVOLUTIONS[rank - 1], options, (n, each * groups, *image), (out * groups, each, *kernel)
 
@@ -70,11 +72,11 @@ def convolved_by_loops(x: Any, w: Any, stride: Any, padding: Any, dilation: Any,
     """`convolved`, of any number of axes."""
     x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
     size, (out, each) = w.shape[2:], w.shape[:2]
-    lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, stride, dilation)]
+    lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True)]
     result = np.zeros((x.shape[0], out, *lengths))
     for o, c, *place in np.ndindex(*w.shape):
-        first = [i * d for i, d in zip(place, dilation)]
-        part = tuple(slice(f, f + s * (n - 1) + 1, s) for f, s, n in zip(first, stride, lengths))
+        first = [i * d for i, d in zip(place, dilation, strict=True)]
+        part = tuple(slice(f, f + s * (n - 1) + 1, s) for f, s, n in zip(first, stride, lengths, strict=True))
         result[:, o] += x[(slice(None), o // (out // groups) * each + c, *part)] * w[(o, c, *place)]
     return result
 
@@ -137,7 +139,7 @@ def test_a_batched_convolution_has_more_images() -> None:
 
 
 def test_no_copies_of_windows_on_the_cpu() -> None:
-    """What a plan holds is the padded image and lines of the result; 49 copies of the image would be many times that."""
+    """What a plan holds is the padded image and lines of the result, not 49 copies of the image."""
     x, w = kg.spec((4, 16, 64, 64), np.float32), kg.spec((16, 16, 7, 7), np.float32)
     forward = kg.kernel_graph(lambda x, w: kg.nn.conv2d(x, w, padding=3), device="cpu").plan(x, w)
     image = 4 * 4 * 16 * 64 * 64
