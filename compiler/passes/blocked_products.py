@@ -168,10 +168,11 @@ def _axis_through_map(node: Node, args: Sequence[Node], cut: Sequence[int | None
 
 
 def _axis_through_reduction(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
+    axes: tuple[int, ...] = node.attr("axes")
     (axis,) = cut
-    if axis is None or axis in node.attr("axes"):
+    if axis is None or axis in axes:
         return SUMMED if node.op == "sum" else None
-    return axis - sum(a < axis for a in node.attr("axes"))
+    return axis - sum(a < axis for a in axes)
 
 
 def _axis_through_matmul(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
@@ -189,8 +190,7 @@ def _axis_through_matmul(node: Node, args: Sequence[Node], cut: Sequence[int | N
 
 
 def _axis_through_permute(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
-    axes: tuple[int, ...] = node.attr("axes")
-    return None if cut[0] is None else axes.index(cut[0])
+    return None if cut[0] is None else tuple(node.attr("axes")).index(cut[0])
 
 
 def _axis_through_slice(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:

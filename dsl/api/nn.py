@@ -12,12 +12,11 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.ops.table import OPS
-from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
-from ..functions.host_calls import host_call
+from ..functions.host_calls import host_call_of_any_arrays
 from ..trace.tracer import Tracer
 
 Ints = tuple[int, ...]
@@ -178,11 +177,7 @@ def _convolution(
     if min(lengths) < 1 or min(size) < 1:
         raise ShapeError(f"a window of {_by(size)} does not fit an image of {_by(x.shape[2:])}")
     options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups}
-    if isinstance(x, Tracer) or isinstance(weight, Tracer):
-        dtype = np.result_type(x.dtype, weight.dtype)
-        (result,) = host_call("convolution", [x, weight], [(x.shape[0], out, *lengths)], [dtype], **options)
-    else:
-        result = HOST["convolution"](x, weight, **options)
+    result = host_call_of_any_arrays("convolution", [x, weight], (x.shape[0], out, *lengths), **options)
     return result if bias is None else result + bias.reshape(1, out, *(1,) * rank)
 
 

@@ -175,7 +175,9 @@ BATCHED: dict[str, Callable[..., Any]] = {  # of q, k, v (2, 3, N, D)
         q @ np.repeat(k[:, :1], 3, 1).swapaxes(-1, -2)
     ) @ np.repeat(v[:, :1], 3, 1),
     "grouped by broadcasting": lambda q, k, v: weights(q @ k[:, :1].swapaxes(-1, -2)) @ v[:, :1],
-    "one head at a time": lambda q, k, v: np.stack([weights(q[:, i] @ k[:, i].swapaxes(1, 2)) @ v[:, i] for i in range(3)], 1),
+    "one head at a time": lambda q, k, v: np.stack(
+        [weights(q[:, i] @ k[:, i].swapaxes(1, 2)) @ v[:, i] for i in range(3)], 1
+    ),
 }  # fmt: skip
 
 

@@ -62,7 +62,8 @@ def convolutions(draw: Any) -> Any:
 
     kernel, stride, dilation, padding = axes(1, 3), axes(1, 3), axes(1, 2), axes(0, 2)
     image = tuple(
-        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6)) for k, d, p in zip(kernel, dilation, padding)
+        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6))
+        for k, d, p in zip(kernel, dilation, padding, strict=True)
     )
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return CONVOLUTIONS[rank - 1], options, (n, each * groups, *image), (out * groups, each, *kernel)
