@@ -216,9 +216,7 @@ def measured(
                 if apart := unlike(program, found, wanted):
                     row[label]["wrong"] = apart
                     continue
-                for _ in range(
-                    60 if row[label]["first"] < 0.1 else 12
-                ):  # plans are chosen, warm-up is over
+                for _ in range(60 if row[label]["first"] < 0.1 else 12):  # plans are chosen, warm-up is over
                     call()
                 wait()
                 calls[label] = (call, wait, as_numpy)
