@@ -1,17 +1,24 @@
 """The programs that stream schedulers and fusing compilers publish with, in NumPy's words. Times nothing.
 
 Written anew from the papers' descriptions: GrCUDA's six (Parravicini et al., IPDPS 2021): VEC, B&S, IMG, ML, HITS, DL;
-GoogLeNet (Szegedy et al., 2015), which Nimble and Opara publish with; a mixture of experts. Each is one function of
-words `m` (which library says them) and arrays; `m.fork(f, g, ...)` gives all results and may run them side by side.
+GoogLeNet (Szegedy et al., 2015) and BERT-base (Devlin et al., 2019), which Nimble and Opara publish with; a mixture of
+experts; Halide's blur, unsharp mask and Harris corners (Ragan-Kelley et al., 2013). Each is one function of words `m`
+(which library says them) and arrays; `m.fork(f, g, ...)` gives all results and may run them side by side.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+try:
+    from numba import prange
+except ImportError:
+    prange = range
 
 Arrays = list[np.ndarray[Any, Any]]
 FloatMaker = Callable[..., np.ndarray[Any, Any]]
@@ -19,12 +26,14 @@ FloatMaker = Callable[..., np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class FieldProgram:
-    """A program as published, at one size. arrays: makes its arguments. relative: how far results may lie apart."""
+    """A program as published, at one size. arrays: makes its arguments. relative: how far results may lie apart. numba:
+    the same in loops, for numba to compile; None where nobody would write them."""
 
     name: str
     body: Callable[..., Any]
     arrays: Callable[[], Sequence[Any]]
     relative: float = 2e-4
+    numba: Callable[..., Any] | None = None
 
 
 def floats(seed: int, low: float = 0.1, high: float = 1.0) -> FloatMaker:
@@ -119,7 +128,111 @@ def towers(m, *arrays):
     return m.concatenate([left, right], 1) @ arrays[8]
 
 
+# Halide's
+
+
+def wide_blur(m, x):
+    return blur(m, x, 11)
+
+
+def unsharp(m, x):
+    soft = blur(m, x, 7)
+    return x * m.clip(2.0 - soft / (x + 0.01), 0.0, 2.0)
+
+
+def harris(m, x):
+    """The response of each pixel's neighbourhood: det - 0.04 trace^2 of the gradients' products, summed over 3 x 3."""
+    n = x.shape[0]
+    x = m.pad(x, 2)
+    row, column = x[:, 2:] - x[:, :-2], x[2:, :] - x[:-2, :]
+    across = (row[:-2] + 2.0 * row[1:-1] + row[2:]) / 12.0
+    down = (column[:, :-2] + 2.0 * column[:, 1:-1] + column[:, 2:]) / 12.0
+
+    def summed(y):
+        return sum(y[i : i + n, j : j + n] for i in range(3) for j in range(3))
+
+    xx, yy, xy = m.fork(lambda: summed(across * across), lambda: summed(down * down), lambda: summed(across * down))
+    trace = xx + yy
+    return xx * yy - xy * xy - 0.04 * trace * trace
+
+
+# in loops, for numba
+
+
+def vec_in_loops(x, y):
+    total = np.float32(0)
+    for i in prange(x.size):
+        total += x[i] * x[i] - y[i] * y[i]
+    return total
+
+
+def black_scholes_in_loops(*spots):
+    half, root, three, first, rate, shift = (
+        np.float32(0.5), np.float32(0.70710678), np.float32(0.3), np.float32(1.1), np.float32(1.0675), np.float32(0.045)
+    )  # fmt: skip
+    found = []
+    for s in spots:
+        out = np.empty_like(s)
+        for i in prange(s.size):
+            d = (np.float32(math.log(s[i] / first)) + shift) / three
+            low = half + half * np.float32(math.erf((d - three) * root))
+            out[i] = s[i] * (half + half * np.float32(math.erf(d * root))) - rate * low
+        found.append(out)
+    return found
+
+
+def wide_blur_in_loops(x):
+    n, taps = x.shape[0], WIDE
+    rows, out = np.empty_like(x), np.empty_like(x)
+    for i in prange(n):
+        for j in range(n):
+            total = np.float32(0)
+            for t in range(11):
+                if 0 <= i + t - 5 < n:
+                    total += taps[t] * x[i + t - 5, j]
+            rows[i, j] = total
+    for i in prange(n):
+        for j in range(n):
+            total = np.float32(0)
+            for t in range(11):
+                if 0 <= j + t - 5 < n:
+                    total += taps[t] * rows[i, j + t - 5]
+            out[i, j] = total
+    return out
+
+
+WIDE = np.array(gaussian(11), np.float32)
+
+
 # networks
+
+
+def bert(m, x, *weights):
+    """Twelve layers of attention and a wide middle, of words that are embedded already."""
+
+    def normed(x):
+        centred = x - m.rows(x.mean, True)
+        return centred / m.sqrt(m.rows((centred * centred).mean, True) + 1e-12)
+
+    words, heads = x.shape[0], 12
+    for layer in range(0, len(weights), 6):
+        query, key, value, back, wide, narrow = weights[layer : layer + 6]
+        parts = m.fork(lambda x=x, w=query: x @ w, lambda x=x, w=key: x @ w, lambda x=x, w=value: x @ w)
+        seen = m.attention(*(p.reshape(words, heads, -1).swapaxes(0, 1) for p in parts))
+        x = normed(x + seen.swapaxes(0, 1).reshape(words, -1) @ back)
+        inner = x @ wide
+        x = normed(x + (0.5 * inner * (1.0 + m.erf(inner * 0.70710678))) @ narrow)
+    return x
+
+
+def bert_arrays(words: int) -> Arrays:
+    rng = np.random.default_rng(9)
+
+    def weight(rows, columns):
+        return (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+
+    layer = ((768, 768),) * 4 + ((768, 3072), (3072, 768))
+    return [weight(words, 768), *(weight(*shape) for _ in range(12) for shape in layer)]
 
 
 def experts(m, x, gate, *weights):
@@ -197,11 +310,17 @@ def _expert_arrays(rows: int, inner: int, outer: int) -> Arrays:
 
 
 def _cases() -> tuple[FieldProgram, ...]:
-    small, large = 2**18, 2**22
     return (
-        FieldProgram("VEC 2^20", vec, lambda: [floats(1)(2**20), floats(2)(2**20)], 1e-2),
-        FieldProgram("Black-Scholes, 10 of 2^18", black_scholes, lambda: [floats(i, 0.5, 2)(small) for i in range(10)]),
-        FieldProgram("Black-Scholes, 10 of 2^22", black_scholes, lambda: [floats(i, 0.5, 2)(large) for i in range(10)]),
+        FieldProgram("VEC 2^20", vec, lambda: [floats(1)(2**20), floats(2)(2**20)], 1e-2, vec_in_loops),
+        *(
+            FieldProgram(
+                f"Black-Scholes, 10 of {title}",
+                black_scholes,
+                lambda size=size: [floats(i, 0.5, 2)(size) for i in range(10)],
+                numba=black_scholes_in_loops,
+            )
+            for title, size in (("2^18", 2**18), ("2^22", 2**22))
+        ),
         FieldProgram("image pipeline 512^2", image, lambda: [floats(3)(512, 512)]),
         FieldProgram("image pipeline 2048^2", image, lambda: [floats(3)(2048, 2048)]),
         FieldProgram("two classifiers 20,000 x 200", classifiers, lambda: _classifier_arrays(20_000)),
@@ -212,6 +331,10 @@ def _cases() -> tuple[FieldProgram, ...]:
         FieldProgram("8 experts, 256 x 1024 x 4096", experts, lambda: _expert_arrays(256, 1024, 4096)),
         FieldProgram("GoogLeNet, batch 1", googlenet, lambda: googlenet_arrays(1), 2e-3),
         FieldProgram("GoogLeNet, batch 16", googlenet, lambda: googlenet_arrays(16), 2e-3),
+        FieldProgram("BERT-base, 128 words", bert, lambda: bert_arrays(128), 2e-3),
+        FieldProgram("blur 11 x 11, 2048^2", wide_blur, lambda: [floats(3)(2048, 2048)], numba=wide_blur_in_loops),
+        FieldProgram("unsharp mask 2048^2", unsharp, lambda: [floats(3)(2048, 2048)]),
+        FieldProgram("Harris corners 2048^2", harris, lambda: [floats(3)(2048, 2048)], 1e-3),
     )
 
 

@@ -1,7 +1,8 @@
-"""The field's own programs (`field_programs.py`) beside PyTorch, JAX and NumPy, as a table.
+"""The field's own programs (`field_programs.py`) beside PyTorch, JAX, NumPy and numba's loops, as a table.
 
     python benchmarks/workloads.py --device cuda --minutes 8
     python benchmarks/workloads.py --device cpu --only VEC image
+    python benchmarks/workloads.py --device cpu --busy          # on a machine that others use: minima, not medians
 
 `queued`: calls one behind the other, one wait at the end; `waited`: each call is waited for. Ours with `streams="auto"`
 and with one stream; PyTorch eager (on a GPU also in one CUDA graph, and with its branches forked by hand to streams of
@@ -51,6 +52,7 @@ def numpy_words() -> Any:
         relu=lambda x: np.maximum(x, 0), concatenate=lambda parts, axis: np.concatenate(parts, axis),
         conv=lambda x, w, stride, padding: kg.nn.conv2d(x, w, stride=stride, padding=padding),
         max_pool=lambda x, size, stride, padding: kg.nn.max_pool2d(x, size, stride=stride, padding=padding),
+        attention=lambda q, k, v: kg.nn.attention(q, k, v),
     )  # fmt: skip
 
 
@@ -70,6 +72,7 @@ def torch_words(torch: Any, fork: Callable[..., Any]) -> Any:
         relu=torch.relu, concatenate=lambda parts, axis: torch.cat(parts, axis),
         conv=lambda x, w, stride, padding: nn.conv2d(x, w, stride=stride, padding=padding),
         max_pool=lambda x, size, stride, padding: nn.max_pool2d(x, size, stride, padding),
+        attention=lambda q, k, v: nn.scaled_dot_product_attention(q[None], k[None], v[None])[0],
     )  # fmt: skip
 
 
@@ -80,7 +83,11 @@ def jax_words(jax: Any) -> Any:
         pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, stride, stride), pads)
 
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax(q @ k.swapaxes(1, 2) / q.shape[-1] ** 0.5) @ v
+
     return SimpleNamespace(
+        attention=attention,
         fork=each, exp=jnp.exp, log=jnp.log, sqrt=jnp.sqrt, erf=jax.scipy.special.erf, clip=jnp.clip, pad=jnp.pad,
         rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1),
         add_at=lambda size, index, values: jnp.zeros(size, jnp.float32).at[index].add(values), relu=jax.nn.relu,
@@ -142,6 +149,14 @@ def torch_candidates(
         yield "torch.compile", ((lambda: compiled(*given)), wait, numpy)
 
 
+def numba_candidates(
+    program: FieldProgram, arrays: Sequence[Any], device: str, numba: Any
+) -> Iterator[tuple[str, Candidate]]:
+    if program.numba is not None and device == "cpu":
+        compiled = numba.njit(parallel=True)(program.numba)
+        yield "numba", ((lambda: compiled(*arrays)), (lambda: None), lambda found: found)
+
+
 def jax_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, jax: Any
 ) -> Iterator[tuple[str, Candidate]]:
@@ -171,17 +186,20 @@ def unlike(program: FieldProgram, found: Any, wanted: Any) -> str:
     return ""
 
 
-def measured(program: FieldProgram, device: str, peers: Peers, seconds: float, with_numpy: bool) -> dict[str, Any]:
-    """Of each candidate its first call, and a call queued and waited for, in seconds; or why there is none."""
+def measured(
+    program: FieldProgram, device: str, peers: Peers, seconds: float, middle: Callable[[Sequence[float]], float]
+) -> dict[str, Any]:
+    """Of each candidate its first call, and a call queued and waited for, in seconds; or why there is none. middle: of
+    the samples of one, its figure."""
     arrays = program.arrays()
     row: dict[str, Any] = {"program": program.name}
     kinds = [lambda: our_candidates(program, arrays, device)]
-    if with_numpy:
+    if device == "cpu":
         words = numpy_words()
         kinds.append(
             lambda: iter([("NumPy", ((lambda: program.body(words, *arrays)), lambda: None, lambda found: found))])
         )
-    for name, candidates in (("torch", torch_candidates), ("jax", jax_candidates)):
+    for name, candidates in (("torch", torch_candidates), ("jax", jax_candidates), ("numba", numba_candidates)):
         if peer := peers.get(name):
             kinds.append(lambda peer=peer, candidates=candidates: candidates(program, arrays, device, peer))
     calls: dict[str, Candidate] = {}
@@ -198,7 +216,7 @@ def measured(program: FieldProgram, device: str, peers: Peers, seconds: float, w
                 if apart := unlike(program, found, wanted):
                     row[label]["wrong"] = apart
                     continue
-                for _ in range(60 if row[label]["first"] < 1 else 12):  # plans are chosen, warm-up is over
+                for _ in range(60 if row[label]["first"] < 0.1 else 12):  # plans are chosen, warm-up is over
                     call()
                 wait()
                 calls[label] = (call, wait, as_numpy)
@@ -216,7 +234,7 @@ def measured(program: FieldProgram, device: str, peers: Peers, seconds: float, w
             named[label] = one
         ticks = clock if way == "queued" else clock_of(lambda: None)
         for label, samples in interleave(named, seconds, ticks, sample_seconds=5e-3).items():
-            row[label][way] = statistics.median(samples)
+            row[label][way] = middle(samples)
     return row
 
 
@@ -250,10 +268,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way of calling")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="minima, not medians: on a machine that others use")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    peers = Peers(() if given.no_peers else ("torch", "jax")).load()
+    peers = Peers(() if given.no_peers else ("torch", "jax", "numba")).load()
     print(machine(None, ("numpy", "torch", "jax", "numba-cuda", "llvmlite")))
     end, rows = time.monotonic() + 60 * given.minutes, []
     for program in FIELD_PROGRAMS:
@@ -262,7 +281,7 @@ def main() -> None:
         if time.monotonic() > end:
             print(f"no time for {program.name}")
             continue
-        rows.append(measured(program, given.device, peers, given.seconds, given.device == "cpu"))
+        rows.append(measured(program, given.device, peers, given.seconds, min if given.busy else statistics.median))
         print(json.dumps(rows[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps(rows))

@@ -19,6 +19,7 @@ from .fusion.sweeps import split_row_reductions_for_fusion, split_sums_around_in
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
+from .passes.blocked_products import compute_large_products_in_blocks
 from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, rewrite_matmuls_as_tf32
@@ -69,6 +70,8 @@ def run_graph_pass_stages(
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
+    simple = compute_large_products_in_blocks(simple, target.block_bytes)
+    check_graph_after_stage(simple, types, "blocked products")
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)
         check_graph_after_stage(simple, types, "axis order")

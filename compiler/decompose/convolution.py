@@ -1,16 +1,21 @@
-"""Convolutions with few weights as one sum of shifted products."""
+"""Convolutions as other operations: with few weights one sum of shifted products; else products of matrices, or what a
+target's own kernel does without copies of the windows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
+from itertools import product
 
 import numpy as np
 
+from ..core.types import FLOAT32, FLOAT64, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 FEW = 32  # weights
+FEW_OUT = 2  # results that one element of a window is multiplied for
 
 
 def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -92,3 +97,115 @@ def _single_weight_of_convolution(builder: GraphBuilder, x: Value, at: int) -> V
 
 def _sum_convolution_terms(builder: GraphBuilder, add: str, terms: Iterable[Value]) -> Value:
     return reduce(partial(builder.map, add), terms)
+
+
+# convolutions of several axes: x (batch, channels, ...), weights (out, channels / groups, ...)
+
+
+def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """convolution(x, w) -> few products for each result: one sum of them; else the windows laid out as a matrix
+    (im2col: Chellapilla, Puri and Simard, 2006), multiplied"""
+    x, w = (builder.cast(a, node.type.dtype) for a in args)
+    options = dict(node.attr("options"))
+    out, each, *kernel = w.shape
+    groups, lengths = options["groups"], node.type.shape[2:]
+    n, places = x.shape[0], list(product(*map(range, kernel)))
+    views = [
+        builder.slice(
+            x,
+            (0, 0, *(i * d for i, d in zip(place, options["dilation"], strict=True))),
+            (1, 1, *options["stride"]),
+            (*x.shape[:2], *lengths),
+        )
+        for place in places
+    ]
+    if each * len(places) <= FEW:
+        result = _sum_of_convolution_windows(builder, views, builder.reshape(w, (groups, out // groups, each, -1)))
+        return builder.reshape(result, node.type.shape)
+    windows = views[0]
+    if len(views) > 1:
+        windows = builder.concat([builder.reshape(v, (*v.shape[:2], 1, *lengths)) for v in views], 2)
+    size = math.prod(lengths)
+    columns = builder.reshape(windows, (n, groups, each * len(places), size))
+    rows = builder.reshape(w, (groups, out // groups, each * len(places)))
+    return builder.cast(builder.reshape(builder.matmul(rows, columns), node.type.shape), node.type.dtype)
+
+
+def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w: Value) -> Value:
+    """The sum of shifted products: (batch, groups, out / groups, ...). w: (groups, out / groups, channels, places)."""
+    groups, out, each, _ = w.shape
+    n, _, *lengths = views[0].shape
+    ones, terms = (1,) * len(lengths), []
+    for place, view in enumerate(views):
+        parts = builder.reshape(view, (n, groups, each, *lengths))
+        for c in range(each):
+            part = builder.slice(
+                parts, (0, 0, c, *(0 for _ in lengths)), (1,) * len(parts.shape), (n, groups, 1, *lengths)
+            )
+            weight = builder.slice(w, (0, 0, c, place), (1,) * 4, (groups, out, 1, 1))
+            terms.append(builder.map("multiply", part, builder.reshape(weight, (1, groups, out, *ones))))
+    return _sum_convolution_terms(builder, "add", terms)
+
+
+def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """convolution(x, w) -> sums of rows of x, which lie behind each other and are shifted as a whole: an element of a
+    window lies at one distance from its first one. What such a row gives behind the end of a line is left out; with
+    strides, x is taken apart into the elements that are as far apart first."""
+    x, w = args
+    options = dict(node.attr("options"))
+    out, each, *kernel = w.shape
+    groups, stride = options["groups"], options["stride"]
+    if node.type.dtype not in (FLOAT32, FLOAT64) or {x.dtype, w.dtype} != {node.type.dtype}:
+        return "a dtype other than float32 or float64"
+    if not node.type.size or not w.type.size:
+        return "no elements"
+    if out // groups <= FEW_OUT and each * math.prod(kernel) <= FEW:
+        return "few products for each element"
+    if math.prod(kernel) == 1:  # the other phases are not needed
+        x, stride = (
+            builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *node.type.shape[2:])),
+            (1,) * len(stride),
+        )
+    x, lengths = _phases_of_convolution_input(builder, x, groups, stride)
+    steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+    apart = math.prod(lengths)  # elements of one phase
+    taps = []
+    for place in product(*map(range, kernel)):
+        phase, tap = 0, 0
+        for i, d, s, step in zip(place, options["dilation"], stride, steps, strict=True):
+            phase, tap = phase * s + i * d % s, tap + i * d // s * step
+        taps.append(phase * apart + tap)
+    wanted = node.type.shape[2:]
+    width = wanted[0] * steps[0]
+    length = 1 + sum((n - 1) * step for n, step in zip(wanted, steps, strict=True))
+    rows = builder.reshape(w, (groups, out // groups, each * len(taps)))
+    (sums,) = builder.host(
+        "shifted_products",
+        [rows, x],
+        [ArrayType((x.shape[0], groups, out // groups, width), x.dtype)],
+        taps=tuple(taps),
+        length=length,
+        width=width,
+    )
+    lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *lengths[1:]))
+    return builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
+
+
+def _phases_of_convolution_input(
+    builder: GraphBuilder,
+    x: Value,
+    groups: int,
+    stride: Sequence[int],
+) -> tuple[Value, list[int]]:
+    """(batch, groups, channels / groups, elements), of phase after phase; and the lengths of axes in one of them."""
+    n, channels, *lengths = x.shape
+    if any(s > 1 for s in stride):
+        whole = [-(-length // s) * s for length, s in zip(lengths, stride, strict=True)]
+        if whole != lengths:
+            zeros = builder.broadcast(builder.const(0, x.dtype), (n, channels, *whole))
+            x = builder.update(zeros, x, (0,) * len(x.shape), (1,) * len(x.shape))
+        lengths = [length // s for length, s in zip(whole, stride, strict=True)]
+        x = builder.reshape(x, (n, channels, *(a for pair in zip(lengths, stride, strict=True) for a in pair)))
+        axes = range(2, 2 + 2 * len(lengths))
+        x = builder.permute(x, (0, 1, *axes[1::2], *axes[::2]))
+    return builder.reshape(x, (n, groups, channels // groups, -1)), lengths

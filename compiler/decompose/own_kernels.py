@@ -73,6 +73,11 @@ def why_no_running_kernel(call: DecomposableCall) -> str:
     return "" if len(others) <= 1 and close else "rows that do not lie close together, or of more than two axes"
 
 
+def why_no_shifted_products_kernel(call: DecomposableCall) -> str:
+    """sums of shifted rows, which are made for that kernel alone"""
+    return ""
+
+
 def _has_sum_kernel_for_dtypes(source: DType, target: DType) -> bool:
     floats = source.kind == target.kind == "f" and min(source.itemsize, target.itemsize) >= 4
     return floats or (source.kind in "biu" and target.kind in "iu")

@@ -21,7 +21,12 @@ from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
 from . import own_kernels as own
 from .assignments import decompose_put_along_axis, decompose_setitem, decompose_ufunc_at
-from .convolution import decompose_convolve, decompose_correlate
+from .convolution import (
+    decompose_convolution,
+    decompose_convolution_without_windows,
+    decompose_convolve,
+    decompose_correlate,
+)
 from .cumulative import decompose_complex_scan, decompose_cumulative
 from .histograms import decompose_bincount, decompose_histogram, decompose_histogram_in_range
 from .linalg import decompose_cholesky, decompose_det, decompose_eigh, decompose_qr, decompose_slogdet, decompose_svd
@@ -46,11 +51,13 @@ Condition = Callable[[own.DecomposableCall], str]
 @dataclass(frozen=True, slots=True)
 class DecompositionRule:
     """fuses: ops in the call's place. kernels: the target's own do it as it stands. checked: no error of NumPy's that
-    follows the values is lost, so that it holds where all is verified."""
+    follows the values is lost, so that it holds where all is verified. contiguous: those kernels take arrays without
+    gaps."""
 
     fuses: Rule | None = None
     kernels: Condition | None = None
     checked: bool = True
+    contiguous: bool = False
 
 
 def _decomposition_rule_that_fuses(rule: Rule, checked: bool = True) -> DecompositionRule:
@@ -91,11 +98,17 @@ _EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
     "histogram": (_decomposition_rule_that_fuses(decompose_histogram_in_range),),
     "convolve": (_decomposition_rule_that_fuses(decompose_convolve),),
     "correlate": (_decomposition_rule_that_fuses(decompose_correlate),),
+    "convolution": (_decomposition_rule_that_fuses(decompose_convolution),),
     **dict.fromkeys(_NUMPYS, (_decomposition_rule_that_fuses(_decompose_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
     "cpu": {
         **_EVERYWHERE,
+        "convolution": (
+            _decomposition_rule_that_fuses(decompose_convolution_without_windows),
+            _decomposition_rule_that_fuses(decompose_convolution),
+        ),
+        "shifted_products": (DecompositionRule(kernels=own.why_no_shifted_products_kernel, contiguous=True),),
         "cumsum": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "cumprod": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "sort": (_decomposition_rule_that_fuses(decompose_sort_of_short_rows),),
@@ -202,7 +215,7 @@ class _Decomposer:
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
             else:
-                result = _keep_call_undecomposed(way.kernels, builder, node, args, self.layouts)
+                result = _keep_call_undecomposed(way, builder, node, args, self.layouts)
             if isinstance(result, Value):
                 if node.op == "host":  # else what becomes a call
                     self._note_decision(
@@ -233,19 +246,19 @@ def _is_host_call_decided(node: Node) -> bool:
 
 
 def _keep_call_undecomposed(
-    condition: Condition | None,
+    way: DecompositionRule,
     builder: GraphBuilder,
     node: Node,
     args: Sequence[Value],
     layouts: Sequence[MemoryLayout] | None,
 ) -> Value | str:
     """The call, for kernels of the target's own, or why they do not take it."""
-    if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
+    if way.kernels is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
     strides = _predicted_strides_for_decomposition(builder, args[0].number, layouts)
-    refusal = condition(own.DecomposableCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    refusal = way.kernels(own.DecomposableCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
-    attrs = (*fixed, ("by", "kernels"), part)
+    attrs = (*fixed, ("by", "kernels"), *((("contiguous", True),) if way.contiguous else ()), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 

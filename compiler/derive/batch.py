@@ -193,6 +193,18 @@ def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Va
     )
 
 
+def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+    """A convolution with the same weights for each row has so many more images; of other calls each row is one."""
+    if node.attr("function") != "convolution" or b.is_batched(args[1]):
+        return _batch_by_loop_over_rows(b, node, args)
+    x, weights = args
+    images = b.builder.reshape(x, (b.size * x.shape[1], *x.shape[2:]))
+    n, *rest = node.type.shape
+    numbers = (images.number, weights.number)
+    result = b.builder.add("host", numbers, ArrayType((b.size * n, *rest), node.type.dtype), node.attrs)
+    return b.builder.reshape(result, (b.size, *node.type.shape))
+
+
 def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """A loop over the rows. All results of a call are made in the same one."""
     nodes = b.builder.nodes
@@ -240,5 +252,6 @@ _RULES: dict[str, Rule] = {
     "matmul": _batch_matmul,
     "loop": _batch_loop_node,
     "branch": _batch_branch,
+    "host": _batch_host_call,
     "custom": _batch_custom_derivative_node,
 }

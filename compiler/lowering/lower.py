@@ -219,8 +219,10 @@ class _ProgramLowering:
 
 def _are_lowered_as_one_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
+    if a.op != b.op or a.args != b.args:
+        return False
     one, other = (exact_node_attrs(n.op, n.attrs[:-1]) for n in (a, b))
-    return a.op == b.op and a.args == b.args and bool(one == other)
+    return bool(one == other)
 
 
 def _task_name_of_group(graph: Graph, group: Group) -> list[str]:

@@ -198,7 +198,7 @@ class _CopyMaterializer:
 
     def _materialize_library_call(self, node: Node, args: Sequence[Value]) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
-        contiguous = OPS[node.op].contiguous
+        contiguous = OPS[node.op].contiguous or ("contiguous", True) in node.attrs
         if node.op in ("loop", "branch"):
             placed = self._materialize_control_flow_args(node, args)
         else:

@@ -48,7 +48,8 @@ class Target:
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
     elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
-    rows are read once for their maxima and for sums of exponentials below them."""
+    rows are read once for their maxima and for sums of exponentials below them; block_bytes: about how large a block of
+    a large product is that is computed block by block."""
 
     name: str
     model: WorkCostModel
@@ -68,6 +69,7 @@ class Target:
     routine_copies: bool = False
     axis_orders: bool = False
     online_sums: bool = False
+    block_bytes: int = 1 << 22
 
 
 def cpu_vector_features() -> tuple[str | None, int]:
@@ -153,6 +155,10 @@ def _dispatch_matmul_to_cpu_target(reads: Any, writes: Any, line: str) -> list[T
 def _dispatch_device_call_to_cpu_target(
     function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
+    if function == "shifted_products":
+        from .cpu.matmul import cpu_shifted_products_task
+
+        return [cpu_shifted_products_task(jit_vector_register_bytes(), reads, result, options, line)]
     from .cpu.running import cpu_running_total_task
 
     return [cpu_running_total_task(CPU, function, reads[0], result, options["axis"], line)]
@@ -218,5 +224,6 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         windows=lanes,
         epilogues=True,
         online_sums=True,
+        block_bytes=1 << 26,
         routine=partial(_dispatch_routine_to_cuda_target, gpu),
     )

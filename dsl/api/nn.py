@@ -16,15 +16,23 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
+from ..functions.host_calls import host_call_of_any_arrays
 from ..trace.tracer import Tracer
 
-DIRECT = 32  # a convolution that sums so few products for each result is one kernel, else a product of matrices
+Ints = tuple[int, ...]
 Pair = tuple[int, int]
 
 
+def _ints_of_axes(x: Any, what: str, count: int) -> Ints:
+    given = x if isinstance(x, (tuple, list)) else (x,) * count
+    if len(given) != count:
+        raise ShapeError(f"{what}={x} has {len(given)} numbers for {count} axes")
+    return tuple(to_index(n, what) for n in given)
+
+
 def _pair_of_ints(x: Any, what: str) -> Pair:
-    first, second = x if isinstance(x, (tuple, list)) else (x, x)
-    return to_index(first, what), to_index(second, what)
+    first, second = _ints_of_axes(x, what, 2)
+    return first, second
 
 
 def _nn_range_like(n: int, like: Any) -> Any:
@@ -89,6 +97,20 @@ def _padded_image(x: Any, padding: Pair, value: Any) -> Any:
 # convolution and pooling
 
 
+def conv1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """A convolution of signals (batch, channels, length) with weights, plus a bias. Options as of conv2d."""
+    return _convolution("conv1d", ("length",), x, weight, bias, stride, padding, dilation, groups)
+
+
 def conv2d(
     x: Any,
     weight: Any,
@@ -104,53 +126,74 @@ def conv2d(
 
     x: (batch, channels, height, width); weight: (out, channels / groups, kernel height, kernel width); bias: (out,).
     padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
-    Few products for each result are one kernel; else the windows are laid out as a matrix (im2col: Chellapilla,
-    Puri and Simard, 2006) and multiplied."""
-    _check_nn_image(x, "conv2d")
+    Few products for each result are one kernel; else a CPU multiplies shifted rows of the image as they lie, and a GPU
+    the windows, laid out as a matrix."""
+    return _convolution("conv2d", ("height", "width"), x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias. Options as of
+    conv2d."""
+    return _convolution("conv3d", ("depth", "height", "width"), x, weight, bias, stride, padding, dilation, groups)
+
+
+def _convolution(
+    name: str,
+    axes: tuple[str, ...],
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    rank = len(axes)
+    for given, first in ((x, "batch, channels"), (weight, "out, channels / groups")):
+        if given.ndim != rank + 2:
+            raise ShapeError(f"{name} takes an array ({first}, {', '.join(axes)}), not one of shape {given.shape}")
     out, each, *size = weight.shape
-    n, channels = x.shape[:2]
-    groups = to_index(groups, "groups")
-    if channels != each * groups or out % groups:
+    channels, groups = x.shape[1], to_index(groups, "groups")
+    if groups < 1 or channels != each * groups or out % groups:
         raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {channels} channels")
-    step, apart = _pair_of_ints(stride, "stride"), _pair_of_ints(dilation, "dilation")
-    views = _pooling_windows(
-        _padded_image(x, _nn_padding_widths(padding, size, step, apart), 0), (size[0], size[1]), step, apart
-    )
-    height, width = views[0].shape[2:]
-    if each * len(views) <= DIRECT:
-        result = _direct_nn_convolution(views, weight, groups)
-    else:
-        columns = np.stack(views, 2) if len(views) > 1 else views[0]
-        columns = columns.reshape(n, groups, each * len(views), height * width)
-        rows = weight.reshape(groups, out // groups, each * len(views))
-        result = np.matmul(rows, columns).reshape(n, out, height, width)
-    return result if bias is None else result + bias.reshape(1, out, 1, 1)
+    step, apart = _ints_of_axes(stride, "stride", rank), _ints_of_axes(dilation, "dilation", rank)
+    around = _nn_padding_widths(padding, size, step, apart)
+    if min(around) < 0 or min(*step, *apart) < 1:
+        raise ShapeError(
+            f"padding={padding}, stride={stride}, dilation={dilation}: paddings are not negative, others > 0"
+        )
+    if any(around):
+        x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in around)))
+    lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, step, apart, strict=True)]
+    if min(lengths) < 1 or min(size) < 1:
+        raise ShapeError(f"a window of {_by(size)} does not fit an image of {_by(x.shape[2:])}")
+    options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups}
+    result = host_call_of_any_arrays("convolution", [x, weight], (x.shape[0], out, *lengths), **options)
+    return result if bias is None else result + bias.reshape(1, out, *(1,) * rank)
 
 
-def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Pair, dilation: Pair) -> Pair:
+def _by(lengths: Sequence[int]) -> str:
+    return " x ".join(map(str, lengths))
+
+
+def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Ints:
     if padding == "valid":
-        return (0, 0)
+        return (0,) * len(size)
     if padding == "same":
         extents = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
-        if stride != (1, 1) or any(e % 2 for e in extents):
+        if any(s != 1 for s in stride) or any(e % 2 for e in extents):
             raise ShapeError("padding='same' needs stride 1 and windows of odd extent; pass the numbers")
-        return extents[0] // 2, extents[1] // 2
-    return _pair_of_ints(padding, "padding")
-
-
-def _direct_nn_convolution(views: Sequence[Any], weight: Any, groups: int) -> Any:
-    """The sum of shifted products: (batch, groups, out / groups, height, width), its middle axes made one."""
-    n, _, height, width = views[0].shape
-    out, each, rows, columns = weight.shape
-    grouped = weight.reshape(groups, out // groups, each, rows, columns)
-    total = None
-    for place, view in enumerate(views):
-        parts = view.reshape(n, groups, each, height, width)
-        for c in range(each):
-            w = grouped[:, :, c, place // columns, place % columns]
-            term = parts[:, :, c, None] * w[None, :, :, None, None]
-            total = term if total is None else total + term
-    return total.reshape(n, out, height, width)  # type: ignore[union-attr]
+        return tuple(e // 2 for e in extents)
+    return _ints_of_axes(padding, "padding", len(size))
 
 
 def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
@@ -361,7 +404,9 @@ def elu(x: Any, alpha: Any = 1.0) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
+        conv1d,
         conv2d,
+        conv3d,
         max_pool2d,
         avg_pool2d,
         batch_norm,

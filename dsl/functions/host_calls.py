@@ -61,6 +61,13 @@ def host_call_of_one_result(
     return assign_to_out(result, out)
 
 
+def host_call_of_any_arrays(function: str, arrays: Sequence[Any], shape: Shape, **options: Any) -> Any:
+    """`host_call` of a function with one result, in the dtype of all arrays; at once where none is traced."""
+    if not any(isinstance(a, Tracer) for a in arrays):
+        return HOST[function](*arrays, **options)
+    return host_call(function, arrays, [shape], [np.result_type(*(a.dtype for a in arrays))], **options)[0]
+
+
 def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
     """The result; the call raises the error of Python's where the condition does not hold."""
     trace = result._trace

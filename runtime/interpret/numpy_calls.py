@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..program.custom_calls import invoke_custom_call_callback
+from .convolution import numpy_convolution, numpy_shifted_products
 from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
@@ -291,6 +292,8 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "callback": invoke_custom_call_callback,
     "topk": numpy_topk,
     "view": _numpy_view_as_dtype,
+    "convolution": numpy_convolution,
+    "shifted_products": numpy_shifted_products,
 }
 WRITES_INTO = frozenset(
     {"callback", "cumsum", "cumprod", "sort"}

@@ -713,8 +713,14 @@ class nn:
     def batch_norm(x: _Arrays, mean: Any = None, var: Any = None, weight: _Arrays | None = None, bias: Any = None, *, axis: int = 1, eps: float = 1e-05) -> Array:
         """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
     @staticmethod
+    def conv1d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
+        """A convolution of signals (batch, channels, length) with weights, plus a bias."""
+    @staticmethod
     def conv2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
         """A convolution of images with weights, plus a bias."""
+    @staticmethod
+    def conv3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
+        """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias."""
     @staticmethod
     def cross_entropy(logits: _Arrays, labels: _Arrays, *, axis: int = -1, reduction: str = 'mean') -> Array:
         """-log softmax(logits) at the labels."""

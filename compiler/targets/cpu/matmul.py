@@ -9,8 +9,9 @@ first are, a tile of dot products is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Int, Kernel, Task
@@ -32,7 +33,10 @@ DOT_ROWS, DOT_COLUMNS = 4, 3
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
 MOST = 1 << 20  # multiplications of one product; a library does more of them faster
+LARGEST_RIGHT, MOST_BY_ROWS = 1 << 22, 1 << 28  # where rows of the second matrix, which fill vectors, are contiguous
+FULL = 0.8  # of the lanes of those vectors
 VECTORS = 4  # of a dot product, whose lanes are added up at the end
+TAPS = 18  # the slot of the first tap
 RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
 
 
@@ -58,12 +62,14 @@ def cpu_matmul_kernel_task(
         return None
     p, dtype = products, writes[0].dtype
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    if multiplications > MOST or p.k * max(p.m, p.n) * item > LARGEST:
-        return None
-    if p.right[2] == item == p.result[2]:
-        rows, columns = _even_cpu_product_block(p.m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
+    columns = TILE_VECTORS * vector_bytes // item
+    small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
+    full = p.n >= FULL * columns * -(-p.n // columns) and p.m >= TILE_ROWS
+    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
+    if p.right[2] == item == p.result[2] and (small or fits):
+        rows = _even_cpu_product_block(p.m, TILE_ROWS)
         kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
-    elif p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
+    elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
         rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
@@ -86,6 +92,38 @@ def cpu_matmul_kernel_task(
             flops=2 * p.count * multiplications,
         )
     ]
+
+
+def cpu_shifted_products_task(
+    vector_bytes: int,
+    reads: Sequence[StridedBufferArray],
+    result: StridedBufferArray,
+    options: Mapping[str, Any],
+    line: str,
+) -> Task:
+    """The task of sums of shifted rows: products whose second matrix has a row for each shift of each row that there
+    is, and is never laid out. All arrays are without gaps."""
+    weights, x = reads
+    dtype, taps, n = result.dtype, options["taps"], options["length"]
+    item = dtype.itemsize
+    (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
+    rows, columns = _even_cpu_product_block(m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
+    kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, m % rows, n // columns > 0, n % columns > 0, len(taps))
+    panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
+    steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
+    numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
+    count = batch * groups
+    return Task(
+        "convolution",
+        kernel,
+        (*(array.pointer for array in (*reads, result)), *map(Int, numbers)),
+        tuple(array.region for array in reads),
+        (result.region,),
+        units=count * panels * chunks,
+        cost=round(LAUNCH + count * m * n * k * item / 4 / RATE, 3),
+        line=line,
+        flops=2 * count * m * n * k,
+    )
 
 
 def _even_cpu_product_block(length: int, most: int) -> int:
@@ -113,16 +151,19 @@ def _cpu_matrix_products(reads: Sequence[StridedBufferArray], result: StridedBuf
 
 
 class _CpuProductsKernel:
-    """The frame of both kernels: what the slots hold, and a loop over units. rows: of a block; rest: of the last one.
+    """The frame of the kernels: what the slots hold, and a loop over units. rows: of a block; rest: of the last one;
+    taps: how often each row of the second matrix is taken, shifted, 0 for once as it is.
 
     Slots: the matrices and the result, m, n, k, panels of columns and chunks of rows of a product, and for each array
-    the steps between products, rows and columns in bytes."""
+    the steps between products, rows and columns in bytes. With taps also how many first matrices there are, and by how
+    many bytes each tap is shifted."""
 
-    def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int) -> None:
+    def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int, taps: int = 0) -> None:
         f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
         self.name, self.rows, self.rest = f"k_{name}_{dtype.name}_{rows}_{rest}", rows, rest
         self.elem, self.lanes = llvm_register_type(dtype), vector_bytes // dtype.itemsize
-        slots = LlvmValue(f, "%slots", "ptr")
+        self.taps, self.slots = taps, LlvmValue(f, "%slots", "ptr")
+        slots = self.slots
         self.arrays = [slots.at(i, "i64").load("ptr") for i in range(3)]
         numbers = [slots.at(i, "i64").load("i64") for i in range(3, 17)]
         self.m, self.n, self.k, self.panels, self.chunks = numbers[:5]
@@ -137,12 +178,26 @@ class _CpuProductsKernel:
             product = pair.binary("udiv", self.chunks)
             first = (pair - product * self.chunks) * length
             steps = (self.left[0], self.right[0], self.result[0])
-            found = [a.at(product * step, "i8") for a, step in zip(self.arrays, steps, strict=True)]
+            which = [product, product, product]
+            if self.taps:
+                which[0] = product.binary("urem", self.slots.at(TAPS - 1, "i64").load("i64"))
+            found = [a.at(i * step, "i8") for a, i, step in zip(self.arrays, which, steps, strict=True)]
             write(found, first, f.intrinsic("umin", "i64", first + length, self.m), unit - pair * self.panels)
         f.do("ret void")
         text = f.render(f"define void @{self.name}(ptr noundef %slots, i64 %begin, i64 %end)")
-        signature = ("ptr", "ptr", "ptr", *("i64",) * 14)
+        signature = ("ptr", "ptr", "ptr", *("i64",) * (14 + (self.taps and self.taps + 1)))
         return Kernel(self.name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
+
+    def each_term(self, right: LlvmValue, write: Callable[[LlvmValue, LlvmValue], None]) -> None:
+        """write: what is done with each row of the second matrix and its number."""
+        f = self.f
+        with f.loop(f.const(0, "i64"), self.k) as i:
+            line = right.at(i * self.right[1], "i8")
+            if not self.taps:
+                write(line, i)
+                return
+            with f.loop(f.const(0, "i64"), f.const(self.taps, "i64")) as tap:
+                write(line.at(self.slots.at(tap + TAPS, "i64").load("i64"), "i8"), i * self.taps + tap)
 
     def zeros(self, count: int) -> list[LlvmValue]:
         """Accumulators, which hold +0."""
@@ -172,12 +227,15 @@ class _CpuProductsKernel:
 
 
 @cache
-def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool) -> Kernel:
+def llvm_row_products_kernel(
+    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool, taps: int = 0
+) -> Kernel:
     """Rows of the second matrix and of the result are contiguous. Panels are of TILE_VECTORS vectors.
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
-    one that is not."""
-    made = _CpuProductsKernel(f"row_products{'_whole' * whole}{'_edge' * edge}", dtype, vector_bytes, rows, rest)
+    one that is not. taps: of each row of the second matrix, 0 where it is taken once as it is."""
+    name = f"row_products{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
+    made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest, taps)
     f, elem, lanes = made.f, made.elem, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
@@ -189,13 +247,15 @@ def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
         def write_tile(row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None]) -> None:
             sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
             lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
-            with f.loop(f.const(0, "i64"), made.k) as i:
-                line = right.at(i * made.right[1], "i8")
+
+            def add_terms(line: LlvmValue, i: LlvmValue) -> None:
                 vectors = [made.vector(line.at(v * lanes, elem), mask) for v, mask in enumerate(masks)]
                 for left, each in zip(lefts, sums, strict=True):
                     number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
                     for vector, place in zip(vectors, each, strict=True):
                         made.add_to(place, number, vector)
+
+            made.each_term(right, add_terms)
             for r, each in enumerate(sums):
                 out = c.at((row + r) * made.result[1], "i8").at(column, elem)
                 for v, (place, mask) in enumerate(zip(each, masks, strict=True)):

@@ -11,6 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.pipeline import run_decomposition_stage
 from tests.dsl.tracing import interpreted
 from tests.interop import library
 
@@ -46,33 +48,107 @@ def convolved(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: 
     return result
 
 
-@given(
-    seeds,
-    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
-    st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
-    st.tuples(st.integers(1, 2), st.integers(1, 3)),
-    st.tuples(st.integers(0, 2), st.integers(0, 1)),
-    st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    st.integers(1, 2),
-    st.booleans(),
-)
+CONVOLUTIONS = (kg.nn.conv1d, kg.nn.conv2d, kg.nn.conv3d)
+
+
+@st.composite
+def convolutions(draw: Any) -> Any:
+    """A function of 1 to 3 axes, its options, and the shapes of an image and of weights that fit."""
+    rank, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    n, each, out = draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 7))
+
+    def axes(least: int, most: int) -> Any:
+        return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
+
+    kernel, stride, dilation, padding = axes(1, 3), axes(1, 3), axes(1, 2), axes(0, 2)
+    image = tuple(
+        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6))
+        for k, d, p in zip(kernel, dilation, padding, strict=True)
+    )
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return CONVOLUTIONS[rank - 1], options, (n, each * groups, *image), (out * groups, each, *kernel)
+
+
+def convolved_by_loops(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """`convolved`, of any number of axes."""
+    x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    size, (out, each) = w.shape[2:], w.shape[:2]
+    lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True)]
+    result = np.zeros((x.shape[0], out, *lengths))
+    for o, c, *place in np.ndindex(*w.shape):
+        first = [i * d for i, d in zip(place, dilation, strict=True)]
+        part = tuple(slice(f, f + s * (n - 1) + 1, s) for f, s, n in zip(first, stride, lengths, strict=True))
+        result[:, o] += x[(slice(None), o // (out // groups) * each + c, *part)] * w[(o, c, *place)]
+    return result
+
+
+@given(seeds, convolutions(), st.booleans(), st.sampled_from(["cpu", "cuda"]))
 @few
-def test_conv2d(
-    seed: int, image: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int, direct: bool
-) -> None:
-    n, channels, height, width = image
-    out, rows, columns = kernel
-    assume(height + 2 * padding[0] > dilation[0] * (rows - 1) and width + 2 * padding[1] > dilation[1] * (columns - 1))
-    x, w = random(seed, n, channels * groups, height, width), random(seed + 1, out * groups, channels, rows, columns)
-    b = random(seed, out * groups)
-    expected = convolved(x, w, stride, padding, dilation, groups) + b[:, None, None]
-
-    def function(x: Any, w: Any, b: Any) -> Any:
-        return kg.nn.conv2d(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
-
+def test_convolutions(seed: int, given: Any, direct: bool, target: str) -> None:
+    """As NumPy means it, and as each target takes it apart; float32 too."""
+    function, options, image, weights = given
+    x, w, b = random(seed, *image), random(seed + 1, *weights), random(seed, weights[0])
+    expected = convolved_by_loops(x, w, **options) + b.reshape(-1, *(1,) * len(weights[2:]))
+    np.testing.assert_allclose(interpreted(lambda *a: function(*a, **options), x, w, b), expected, atol=1e-12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernelgraph.dsl.api.nn.DIRECT", 1000 if direct else 0)
-        same(function, expected, x, w, b)
+        patch.setattr("kernelgraph.compiler.decompose.convolution.FEW", 1000 if direct else 0)
+        for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-4)):
+            args = [a.astype(dtype) for a in (x, w, b)]
+            graph = kg.kernel_graph(lambda *a: function(*a, **options), device="cpu").graph(*args)
+            (found,) = interpret_graph(run_decomposition_stage(graph, target, None), args)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, expected, atol=tolerance)
+
+
+@given(seeds, convolutions(), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=12, deadline=None)
+def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:
+    """Compiled: lines, groups and strides as the kernel sees them."""
+    function, options, image, weights = given
+    x, w = random(seed, *image, dtype=dtype), random(seed + 1, *weights, dtype=dtype)
+    found = np.asarray(kg.kernel_graph(lambda x, w: function(x, w, **options), device="cpu")(x, w))
+    expected = convolved_by_loops(x.astype(float), w.astype(float), **options)
+    np.testing.assert_allclose(found, expected, atol=1e-4 if dtype == np.float32 else 1e-12)
+
+
+@given(seeds, convolutions())
+@settings(max_examples=25, deadline=None)
+def test_gradients_of_convolutions(seed: int, given: Any) -> None:
+    """Linear in each of two arrays: so is the sum of its products with any cotangent, whose gradient gives it back."""
+    function, options, image, weights = given
+    x, w = random(seed, *image), random(seed + 1, *weights)
+    ct = random(seed + 2, *convolved_by_loops(x, w, **options).shape)
+    dx, dw = random(seed + 3, *image), random(seed + 4, *weights)
+
+    def loss(x: Any, w: Any) -> Any:
+        return np.sum(function(x, w, **options) * ct)
+
+    gx, gw = interpreted(lambda x, w: kg.grad(loss, (0, 1))(x, w), x, w)
+    assert math.isclose(np.vdot(gx, dx), np.vdot(convolved_by_loops(dx, w, **options), ct), rel_tol=1e-9, abs_tol=1e-9)
+    assert math.isclose(np.vdot(gw, dw), np.vdot(convolved_by_loops(x, dw, **options), ct), rel_tol=1e-9, abs_tol=1e-9)
+    (value, slope) = interpreted(lambda x, w, dx, dw: kg.jvp(loss, (x, w), (dx, dw)), x, w, dx, dw)
+    assert math.isclose(value, np.vdot(convolved_by_loops(x, w, **options), ct), rel_tol=1e-9, abs_tol=1e-9)
+    assert math.isclose(slope, np.vdot(gx, dx) + np.vdot(gw, dw), rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_a_batched_convolution_has_more_images() -> None:
+    x, w = random(0, 3, 2, 4, 6, 6), random(1, 5, 4, 3, 3)
+    every = kg.kernel_graph(lambda x, w: kg.vmap(lambda x: kg.nn.conv2d(x, w))(x), device="cpu")
+    assert all(n.op != "loop" for n in every.graph(x, w).nodes)
+    expected = np.stack([convolved(each, w, (1, 1), (0, 0), (1, 1), 1) for each in x])
+    np.testing.assert_allclose(interpreted(lambda x, w: every(x, w), x, w), expected, atol=1e-12)
+
+
+def test_no_copies_of_windows_on_the_cpu() -> None:
+    """What a plan holds is the padded image and lines of the result, not 49 copies of the image."""
+    x, w = kg.spec((4, 16, 64, 64), np.float32), kg.spec((16, 16, 7, 7), np.float32)
+    forward = kg.kernel_graph(lambda x, w: kg.nn.conv2d(x, w, padding=3), device="cpu").plan(x, w)
+    image = 4 * 4 * 16 * 64 * 64
+    assert forward.peak_bytes < 6 * image
+    backward = kg.kernel_graph(
+        lambda x, w: kg.grad(lambda x, w: np.sum(kg.nn.conv2d(x, w, padding=3) ** 2), (0, 1))(x, w), device="cpu"
+    )
+    assert backward.plan(x, w).peak_bytes < 14 * image
 
 
 def test_conv2d_same_and_valid() -> None:
@@ -93,6 +169,13 @@ def test_what_becomes_of_a_conv2d() -> None:
 @pytest.mark.parametrize(
     "call, words",
     [
+        (lambda x, w: kg.nn.conv1d(x, w), "length"),
+        (lambda x, w: kg.nn.conv2d(x, w[0]), "kernel|groups"),
+        (lambda x, w: kg.nn.conv2d(x, w, groups=0), "groups"),
+        (lambda x, w: kg.nn.conv2d(x, w, padding=-1), "negative"),
+        (lambda x, w: kg.nn.conv2d(x, w, stride=0), "stride"),
+        (lambda x, w: kg.nn.conv2d(x, w, stride=(1, 2, 3)), "3 numbers for 2 axes"),
+        (lambda x, w: kg.nn.conv2d(x, w, dilation=3), "does not fit"),
         (lambda x, w: kg.nn.conv2d(x[0], w), "batch"),
         (lambda x, w: kg.nn.conv2d(x, w[:, :2]), "channels"),
         (lambda x, w: kg.nn.conv2d(x[:, :, :2], w), "does not fit"),

@@ -1,0 +1,35 @@
+"""Convolutions of several axes in NumPy: what `kg.nn`'s mean, and the sums of shifted rows that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+View = np.ndarray[Any, Any]
+
+
+def numpy_convolution(x: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int) -> View:
+    """The sum over c, i, j, ... of weight[o, c, i, j, ...] * x[b, c, y * stride + i * dilation, ...], for each group of
+    channels. x: (batch, channels, ...); weight: (out, channels / groups, ...)."""
+    each, axes = weight.shape[1], tuple(range(2, x.ndim))
+    spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    steps: tuple[Any, ...] = (..., *(slice(None, None, step) for step in (*stride, *dilation)))
+    windows = windows[steps]
+    summed = (1, *range(x.ndim, windows.ndim))
+    parts = []
+    for group, rows in enumerate(np.split(weight, groups)):
+        part = windows[:, group * each : (group + 1) * each]
+        parts.append(np.moveaxis(np.tensordot(part, rows, (summed, range(1, x.ndim))), -1, 1))
+    return np.concatenate(parts, 1).astype(np.result_type(x, weight), copy=False)
+
+
+def numpy_shifted_products(weight: View, x: View, taps: Sequence[int], length: int, width: int) -> View:
+    """result[b, g, o, p] = the sum over c and t of weight[g, o, c * len(taps) + t] * x[b, g, c, p + taps[t]], for the
+    first `length` places of rows of `width`; the others hold anything."""
+    result = np.zeros((*x.shape[:2], weight.shape[1], width), x.dtype)
+    for t, tap in enumerate(taps):
+        result[..., :length] += np.matmul(weight[..., t :: len(taps)], x[..., tap : tap + length])
+    return result
