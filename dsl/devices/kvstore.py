@@ -36,6 +36,7 @@ from .copies import (
 from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
+from .optimizer import Optimizer
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
 from .updaters import StoreUpdater, Updater, agreement_on_updates
@@ -181,7 +182,20 @@ class KVStore:
         states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
         large arrays come in pieces, flat. Raises ArgumentsError, OptionError; `dist_async` PlanError where ranks
         differ: it waits for all, other kinds find out at the next push."""
-        made = StoreUpdater(updater, states)
+        self._set_store_updater(StoreUpdater(updater, states))
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Update values by an optimizer, e.g. `kg.optimizer.SGD(0.1, momentum=0.9)`. Ranks all set one that computes
+        the same. What is changed of it later, as its learning rate, counts from the next push on: of `dist_async` with
+        the rank's own server. Raises ArgumentsError, PlanError."""
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentsError(
+                f"set_optimizer takes an optimizer, such as kg.optimizer.SGD(0.1), not {optimizer!r}; a function is for "
+                "set_updater"
+            )
+        self._set_store_updater(StoreUpdater(optimizer.update, optimizer.states, optimizer))
+
+    def _set_store_updater(self, made: StoreUpdater) -> None:
         with self._lock:
             if self._servers is None or self._ranks is None:
                 self._values.set_update(made)
@@ -207,7 +221,11 @@ class KVStore:
         if self._servers is not None:
             self._servers.meet()
         with self._values_lock:
-            states = [(part, stored.states) for part, stored in self._values.items()]
+            found = self._values.items()
+        counts = self._updater is not None and self._updater.optimizer is not None
+        states = [(part, stored.states) for part, stored in found]
+        if counts:
+            states = [(part, [*x.states, np.int64(x.count)]) for part, x in found if x.count]
         write_optimizer_states(path, states)
 
     def load_optimizer_states(self, path: Any) -> None:
@@ -217,44 +235,54 @@ class KVStore:
         if not (alone or isinstance(path, (list, tuple))):
             raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")
         loaded = read_optimizer_states([path] if alone else path)
-        count = 0 if self._updater is None else self._updater.states
         with self._values_lock:
             found: dict[Part, StoredValue] = {}
             for key, states in loaded.items():
-                if sorted(states) != [*range(count)]:
-                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count}")
-                found |= self._states_here(key, [states[number] for number in range(count)], alone)
+                count = len(self._specs_of_states(key))
+                counts = self._updater is not None and self._updater.optimizer is not None
+                if sorted(states) != [*range(count + counts)]:
+                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count + counts}")
+                found |= self._states_here(key, [states[number] for number in sorted(states)], alone)
             self._values.replace(found)
 
+    def _specs_of_states(self, key: Key) -> list[Spec]:
+        return [] if self._updater is None else self._updater.state_specs(self._spec(key))
+
     def _states_here(self, key: Key, states: list[dict[int, Host]], own: bool) -> dict[Part, StoredValue]:
-        """What this rank keeps of a key's states. states: of each its pieces. own: which are this rank's."""
-        spec = self._spec(key)
+        """What this rank keeps of a key's states. states: of each its pieces; then, of an optimizer's, how often each
+        piece was updated. own: which are this rank's."""
+        spec, count = self._spec(key), len(self._specs_of_states(key))
+        updates = max((int(x.max()) for pieces in states[count:] for x in pieces.values()), default=0)
         if self._servers is not None and own:
-            here = {(key, piece): [pieces.get(piece, NOTHING) for pieces in states] for piece in states[0]}
+            here = {(key, piece): [pieces.get(piece, NOTHING) for pieces in states[:count]] for piece in states[0]}
         else:
-            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in states]
+            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in states[:count]]
             if self._servers is None:
                 here = {(key, 0): whole}
             else:
                 pieces = pieces_of(key, spec.size, self.num_workers)
                 here = {p.part: [array[p.start : p.stop] for array in whole] for p in pieces if p.server == self.rank}
-        return {part: self._value_with_states(part, arrays) for part, arrays in here.items()}
+        return {part: self._value_with_states(part, arrays, updates) for part, arrays in here.items()}
 
-    def _value_with_states(self, part: Part, arrays: list[Host]) -> StoredValue:
-        """What is stored, with states that are read from a file. Raises ArgumentsError where they do not fit."""
+    def _value_with_states(self, part: Part, arrays: list[Host], count: int) -> StoredValue:
+        """What is stored, with states that are read from a file, after so many updates. Raises ArgumentsError where
+        they do not fit."""
         spec = self._spec(part[0])
         value = self._values.latest(part).value if part in self._values else None
         if value is None or any(array.size != value.size for array in arrays):
+            size = arrays[0].size if arrays else 0
             raise ArgumentsError(
-                f"{arrays[0].size} elements of a state of {part[0]!r} are there, which has {spec.size}; give the files "
+                f"{size} elements of a state of {part[0]!r} are there, which has {spec.size}; give the files "
                 "of all ranks that wrote them"
             )
-        if any(array.dtype != spec.dtype for array in arrays):
-            raise ArgumentsError(f"a state of {part[0]!r} in the file is of {arrays[0].dtype}, its key of {spec.dtype}")
+        for array, wanted in zip(arrays, self._specs_of_states(part[0]), strict=True):
+            if array.dtype != wanted.dtype:
+                raise ArgumentsError(
+                    f"a state of {part[0]!r} in the file is of {array.dtype}, where one of {wanted.dtype} is kept"
+                )
         device = name_of(value._device)
-        return StoredValue(
-            value, tuple(asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays)
-        )
+        states = (asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays)
+        return StoredValue(value, tuple(states), count)
 
     def _agree_on_first_values(self, ranks: EngineCommunicator, first: Mapping[Key, Array]) -> None:
         """Raises PlanError where ranks differ in keys, shapes, dtypes or what their servers' updaters compute."""
@@ -281,8 +309,8 @@ class KVStore:
         for number, key in enumerate(keys):
             spec, meaning, name = self._specs[key], "", ""
             if self._updater is not None:
-                device = self._values.latest((key, 0)).value._device
-                meaning, name = self._updater.meaning(key, spec, device, _spec_of_sum(spec)), str(self._updater)
+                stored = self._values.latest((key, 0))
+                meaning, name = self._updater.meaning_of_push(key, stored, _spec_of_sum(spec)), str(self._updater)
             of = f", {number + 1} of {count}" if count > 1 else ""
             found.append(agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
         return found

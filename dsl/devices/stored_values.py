@@ -21,10 +21,11 @@ Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value and the updater's states of it."""
+    """A value, the updater's states of it, and how often it has updated the value."""
 
     value: Array
     states: tuple[Array, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _HOMES = {
     "dsl.gradients.custom_rules": ("checkpoint", "custom_jvp", "custom_vjp", "stop_gradient"),
     "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
-    "dsl.devices": ("distributed",),
+    "dsl.devices": ("distributed", "optimizer"),
     "dsl.devices.checkpoints": ("load_sharded", "save_sharded"),
     "dsl.devices.data_parallel": ("DataParallel",),
     "dsl.devices.kvstore": ("KVStore",),
