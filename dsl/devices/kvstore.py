@@ -25,7 +25,8 @@ from ..core.spec import Host, Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .checkpoints import read_optimizer_states, write_optimizer_states
-from .collectives import all_reduce
+from .collectives import all_gather, all_reduce
+from .compression import GradientCompression, checked_compression
 from .copies import (
     check_targets_of_pull,
     copy_of_array,
@@ -69,6 +70,8 @@ class KVStore:
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
         self._programs: dict[Any, Callable[[Array], Array]] = {}  # to sum over the ranks' GPUs
+        self._compression: GradientCompression | None = None
+        self._residuals: dict[tuple[Key, int], Array] = {}  # of each array of a push what compression has left
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
         self._servers: KeyValueStoreWorker | None = None
@@ -130,10 +133,15 @@ class KVStore:
             if self._servers is not None:
                 self._push_to_servers(self._servers, given)
                 return
-            joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
-            if self._ranks is not None and self._ranks.world.size > 1:
-                joined = self._sums_over_ranks(self._ranks, joined)
-            self._values.push({(one, 0): array for one, array in joined.items()})
+            residuals, self._residuals = self._residuals, {**self._residuals}
+            try:
+                joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
+                if self._ranks is not None and (self._ranks.world.size > 1 or self._compression is not None):
+                    joined = self._sums_over_ranks(self._ranks, joined)
+                self._values.push({(one, 0): array for one, array in joined.items()})
+            except BaseException:
+                self._residuals = residuals
+                raise
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
@@ -194,6 +202,21 @@ class KVStore:
                 "set_updater"
             )
         self._set_store_updater(StoreUpdater(optimizer.update, optimizer.states, optimizer))
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Push gradients in one or two bits an element; what an element loses is added to the next.
+
+        compression_params: `{"type": "2bit", "threshold": 0.5}`: an element counts as the threshold, its negative or
+        zero; `1bit`: as 1 above the threshold, else as -1. `device` stores compress each device's array, `dist_*` ones
+        each rank's sum. Ranks all set the same. What `init` is given and `pull` gives is whole. Raises OptionError,
+        ArgumentsError."""
+        if self.type == "local":
+            raise ArgumentsError("a local store copies nothing that could be compressed; make one of another kind")
+        compression = checked_compression(compression_params)
+        with self._lock:
+            self._compression, self._residuals = compression, {}
+            if self._servers is not None:
+                self._servers.set_compression(compression)
 
     def _set_store_updater(self, made: StoreUpdater) -> None:
         with self._lock:
@@ -312,6 +335,7 @@ class KVStore:
                 stored = self._values.latest((key, 0))
                 meaning, name = self._updater.meaning_of_push(key, stored, _spec_of_sum(spec)), str(self._updater)
             of = f", {number + 1} of {count}" if count > 1 else ""
+            of += "" if self._compression is None else f", {self._compression}"
             found.append(agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
         return found
 
@@ -332,39 +356,59 @@ class KVStore:
         spec = self._spec(key)
         if self._servers is not None and self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
+        if self._compression is not None:
+            self._compression.check(key, spec)
         return spec
 
     def _sums_over_ranks(self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]) -> dict[Key, Array]:
         """The sums, on their way. Whatever one fails with, all are begun: so do other ranks."""
         agreements, given = self._agreements_on_push([*arrays]), dict[Key, Array]()
+        compression = self._compression
         for key, x in arrays.items():
             dtype = _spec_of_sum(x._spec).dtype
-            given[key] = x if x.dtype == dtype else x.astype(dtype)
-        return {
-            key: self._sum_over_ranks(ranks, agreement, array)
-            for (key, array), agreement in zip(given.items(), agreements, strict=True)
-        }
+            if compression is None:
+                given[key] = x if x.dtype == dtype else x.astype(dtype)
+            else:
+                given[key] = self._compressed(compression, key, 0, x)
+        if compression is not None and ranks.world.size == 1:
+            found = {key: packed[None] for key, packed in given.items()}
+        else:
+            found = {
+                key: self._join_over_ranks(ranks, agreement, array)
+                for (key, array), agreement in zip(given.items(), agreements, strict=True)
+            }
+        if compression is None:
+            return found
+        specs = {key: _spec_of_sum(x._spec) for key, x in arrays.items()}
+        return {key: compression.sum_of(all, specs[key], name_of(all._device)) for key, all in found.items()}
 
-    def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
-        device = given._device
+    def _compressed(self, compression: GradientCompression, key: Key, number: int, array: Array) -> Array:
+        """An array of a push in codes. number: its place in the push."""
+        packed, self._residuals[key, number] = compression.compress(array, self._residuals.get((key, number)))
+        return packed
+
+    def _join_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
+        """The sum of all ranks' arrays; of compressed ones each, in the order of the ranks."""
+        device, packed, size = given._device, self._compression is not None, ranks.world.size
         if not device.host_memory:
             return self._program_on_gpus(agreement, name_of(device))(given)
-        step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
-        target = device.allocate(given.nbytes)
+        step = Collective("all_gather" if packed else "all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
+        target = device.allocate(given.nbytes * (size if packed else 1))
         call = EngineCollectiveCall(step, device, ranks)
         before = [] if given._event is None else [given._event]
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
-        return Array(target, given._spec, device, event)
+        joined = spec_of(ArrayType((size, given.size), given.dtype)) if packed else given._spec
+        return Array(target, joined, device, event)
 
     def _program_on_gpus(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
-        """What sums an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
-        made = self._programs.get((agreement.digest, device))
+        """What joins an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
+        made, packed = self._programs.get((agreement.digest, device)), self._compression is not None
         if made is None:
 
             def add_over_ranks(x: Any) -> Any:
-                return all_reduce(x)
+                return all_gather(x[None]) if packed else all_reduce(x)
 
             add_over_ranks.__name__ = f"{agreement.doing}, {agreement.digest.hex()[:8]}"
             with default_device(device):
@@ -387,6 +431,7 @@ class KVStore:
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
+        moves = self._compression is None or self.type != "device"  # else its codes do
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -395,7 +440,10 @@ class KVStore:
                 raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {shape} comes")
             if isinstance(part, np.ma.MaskedArray):
                 raise DTypeError("stores keep arrays without masks; write x.filled(value)")
-            array = on_device(part if ours else asarray(part, device=name_of(device)), device)
+            if moves or type(part) is not Array:
+                array = on_device(part if ours else asarray(part, device=name_of(device)), device)
+            else:
+                array = part
             if array.dtype != spec.dtype:
                 raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {array.dtype} comes")
             moved.append(snapshot(array) if array is part else array)  # to which the caller may assign meanwhile
@@ -405,10 +453,16 @@ class KVStore:
         """Whether a push takes NumPy's arrays as they are: it has read them when it returns, and is not done again."""
         if self._ranks is not None:
             return self._servers is not None
-        return self._values.latest((key, 0)).value._device.host_memory and not self._values.may_fail
+        stored = self._values.latest((key, 0)).value
+        return self._compression is None and stored._device.host_memory and not self._values.may_fail
 
     def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
         """In the order of the list, whichever array is there first."""
+        compression = self._compression
+        if compression is not None and self.type == "device":
+            device = self._values.latest((key, 0)).value._device
+            packed = [on_device(self._compressed(compression, key, i, part), device) for i, part in enumerate(parts)]
+            return compression.sum_of(packed, self._spec(key), name_of(device))
         if len(parts) == 1:
             return parts[0]
         at = "cpu" if self._servers else name_of(self._values.latest((key, 0)).value._device)

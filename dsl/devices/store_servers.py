@@ -23,10 +23,11 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.program.world import World
-from ..array.array import from_numpy
+from ..array.array import Array, from_numpy
 from ..array.devices import device_named
 from ..core.errors import ArgumentsError
 from ..core.spec import Host, Spec, spec
+from .compression import GradientCompression
 from .stored_values import Key, Part, StoredValue, StoredValues
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
@@ -56,12 +57,28 @@ def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
 
 
-def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class MessageArray:
+    """The array of a message. compression: its codes come in its place."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    compression: GradientCompression | None = None
+
+    def read(self, data: Host) -> Any:
+        """The array whose bytes came."""
+        if self.compression is None:
+            return np.ndarray(self.shape, self.dtype, data)
+        return self.compression.sum_of(data[None], spec(self.shape, self.dtype), "cpu")
+
+
+def _request_as_text(kind: str, part: Part, array: MessageArray) -> bytes:
     """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush`,
-    `meet` or `leave`."""
-    return pickle.dumps((kind, part, dtype, shape))
+    `meet`, `leave` or `rows`."""
+    return pickle.dumps((kind, part, array))
 
 
+NO_ARRAY = MessageArray(NOTHING.dtype, NOTHING.shape)
 _read_request = functools.lru_cache(maxsize=4096)(pickle.loads)
 
 
@@ -71,6 +88,7 @@ class PieceRequest:
 
     piece: ArrayPiece
     text: bytes
+    array: MessageArray
     own: bool
 
 
@@ -113,8 +131,8 @@ class KeyValueStoreServer:
                     self._leave_other_servers()
                     continue
                 source, text, data = message
-                kind, part, dtype, shape = _read_request(text)
-                answer = self.handle(source, kind, {part: np.ndarray(shape, dtype, data)})
+                kind, part, array = _read_request(text)
+                answer = self.handle(source, kind, {part: array.read(data)})
                 if answer is not None:
                     self.world.send_array(answer, source, self.channel + 1)
             self.values.clear()
@@ -127,7 +145,7 @@ class KeyValueStoreServer:
         """Tell them that this rank sends no more; who has ended says nothing any more."""
         own = self.world.rank
         if own not in self._left:
-            text = _request_as_text("leave", NO_PART, NOTHING.dtype, NOTHING.shape)
+            text = _request_as_text("leave", NO_PART, NO_ARRAY)
             for server in range(self.world.size):
                 if server != own:
                     self.world.send(text, NOTHING, server, self.channel)
@@ -217,6 +235,8 @@ class KeyValueStoreWorker:
         self._waiting = 0
         self._failures: list[str] = []  # of updates, for `barrier`
         self._requests: dict[tuple[str, Key], list[PieceRequest]] = {}
+        self._compression: GradientCompression | None = None
+        self._residuals: dict[Part, Array] = {}  # what compression has left of pushes
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)
 
@@ -230,6 +250,13 @@ class KeyValueStoreWorker:
         """Of what servers keep of a key: all of it, or flat pieces."""
         first, *more = pieces_of(key, whole.size, self.world.size)
         return spec(first.stop - first.start, whole.dtype) if more else whole
+
+    def set_compression(self, compression: GradientCompression) -> None:
+        """Of what is pushed from here on."""
+        self._finish_pushes()
+        with self._lock:
+            self._compression, self._residuals = compression, {}
+            self._requests.clear()
 
     def push(self, arrays: Mapping[Key, Host]) -> None:
         """Send arrays to their servers, after what this rank has pushed before; they may change after that."""
@@ -269,7 +296,7 @@ class KeyValueStoreWorker:
         self._finish_pushes()
         with self._lock:
             requests = self._requests_of_key(kind, key, array, out.size)
-            given = [NOTHING for _ in requests] if array is None else _pieces_of_array(array, requests)
+            given = [NOTHING for _ in requests] if array is None else self._contents_of_requests(array, requests)
             for request, data in zip(requests, given, strict=True):  # all are asked before any is waited for
                 if not request.own:
                     self.world.send(request.text, data, request.piece.server, self._channel)
@@ -277,7 +304,8 @@ class KeyValueStoreWorker:
                 if not request.own:
                     self.world.receive_array(values, request.piece.server, self._channel + 1)
                 else:
-                    values[...] = self.server.handle(self.world.rank, kind, {request.piece.part: data})
+                    own = {request.piece.part: request.array.read(data)}
+                    values[...] = self.server.handle(self.world.rank, kind, own)
 
     def barrier(self) -> None:
         """Wait until all workers are here, and the servers have what they pushed before. Raises RankError, once, where
@@ -326,9 +354,9 @@ class KeyValueStoreWorker:
         for key, array in arrays.items():
             array = np.asarray(array, order="C")
             requests = self._requests_of_key(kind, key, array, array.size)
-            for request, data in zip(requests, _pieces_of_array(array, requests), strict=True):
+            for request, data in zip(requests, self._contents_of_requests(array, requests), strict=True):
                 if request.own:
-                    own[request.piece.part] = data
+                    own[request.piece.part] = request.array.read(data)
                 else:
                     others.append((request, data))
         if own:  # first: where that fails nothing is sent
@@ -343,14 +371,31 @@ class KeyValueStoreWorker:
         if found is None:
             found, pieces = [], pieces_of(key, count, self.world.size)
             for piece in pieces:
-                shape = (0,) if array is None else array.shape if len(pieces) == 1 else (piece.stop - piece.start,)
-                text = _request_as_text(kind, piece.part, NOTHING.dtype if array is None else array.dtype, shape)
-                found.append(PieceRequest(piece, text, piece.server == self.world.rank))
+                shape = () if array is None else array.shape if len(pieces) == 1 else (piece.stop - piece.start,)
+                compression = self._compression if kind in UPDATES else None
+                sent = NO_ARRAY if array is None else MessageArray(array.dtype, shape, compression)
+                text = _request_as_text(kind, piece.part, sent)
+                found.append(PieceRequest(piece, text, sent, piece.server == self.world.rank))
             self._requests[kind, key] = found
         return found
 
+    def _contents_of_requests(self, array: Host, requests: Sequence[PieceRequest]) -> list[Host]:
+        """What is sent of an array with each request."""
+        return [
+            data if request.array.compression is None else self._compressed(request, data)
+            for request, data in zip(requests, _pieces_of_array(array, requests), strict=True)
+        ]
+
+    def _compressed(self, request: PieceRequest, data: Host) -> Host:
+        part, compression = request.piece.part, request.array.compression
+        assert compression is not None
+        given = from_numpy(data.reshape(request.array.shape), device_named("cpu"))
+        packed, self._residuals[part] = compression.compress(given, self._residuals.get(part))
+        return packed.numpy()
+
     def _send_note(self, kind: str, note: Host, server: int) -> None:
-        self.world.send(_request_as_text(kind, NO_PART, note.dtype, note.shape), note, server, self._channel)
+        text = _request_as_text(kind, NO_PART, MessageArray(note.dtype, note.shape))
+        self.world.send(text, note, server, self._channel)
 
 
 def _pieces_of_array(array: Host, requests: Sequence[PieceRequest]) -> list[Host]:
