@@ -71,7 +71,9 @@ class GradientCompression:
     def check(self, key: Any, spec: Spec) -> None:
         """Raises DTypeError where values of a spec are not compressed."""
         if dtype_kind(spec.dtype) != "f":
-            raise DTypeError(f"gradients of floats are compressed, and key {key!r} has {with_article(spec.dtype)} value")
+            raise DTypeError(
+                f"gradients of floats are compressed, and key {key!r} has {with_article(spec.dtype)} value"
+            )
 
     def compress(self, gradient: Array, residual: Array | None) -> tuple[Array, Array]:
         """The codes of a gradient, packed, and what is left of it. residual: what was left before; None for nothing."""
@@ -92,7 +94,9 @@ def checked_compression(given: Any) -> GradientCompression:
     options = dict(given) if isinstance(given, Mapping) else {}
     kind, threshold = options.pop("type", None), options.pop("threshold", THRESHOLD)
     if kind not in QUANTIZERS or options:
-        raise OptionError(f"compression_params={given!r}: write {{'type': '2bit', 'threshold': {THRESHOLD}}}, or '1bit'")
+        raise OptionError(
+            f"compression_params={given!r}: write {{'type': '2bit', 'threshold': {THRESHOLD}}}, or '1bit'"
+        )
     try:
         threshold = float(threshold)
     except (TypeError, ValueError):

@@ -38,6 +38,7 @@ from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
 from .optimizer import Optimizer
+from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
 from .updaters import StoreUpdater, Updater, agreement_on_updates
@@ -136,24 +137,86 @@ class KVStore:
             residuals, self._residuals = self._residuals, {**self._residuals}
             try:
                 joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
+                sources: Sequence[Array] = ()
                 if self._ranks is not None and (self._ranks.world.size > 1 or self._compression is not None):
-                    joined = self._sums_over_ranks(self._ranks, joined)
-                self._values.push({(one, 0): array for one, array in joined.items()})
+                    joined, sources = self._sums_over_ranks(self._ranks, joined)
+                self._values.push({(one, 0): array for one, array in joined.items()}, sources)
             except BaseException:
                 self._residuals = residuals
                 raise
 
-    def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
-        result, where they are stored. Raises ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
+        result, where they are stored. ignore_sparse: a `kg.RowSparse` stays as it is, else it gets all rows. Raises
+        ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
         with self._lock:
             if out is None:
                 several = isinstance(key, (list, tuple))
                 keys = [_checked_key(one) for one in (key if several else [key])]
                 found = self._copies_of_stored_values(keys)
                 return found if several else found[0]
-            self._fill_targets(self._targets_by_key(key, out))
+            found, sparse = self._targets_by_key(key, out), []
+            if any(isinstance(target, RowSparse) for _, targets in found for target in targets):
+                sparse = [(one, target) for one, given in found for target in given if isinstance(target, RowSparse)]
+                dense = [(one, [x for x in given if not isinstance(x, RowSparse)]) for one, given in found]
+                found = [(one, given) for one, given in dense if given]
+            self._fill_targets(found)
+            for one, target in [] if ignore_sparse else sparse:
+                self._fill_rows(one, [target], np.arange(target.shape[0]))
         return None
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> Any:
+        """Copy some rows of the values of keys, in any order and as often as they are named.
+
+        out: a `kg.RowSparse` of a key or a list of these; None: they are the result. row_ids: an array of numbers of
+        rows for each key, or a list with one for each of `out`. Raises ArgumentsError, ShapeError, IndexingError, and
+        what a push of the keys has failed with."""
+        several = isinstance(key, (list, tuple))
+        keys = [_checked_key(one) for one in (key if several else [key])]
+        outs, ids = ([given] if not several else given for given in (out, row_ids))
+        outs = [None] * len(keys) if out is None else outs
+        for name, given in (("out", outs), ("row_ids", ids)):
+            if not isinstance(given, (list, tuple)) or len(given) != len(keys):
+                raise ArgumentsError(f"row_sparse_pull of {len(keys)} keys takes as many {name}")
+        with self._lock:
+            jobs: list[tuple[Key, list[RowSparse] | None, Host]] = []
+            for one, given, rows in zip(keys, outs, ids, strict=True):
+                jobs += self._row_jobs(one, given, rows)
+            found = [self._fill_rows(*job) for job in jobs]
+        if out is not None:
+            return None
+        return found if several else found[0]
+
+    def _row_jobs(self, key: Key, out: Any, row_ids: Any) -> list[tuple[Key, list[RowSparse] | None, Host]]:
+        """Which targets get which rows of a key. Raises ArgumentsError, ShapeError, IndexingError."""
+        shape = self._spec(key).shape
+        if row_ids is None:
+            raise ArgumentsError(f"row_ids= says which rows of key {key!r} are pulled; write numbers of rows")
+        targets = None if out is None else _arrays_given(out)
+        for target in targets or ():
+            check_row_sparse_target(key, target, shape)
+        each = isinstance(row_ids, (list, tuple)) and any(np.ndim(one) for one in row_ids)
+        rows = [checked_rows(one, shape) for one in (row_ids if each else [row_ids])]
+        if targets is None or len(rows) == 1:
+            return [(key, targets, one) for one in rows]
+        if len(rows) != len(targets):
+            raise ArgumentsError(
+                f"{len(targets)} arrays get rows of key {key!r}, and row_ids has {len(rows)}; write as many"
+            )
+        return [(key, [target], one) for target, one in zip(targets, rows, strict=True)]
+
+    def _fill_rows(self, key: Key, targets: list[RowSparse] | None, rows: Host) -> RowSparse:
+        """Rows of a key's value, which targets get, if there are any."""
+        spec = self._spec(key)
+        if self._servers is not None:
+            data = np.empty((rows.size, *spec.shape[1:]), spec.dtype)
+            self._servers.pull_rows(key, rows, data, spec.size)
+            given: Any = from_numpy(data, device_named("cpu"), own=True)
+        else:
+            given = rows_of_array(self._values.settled((key, 0)).value, rows)
+        for target in targets or ():
+            target.data, target.indices = copy_of_array(given) if len(targets or ()) > 1 else given, rows.copy()
+        return RowSparse(given, rows, spec.shape)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or into what was pushed; for a key on a server in one message each way."""
@@ -360,8 +423,11 @@ class KVStore:
             self._compression.check(key, spec)
         return spec
 
-    def _sums_over_ranks(self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]) -> dict[Key, Array]:
-        """The sums, on their way. Whatever one fails with, all are begun: so do other ranks."""
+    def _sums_over_ranks(
+        self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]
+    ) -> tuple[dict[Key, Array], Sequence[Array]]:
+        """The sums, on their way, and what they are made of. Whatever one fails with, all are begun: so do other
+        ranks."""
         agreements, given = self._agreements_on_push([*arrays]), dict[Key, Array]()
         compression = self._compression
         for key, x in arrays.items():
@@ -378,9 +444,10 @@ class KVStore:
                 for (key, array), agreement in zip(given.items(), agreements, strict=True)
             }
         if compression is None:
-            return found
+            return found, ()
         specs = {key: _spec_of_sum(x._spec) for key, x in arrays.items()}
-        return {key: compression.sum_of(all, specs[key], name_of(all._device)) for key, all in found.items()}
+        sums = {key: compression.sum_of(every, specs[key], name_of(every._device)) for key, every in found.items()}
+        return sums, [*found.values()]
 
     def _compressed(self, compression: GradientCompression, key: Key, number: int, array: Array) -> Array:
         """An array of a push in codes. number: its place in the push."""
@@ -497,7 +564,12 @@ class KVStore:
         be written to."""
         found = [(one, _arrays_given(given)) for one, given in _keys_with_values(key, out, "pull")]
         for one, targets in found:
-            check_targets_of_pull(one, self._spec(one), targets)
+            dense = [target for target in targets if not isinstance(target, RowSparse)]
+            if dense or not targets:
+                check_targets_of_pull(one, self._spec(one), dense)
+            for target in targets:
+                if isinstance(target, RowSparse):
+                    check_row_sparse_target(one, target, self._spec(one).shape)
         return found
 
     def _fill_targets(self, targets_by_key: Sequence[tuple[Key, list[Any]]]) -> None:

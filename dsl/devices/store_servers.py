@@ -35,7 +35,7 @@ BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND
 NOTHING = np.empty(0, np.uint8)
 NO_PART: Part = ("", 0)
 NOTE_BYTES = 1024  # of what ranks tell each other at a barrier of updates that failed
-UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull"})
+UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull", "rows"})
 USES = UPDATES | ANSWERED
 
 
@@ -184,19 +184,21 @@ class KeyValueStoreServer:
 
     def _update(self, source: int, kind: str, arrays: Mapping[Part, Host]) -> Host | None:
         values, part = self.values, next(iter(arrays))
+
+        def answer() -> Host | None:
+            value = values.settled(part).value.numpy() if kind in ANSWERED else None  # which no update changes
+            return _rows_of_piece(value, arrays[part]) if value is not None and kind == "rows" else value
+
         try:
             if kind in UPDATES:
                 values.push(arrays)
-            if kind in ANSWERED:
-                return values.settled(part).value.numpy()  # which no update changes
+            return answer()
         except Exception as error:
             keys = ", ".join(repr(key) for key, _ in arrays)
             self._failures[source] = f"rank {source}'s push of {keys} failed: {type(error).__name__}: {error}"
             if source == self.world.rank:
                 raise
-            if kind in ANSWERED:
-                return values.settled(part).value.numpy()
-        return None
+            return answer()
 
     def _arrive_at_barrier(self, source: int, failures: str) -> None:
         """failures: of the rank's pushes, which all others are told."""
@@ -207,6 +209,21 @@ class KeyValueStoreServer:
             for rank in range(self.world.size):
                 others = "; ".join(text for r, text in sorted(arrived.items()) if text and r != rank)
                 self.world.send_array(_text_as_note(others), rank, self.channel + 1)
+
+
+def _rows_of_piece(piece: Host, asked: Host) -> Host:
+    """The elements of some rows that lie in a piece. asked: the elements of a row, the first of the piece's, and the
+    numbers of the rows."""
+    length, start = (int(n) for n in asked[:2])
+    places = _places_in_piece(asked[2:], length, start, start + piece.size)[1]
+    return piece.reshape(-1)[places]
+
+
+def _places_in_piece(rows: Host, length: int, start: int, stop: int) -> tuple[Host, Host]:
+    """Which of the rows' elements lie in a piece, and where there."""
+    places = (rows[:, None] * length + np.arange(length)).reshape(-1)
+    inside = np.flatnonzero((places >= start) & (places < stop))
+    return inside, places[inside] - start
 
 
 def _text_as_note(text: str) -> Host:
@@ -287,6 +304,28 @@ class KeyValueStoreWorker:
     def pull(self, key: Key, out: Host) -> None:
         """Fill an array with a key's value, after all that this rank has pushed."""
         self._ask_and_receive("pull", key, None, out)
+
+    def pull_rows(self, key: Key, rows: Host, out: Host, count: int) -> None:
+        """Fill an array with rows of a key's value, of so many elements, after all that this rank has pushed."""
+        self._finish_pushes()
+        length, flat, own = out[:1].size, out.reshape(-1), self.world.rank
+        with self._lock:
+            asked, pieces = [], pieces_of(key, count, self.world.size) if out.size else []
+            for piece in pieces:
+                inside = _places_in_piece(rows, length, piece.start, piece.stop)[0]
+                asked.append((piece, np.array([length, piece.start, *rows], np.int64), inside))
+            for piece, given, _ in asked:
+                if piece.server != own:
+                    text = _request_as_text("rows", piece.part, MessageArray(given.dtype, given.shape))
+                    self.world.send(text, given, piece.server, self._channel)
+            for piece, given, inside in asked:
+                values: Host | None = np.empty(inside.size, out.dtype)
+                assert values is not None
+                if piece.server != own:
+                    self.world.receive_array(values, piece.server, self._channel + 1)
+                else:
+                    values = self.server.handle(own, "rows", {piece.part: given})
+                flat[inside] = values
 
     def push_and_pull(self, key: Key, array: Host, out: Host) -> None:
         """Send an array to its servers and fill another with what they have then, in one message each way."""

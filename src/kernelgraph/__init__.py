@@ -52,6 +52,7 @@ _HOMES = {
     "dsl.devices.kvstore": ("KVStore",),
     "dsl.devices.mesh": ("Mesh", "Sharded", "replicate", "shard"),
     "dsl.devices.places": ("place",),
+    "dsl.devices.row_sparse": ("RowSparse",),
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.report.comparison": ("Comparison", "compare"),
     "dsl.report.report": ("Report",),
