@@ -131,8 +131,8 @@ def arrays_of(given: Any) -> Any:
 class AddRescaled(kg.optimizer.Optimizer):
     """MXNet's optimizer `test`."""
 
-    def update(self, key: Any, pushed: Any, stored: Any, *more: Any) -> None:
-        stored += pushed * more[-1]
+    def update(self, key: Any, pushed: Any, stored: Any, *rest: Any) -> None:
+        stored += pushed * rest[-1]
 
 
 class Store:

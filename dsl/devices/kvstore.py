@@ -155,12 +155,9 @@ class KVStore:
                 keys = [_checked_key(one) for one in (key if several else [key])]
                 found = self._copies_of_stored_values(keys)
                 return found if several else found[0]
-            found, sparse = self._targets_by_key(key, out), []
-            if any(isinstance(target, RowSparse) for _, targets in found for target in targets):
-                sparse = [(one, target) for one, given in found for target in given if isinstance(target, RowSparse)]
-                dense = [(one, [x for x in given if not isinstance(x, RowSparse)]) for one, given in found]
-                found = [(one, given) for one, given in dense if given]
-            self._fill_targets(found)
+            targets_by_key = self._targets_by_key(key, out)
+            self._fill_targets(targets_by_key)
+            sparse = [(one, x) for one, targets in targets_by_key for x in targets if isinstance(x, RowSparse)]
             for one, target in [] if ignore_sparse else sparse:
                 self._fill_rows(one, [target], np.arange(target.shape[0]))
         return None
@@ -261,8 +258,8 @@ class KVStore:
         the rank's own server. Raises ArgumentsError, PlanError."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentsError(
-                f"set_optimizer takes an optimizer, such as kg.optimizer.SGD(0.1), not {optimizer!r}; a function is for "
-                "set_updater"
+                f"set_optimizer takes an optimizer, such as kg.optimizer.SGD(0.1), not {optimizer!r}; write "
+                "set_updater for a function"
             )
         self._set_store_updater(StoreUpdater(optimizer.update, optimizer.states, optimizer))
 
@@ -309,7 +306,7 @@ class KVStore:
         with self._values_lock:
             found = self._values.items()
         counts = self._updater is not None and self._updater.optimizer is not None
-        states = [(part, stored.states) for part, stored in found]
+        states: list[tuple[Part, Sequence[Any]]] = [(part, stored.states) for part, stored in found]
         if counts:
             states = [(part, [*x.states, np.int64(x.count)]) for part, x in found if x.count]
         write_optimizer_states(path, states)
@@ -574,6 +571,8 @@ class KVStore:
 
     def _fill_targets(self, targets_by_key: Sequence[tuple[Key, list[Any]]]) -> None:
         servers = self._servers
+        dense = [(key, [x for x in targets if not isinstance(x, RowSparse)]) for key, targets in targets_by_key]
+        targets_by_key = [(key, targets) for key, targets in dense if targets]
         if servers is None:
             stored = [self._values.settled((key, 0)).value for key, _ in targets_by_key]
             for (_, targets), value in zip(targets_by_key, stored, strict=True):

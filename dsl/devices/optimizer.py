@@ -90,7 +90,7 @@ class Optimizer:
             found = np.clip(found, -self.clip_gradient, self.clip_gradient)
         return found + wd * stored
 
-    def update(self, key: Key, pushed: Any, stored: Any, *more: Any) -> None:
+    def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
         """Assign to `stored` and to the states; as an updater does, with the numbers of the update at the end."""
         raise NotImplementedError(f"{type(self).__name__} has no update(key, pushed, stored, *states, *numbers)")
 
@@ -112,9 +112,9 @@ class SGD(Optimizer):
         self.momentum = _checked_number("momentum", momentum)
         self.states = 1 if self.momentum else 0
 
-    def update(self, key: Key, pushed: Any, stored: Any, *more: Any) -> None:
+    def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
         """momentum = momentum * m - rate * gradient; what is stored moves by it."""
-        *moved, rate, wd, rescale = more
+        *moved, rate, wd, rescale = rest
         step = -rate * self.gradient(pushed, stored, wd, rescale)
         for momentum in moved:
             momentum *= self.momentum
@@ -147,9 +147,9 @@ class Adam(Optimizer):
         t = self.begin_num_update + count
         return rate * math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t), *others
 
-    def update(self, key: Key, pushed: Any, stored: Any, *more: Any) -> None:
+    def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
         """mean and square are running means; what is stored moves by -rate * mean / (sqrt(square) + epsilon)."""
-        mean, square, rate, wd, rescale = more
+        mean, square, rate, wd, rescale = rest
         gradient = self.gradient(pushed, stored, wd, rescale)
         mean *= self.beta1
         mean += (1 - self.beta1) * gradient
@@ -168,9 +168,9 @@ class AdaGrad(Optimizer):
         super().__init__(learning_rate=learning_rate, **options)
         self.epsilon = _checked_number("epsilon", epsilon)
 
-    def update(self, key: Key, pushed: Any, stored: Any, *more: Any) -> None:
+    def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
         """history is the sum of squares; what is stored moves by -rate * gradient / (sqrt(history) + epsilon)."""
-        history, rate, wd, rescale = more
+        history, rate, wd, rescale = rest
         gradient = self.gradient(pushed, stored, wd, rescale)
         history += gradient * gradient
         stored -= rate * (gradient / (np.sqrt(history) + self.epsilon))

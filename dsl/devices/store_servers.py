@@ -211,11 +211,11 @@ class KeyValueStoreServer:
                 self.world.send_array(_text_as_note(others), rank, self.channel + 1)
 
 
-def _rows_of_piece(piece: Host, asked: Host) -> Host:
-    """The elements of some rows that lie in a piece. asked: the elements of a row, the first of the piece's, and the
+def _rows_of_piece(piece: Host, request: Host) -> Host:
+    """The elements of some rows that lie in a piece. request: the elements of a row, the first of the piece's, and the
     numbers of the rows."""
-    length, start = (int(n) for n in asked[:2])
-    places = _places_in_piece(asked[2:], length, start, start + piece.size)[1]
+    length, start = (int(n) for n in request[:2])
+    places = _places_in_piece(request[2:], length, start, start + piece.size)[1]
     return piece.reshape(-1)[places]
 
 
@@ -310,15 +310,15 @@ class KeyValueStoreWorker:
         self._finish_pushes()
         length, flat, own = out[:1].size, out.reshape(-1), self.world.rank
         with self._lock:
-            asked, pieces = [], pieces_of(key, count, self.world.size) if out.size else []
+            requests, pieces = [], pieces_of(key, count, self.world.size) if out.size else []
             for piece in pieces:
                 inside = _places_in_piece(rows, length, piece.start, piece.stop)[0]
-                asked.append((piece, np.array([length, piece.start, *rows], np.int64), inside))
-            for piece, given, _ in asked:
+                requests.append((piece, np.array([length, piece.start, *rows], np.int64), inside))
+            for piece, given, _ in requests:
                 if piece.server != own:
                     text = _request_as_text("rows", piece.part, MessageArray(given.dtype, given.shape))
                     self.world.send(text, given, piece.server, self._channel)
-            for piece, given, inside in asked:
+            for piece, given, inside in requests:
                 values: Host | None = np.empty(inside.size, out.dtype)
                 assert values is not None
                 if piece.server != own:

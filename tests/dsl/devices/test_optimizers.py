@@ -161,8 +161,8 @@ def test_a_scheduler_gives_the_rate() -> None:
 class Doubled(kg.optimizer.Optimizer):
     """One of a user's own."""
 
-    def update(self, key: Any, pushed: Any, stored: Any, *more: Any) -> None:
-        rate, _, rescale = more
+    def update(self, key: Any, pushed: Any, stored: Any, *rest: Any) -> None:
+        rate, _, rescale = rest
         stored += 2 * rate * rescale * pushed
 
 
@@ -269,15 +269,15 @@ def test_5000_keys_are_one_program() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: kg.optimizer.create("rmsprop"),
-        lambda: kg.optimizer.create(3),
-        lambda: kg.optimizer.SGD("fast"),
-        lambda: kg.optimizer.SGD(momentum=None),
-        lambda: kg.optimizer.Adam(lr_scheduler=0.1),
-        lambda: kg.optimizer.SGD().set_lr_mult({"w": "x"}),
-        lambda: kg.KVStore("local").set_optimizer(lambda key, pushed, stored: None),
-        lambda: kg.KVStore("local").set_optimizer(kg.optimizer.SGD),
+        lambda o, store: o.create("rmsprop"),
+        lambda o, store: o.create(3),
+        lambda o, store: o.SGD("fast"),
+        lambda o, store: o.SGD(momentum=None),
+        lambda o, store: o.Adam(lr_scheduler=0.1),
+        lambda o, store: o.SGD().set_lr_mult({"w": "x"}),
+        lambda o, store: store.set_optimizer(lambda key, pushed, stored: None),
+        lambda o, store: store.set_optimizer(o.SGD),
     ],
 )
-def test_what_is_no_optimizer(call: Callable[[], Any]) -> None:
-    assert isinstance(error_of(call), kg.UserError)
+def test_what_is_no_optimizer(call: Callable[[Any, Any], Any]) -> None:
+    assert isinstance(error_of(lambda: call(kg.optimizer, kg.KVStore("local"))), kg.UserError)
