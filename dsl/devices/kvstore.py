@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,8 +81,7 @@ class KVStore:
             weakref.finalize(self, self._servers.leave).atexit = False
         sums = self._ranks is not None and self._ranks.world.size > 1  # what is pushed is nobody else's
         replaced = partial(_replaced_value, own=sums)
-        self._values = StoredValues(replaced) if self._servers is None else self._servers.server.values
-        self._values_lock = self._lock if self._servers is None else self._servers.server.lock
+        self._values = StoredValues(replaced)  # of servers these keep them
 
     @property
     def rank(self) -> int:
@@ -284,27 +283,21 @@ class KVStore:
                 self._values.set_update(made)
                 self._updater = made
                 return
-            self._servers.meet()  # what was pushed before is for the updater before
-            before = self._updater
-            with self._values_lock:
-                stored = dict(self._values.items())
-                update = self._values.set_update(made)
+            ranks, before, self._updater = self._ranks, self._updater, made
             try:
-                self._updater = made
-                self._ranks.run(agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs)))
+                self._servers.set_update(made, lambda: ranks.run(self._agreement_on_updater()))
             except BaseException:
                 self._updater = before
-                with self._values_lock:
-                    self._values.set_update(update)
-                    self._values.replace(stored)
                 raise
+
+    def _agreement_on_updater(self) -> Agreement:
+        return agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs))
 
     def save_optimizer_states(self, path: str) -> None:
         """Write the updater's states to a file (NumPy's npz): of `dist_async` those of this rank's server."""
         if self._servers is not None:
             self._servers.meet()
-        with self._values_lock:
-            found = self._values.items()
+        found = (self._servers or self._values).items()
         counts = self._updater is not None and self._updater.optimizer is not None
         states: list[tuple[Part, Sequence[Any]]] = [(part, stored.states) for part, stored in found]
         if counts:
@@ -318,22 +311,26 @@ class KVStore:
         if not (alone or isinstance(path, (list, tuple))):
             raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")
         loaded = read_optimizer_states([path] if alone else path)
-        with self._values_lock:
-            found: dict[Part, StoredValue] = {}
-            for key, states in loaded.items():
-                count = len(self._specs_of_states(key))
-                counts = self._updater is not None and self._updater.optimizer is not None
-                if sorted(states) != [*range(count + counts)]:
-                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count + counts}")
-                found |= self._states_here(key, [states[number] for number in sorted(states)], alone)
-            self._values.replace(found)
+        kept = self._servers or self._values
+        stored = dict(kept.items())
+        found: dict[Part, StoredValue] = {}
+        for key, states in loaded.items():
+            count = len(self._specs_of_states(key))
+            counts = self._updater is not None and self._updater.optimizer is not None
+            if sorted(states) != [*range(count + counts)]:
+                raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count + counts}")
+            for part, arrays, updates in self._states_here(key, [states[number] for number in sorted(states)], alone):
+                found[part] = self._value_with_states(part, stored.get(part), arrays, updates)
+        kept.replace(found)
 
     def _specs_of_states(self, key: Key) -> list[Spec]:
         return [] if self._updater is None else self._updater.state_specs(self._spec(key))
 
-    def _states_here(self, key: Key, states: list[dict[int, Host]], own: bool) -> dict[Part, StoredValue]:
-        """What this rank keeps of a key's states. states: of each its pieces; then, of an optimizer's, how often each
-        piece was updated. own: which are this rank's."""
+    def _states_here(
+        self, key: Key, states: list[dict[int, Host]], own: bool
+    ) -> Iterator[tuple[Part, list[Host], int]]:
+        """What this rank keeps of a key's states, and after how many updates. states: of each its pieces; then, of an
+        optimizer's, how often each piece was updated. own: which are this rank's."""
         spec, count = self._spec(key), len(self._specs_of_states(key))
         updates = max((int(x.max()) for pieces in states[count:] for x in pieces.values()), default=0)
         if self._servers is not None and own:
@@ -345,13 +342,13 @@ class KVStore:
             else:
                 pieces = pieces_of(key, spec.size, self.num_workers)
                 here = {p.part: [array[p.start : p.stop] for array in whole] for p in pieces if p.server == self.rank}
-        return {part: self._value_with_states(part, arrays, updates) for part, arrays in here.items()}
+        yield from ((part, arrays, updates) for part, arrays in here.items())
 
-    def _value_with_states(self, part: Part, arrays: list[Host], count: int) -> StoredValue:
+    def _value_with_states(self, part: Part, stored: StoredValue | None, arrays: list[Host], count: int) -> StoredValue:
         """What is stored, with states that are read from a file, after so many updates. Raises ArgumentsError where
         they do not fit."""
         spec = self._spec(part[0])
-        value = self._values.latest(part).value if part in self._values else None
+        value = None if stored is None else stored.value
         if value is None or any(array.size != value.size for array in arrays):
             size = arrays[0].size if arrays else 0
             raise ArgumentsError(
