@@ -115,6 +115,7 @@ class ServerConnection:
             self.world.fail(whole, (self.server,))
         raise RankError(whole, (self.server,))
 
+
 _connections: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
 
 
