@@ -51,7 +51,8 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     count, ranks = len(mesh), mesh.communicator
     found: DeviceCommunicator | None = None
     why = ""
-    if count > 1 and settings.collectives != "copies" and graph_exchanges_between_devices(graph):
+    grouped = any("groups" in dict(node.attrs) for node in graph.nodes)
+    if count > 1 and settings.collectives != "copies" and not grouped and graph_exchanges_between_devices(graph):
         first, *others = mesh.devices
         if first.communicates:
             found, why = _communicator_of_devices(first, others) if ranks is None else _join_once(ranks, first, graph)

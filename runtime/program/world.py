@@ -80,6 +80,10 @@ class World(Protocol):
         """Wait until all ranks are here."""
         ...
 
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> World:
+        """The ranks of this one's group, for collectives alone: all ranks call the same ones, each with its group."""
+        ...
+
     def lost(self) -> set[int]:
         """The ranks that are known to have ended, or to have failed."""
         ...

@@ -44,6 +44,9 @@ class SingleRankWorld(World):
     def barrier(self) -> None:
         """Nobody to wait for."""
 
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> SingleRankWorld:
+        return self
+
     def lost(self) -> set[int]:
         return set()
 

@@ -9,6 +9,7 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import os
 import signal
@@ -120,6 +121,7 @@ class MPIWorld(World):
         self.doing = ""
         self.count = 0  # collectives that this rank has come to
         self.left: dict[int, int] = {}  # ranks that come to no more collectives, and how many they have come to
+        self._groups: dict[tuple[tuple[int, ...], ...], MPIWorld] = {}
         self.ended: set[int] = set()  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None  # in an elastic world
         self._since = 0.0  # when this rank began to wait; 0: it does not
@@ -258,6 +260,17 @@ class MPIWorld(World):
 
     def barrier(self) -> None:
         self._call_mpi_collective("barrier", self._data.Barrier)
+
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> MPIWorld:
+        """Made once for the same groups, by all ranks. Who is late or lost is found out by the world of all."""
+        found = self._groups.get(groups)
+        if found is None:
+            number, group = next((i, group) for i, group in enumerate(groups) if self.rank in group)
+            found = self._groups[groups] = copy.copy(self)
+            found._data = self._data.Split(number, group.index(self.rank))
+            found.rank, found.size = found._data.Get_rank(), len(group)
+            found._call_mpi_collective = self._call_mpi_collective  # type: ignore[method-assign]
+        return found
 
     def _sleep_until_all_are_there(self, ready: Callable[[], bool]) -> None:
         """At first in a loop that gives the core to others, then asleep in between."""

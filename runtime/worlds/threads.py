@@ -163,6 +163,10 @@ class ThreadsWorld(World):
     def barrier(self) -> None:
         self.meeting.exchange(self.rank, self.doing or "barrier", None)
 
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> ThreadsWorld:
+        group = next(group for group in groups if self.rank in group)
+        return _GroupOfThreads(self, group)
+
     def lost(self) -> set[int]:
         failure = self.meeting.failure
         return {*self.meeting.ended, *(failure[1] if failure is not None else ())}
@@ -191,6 +195,17 @@ class ThreadsWorld(World):
     def abandon(self, text: str) -> None:
         self.meeting.condition = threading.Condition()  # another thread may have held it
         self.meeting = NoRank(text)  # type: ignore[assignment]
+
+
+class _GroupOfThreads(ThreadsWorld):
+    """Some of the ranks, whose collectives are those of all, each of which looks at the values of its group."""
+
+    def __init__(self, world: ThreadsWorld, group: Sequence[int]) -> None:
+        super().__init__(world.meeting, group.index(world.rank))
+        self.size, self._world, self._group = len(group), world, group
+
+    def _exchange_with_ranks(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
+        return self._world._exchange_with_ranks(name, value, lambda every: read([every[r] for r in self._group]))
 
 
 def _require_alike_arrays_of_ranks(given: list[Host]) -> list[Host]:
