@@ -35,6 +35,19 @@ def test_messages_of_an_agreement_bring_all_of_all_ranks_to_each(size: int) -> N
     assert not any(mail.values()) and longest <= size.bit_length() + 1
 
 
+@pytest.mark.parametrize("size", [2, 3, 100, 1000, 1023, 1024, 1025, 4096])
+def test_an_agreement_of_many_ranks_is_few_messages(size: int) -> None:
+    """A barrier is one: p log2(p) messages and two more for each rank beyond a power of two, in log2(p) + 2 steps."""
+    pytest.importorskip("mpi4py")
+    mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
+    steps = [mpi.agreement_steps(rank, size) for rank in range(size)]
+    whole = 1 << size.bit_length() - 1
+    sent = sum(to >= 0 for each in steps for to, _, _ in each)
+    received = sum(sender >= 0 for each in steps for _, sender, _ in each)
+    assert sent == received == whole * (whole.bit_length() - 1) + 2 * (size - whole)
+    assert max(map(len, steps)) <= whole.bit_length() + 1
+
+
 def test_what_few_bits_hold_is_joined_as_numpy_does() -> None:
     pytest.importorskip("mpi4py")
     mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
