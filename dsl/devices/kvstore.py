@@ -133,7 +133,9 @@ class KVStore:
             if self._servers is not None:
                 self._push_to_servers(self._servers, given)
                 return
-            residuals, self._residuals = self._residuals, {**self._residuals}
+            residuals = self._residuals
+            if self._compression is not None:
+                self._residuals = {**residuals}
             try:
                 joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
                 sources: Sequence[Array] = ()

@@ -54,6 +54,7 @@ class StoreUpdater:
             also = f", and of {states} states" if states else ""
             raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored){also}, not {function!r}")
         self.function, self.states, self.optimizer = function, states, optimizer
+        self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
         self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
         self._compiled: dict[
@@ -64,8 +65,10 @@ class StoreUpdater:
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
         """What is stored after a push; the updater changes copies. Raises what it raises."""
         before, count = stored.value, stored.count + 1
-        spec, states = before._spec, stored.states or self._first_states(before)
-        numbers = self._numbers_of_update(part[0], count)
+        spec, states = before._spec, stored.states
+        if not (states or self._stateless):
+            states = self._first_states(before)
+        numbers = () if self.optimizer is None else self.optimizer.numbers_of_update(part[0], count)
         value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
         if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
