@@ -1,9 +1,17 @@
 """Sphinx: the pages of this folder, and the public names' docstrings, as a site. `make docs` builds it."""
 
+import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from docstrings import described_parameters, with_fields
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REPOSITORY = PROJECT["urls"]["Repository"]
 
 project = "kernelgraph"
 author = "The kernelgraph authors"
@@ -13,15 +21,44 @@ version = release = next(
     if line.startswith("__version__")
 )
 html_title = f"kernelgraph {version}"
-assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == project
+assert PROJECT["name"] == project
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "furo"
+html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
 html_extra_path = ["_reports"] if (Path(__file__).parent / "_reports").is_dir() else []  # which `make docs` writes
 exclude_patterns = ["_build", "_reports", "curves"]
 default_role = "code"  # docstrings quote names as Markdown does
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 myst_heading_anchors = 4
-# Links to files of the repository that are no pages, and JSON-like output in blocks of Python.
-suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+suppress_warnings = ["misc.highlighting_failure"]  # JSON-like output in blocks of Python
+
+
+def link_to_repository(app: Any, page: str, source: list[str]) -> None:
+    """Links to files of the repository that are no pages lead to where it is. Others that lead nowhere are errors."""
+    folder = (ROOT / "docs" / page).parent
+
+    def with_address(match: re.Match[str]) -> str:
+        target, mark, place = match[1].partition("#")
+        path = (folder / target).resolve()
+        if (ROOT / "docs") in path.parents or not path.exists():
+            return match[0]
+        return f"]({REPOSITORY}/blob/main/{path.relative_to(ROOT).as_posix()}{mark}{place})"
+
+    source[0] = re.sub(r"\]\((\.\.?/[^)\s]+)\)", with_address, source[0])
+
+
+def add_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Tables of parameters and errors, from the prose of a docstring."""
+    if what in ("class", "function", "method", "exception"):
+        meaning = described_parameters(value)
+        made = with_fields(lines, meaning)
+        said = {line.split()[1].rstrip(":") for line in made if line.startswith(":param ")}
+        made += [f":param {known}: {words}" for known, words in meaning.items() if words and known not in said]
+        lines[:] = made
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", link_to_repository)
+    app.connect("autodoc-process-docstring", add_fields)

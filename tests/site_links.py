@@ -18,9 +18,12 @@ class Page(HTMLParser):
         super().__init__()
         self.links: list[str] = []
         self.places: set[str] = set()
+        self.unresolved = 0  # links whose page was not found, which the site shows as text
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kinds = (dict(attrs).get("class") or "").split()
+        self.unresolved += tag == "span" and {"xref", "myst"} <= {*kinds}
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.append(value)
@@ -33,6 +36,8 @@ def missing(root: Path) -> list[str]:
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.html"))}
     found = []
     for path, page in pages.items():
+        if page.unresolved:
+            found.append(f"{path.relative_to(root.resolve())}: {page.unresolved} links to pages that are not there")
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:

@@ -128,13 +128,13 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/derive compiler/derive/core compiler/graph compiler/reroll dsl/array dsl/core dsl/jit "
         "dsl/trace runtime/codegen runtime/core"
     ),
-    "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
+    "dsl/interop": "compiler/core compiler/graph compiler/ops dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
         "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll compiler/targets dsl/array "
         "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "
         "runtime/core runtime/devices runtime/engine runtime/interpret runtime/program runtime/schedule runtime/tune"
     ),
-    "dsl/report": "",
+    "dsl/report": "runtime/core",
     "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/recorded_loops": (

@@ -90,7 +90,8 @@ _one = threading.Lock()
 @contextmanager
 def profile() -> Iterator[Profile]:
     """Record what runs within the block, in any thread. That is each kernel, copy and wait of each stream, and the
-    host's phases (call, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
+    host's phases (call, in NumPy, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that
+    it started.
 
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run
@@ -154,6 +155,7 @@ def _compile_phases_to_profile() -> list[tuple[Any, str, str, Callable[..., tupl
 
     return [
         (KernelGraph, "__call__", "call", profiled_name_and_line),
+        (KernelGraph, "_call_in_numpy", "in NumPy", profiled_name_and_line),
         (Specializations, "_trace_for_arguments", "trace", profiled_name_of_specializations),
         (Specializations, "compiled", "plan", profiled_name_of_specializations),
         (CompiledProgram, "make_ready", "compile", profiled_name_of_program),

@@ -257,11 +257,26 @@ def _source_line_for_error(filename: str, line: int) -> str:
     return show_user_line(filename, line)
 
 
-def warn_user(message: str) -> None:
-    """A UserWarning at the user's line."""
+class FallbackWarning(UserWarning):
+    """A function runs in NumPy instead of being compiled.
+
+    It is given once for each line of a function that is the reason. Raised as an error where a filter of `warnings`
+    says so; `KERNELGRAPH_UNTRACEABLE=refuse` makes what it warns of an error at that line.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as given:
+    ...     warnings.simplefilter("always")
+    ...     x = kg.kernel_graph(lambda x: np.unique(x))(np.ones(3))
+    >>> given[0].category is kg.FallbackWarning
+    True
+    """
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the user's line."""
     frame = _innermost_user_frame()
     place = ("<unknown>", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-    warnings.warn_explicit(message, UserWarning, *place)
+    warnings.warn_explicit(message, category, *place)
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
@@ -475,7 +490,7 @@ def _is_of_package(filename: str) -> bool:
 def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     """`; the nearest supported one is ...`, or nothing where no known name is like `name`: the same name in another
     module, else one of the same module that is its first word, else one that looks like it."""
-    names = list(known)
+    names = [other for other in known if other != name]
     module, _, last = name.rpartition(".")
     same = [n for n in names if n.rpartition(".")[2] == last]
     around = [n for n in names if n.rpartition(".")[0] == module]

@@ -23,20 +23,24 @@ import traceback
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.cache_contents import cache_entries, clear_cache
+from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.core.settings import settings
 from ..api.profile import Profile, profile
 from ..array.devices import DeviceUnavailableError, device_named
 from ..array.in_flight import waitall
 from ..jit.kernel_graph import KernelGraph
-from ..report.text import byte_count_in_words, duration_as_text
+from ..report.text import duration_as_text
 from .machine_info import machine_info, machine_info_text
 
 ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\]")
+LINE = re.compile(r"^\S+\.py:\d+: ")  # of this package, which the user did not write
+_METHODS = (FunctionType, KernelGraph)
 AGE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -60,7 +64,11 @@ class _Mistake(Exception):
 
 
 def _command_line_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kernelgraph", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="kernelgraph" if Path(sys.argv[0]).stem == "kernelgraph" else "python -m kernelgraph",
+        description=(__doc__ or "").partition(": ")[2].splitlines()[0],
+        epilog="Programs of several ranks are started by python -m kernelgraph.run -n 4 script.py.",
+    )
     parser.add_argument(
         "--version", action="version", version=f"kernelgraph {sys.modules[__name__.partition('.')[0]].__version__}"
     )
@@ -87,7 +95,8 @@ def _command_line_parser() -> argparse.ArgumentParser:
     timed.add_argument("--trace", type=Path, help="a file for https://ui.perfetto.dev")
     timed.add_argument("--report", type=Path, help="a page about every function that was called")
     for each in (report, timed):
-        each.add_argument("script", type=Path)
+        each.add_argument("-m", dest="module", metavar="MODULE", help="a module in place of a script")
+        each.add_argument("script", type=Path, nargs="?")
         each.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
     cache = add_subcommand("cache", _run_cache_command, "list or clear what is compiled and kept on disk")
     cache.add_argument("what", choices=["list", "clear"])
@@ -117,16 +126,15 @@ def _run_info_command(given: Any) -> int:
 
 
 def _run_profiled_script(given: Any) -> tuple[Profile, int]:
-    """The profile of a script that runs as `python script.py arguments`, and its exit status."""
-    if not given.script.is_file():
-        raise _Mistake(f"there is no file {given.script}")
+    """The profile of a script or module that runs as `python script.py arguments`, and its exit status."""
+    run, name, arguments, folder = _what_to_run(given)
     before = sys.argv, sys.path[:]
-    sys.argv, sys.path[0:1] = [str(given.script), *given.arguments], [str(given.script.resolve().parent)]
+    sys.argv, sys.path[0:1] = [name, *arguments], [str(folder.resolve())]
     status = 0
     try:
         with profile() as found:
             try:
-                runpy.run_path(str(given.script), run_name="__main__")
+                run(name)
                 waitall()
             except SystemExit as end:
                 status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -136,6 +144,24 @@ def _run_profiled_script(given: Any) -> tuple[Profile, int]:
     finally:
         sys.argv, sys.path[:] = before[0], before[1]
     return found, status
+
+
+def _what_to_run(given: Any) -> tuple[Callable[[str], Any], str, list[str], Path]:
+    """What runs the script or module that is named, its name, its arguments, and where it finds its modules."""
+    if given.module is not None:
+        first = [] if given.script is None else [str(given.script)]
+        run = functools.partial(runpy.run_module, run_name="__main__", alter_sys=True)
+        return run, given.module, [*first, *given.arguments], Path()
+    if given.script is None:
+        raise _Mistake("name a script, or a module after -m")
+    if not given.script.is_file():
+        raise _Mistake(f"there is no file {given.script}")
+    run = functools.partial(runpy.run_path, run_name="__main__")
+    return run, str(given.script), given.arguments, given.script.parent
+
+
+def _print_that_nothing_was_called(given: Any, what: str = "no decorated function") -> None:
+    print(f"{given.module or given.script} calls {what}", file=sys.stderr)
 
 
 def _check_writable(path: Path | None) -> None:
@@ -150,12 +176,11 @@ def _run_report_command(given: Any) -> int:
     if given.function is not None:
         found.calls = {f: call for f, call in found.calls.items() if f._name == given.function}
     if not found.calls:
-        what = f"no function {given.function!r}" if given.function else "no decorated function"
-        print(f"{given.script} calls {what}", file=sys.stderr)
+        _print_that_nothing_was_called(given, *([f"no function {given.function!r}"] if given.function else []))
         return status or 1
     reports = found.report(given.output)
     if not reports:
-        raise _Mistake(f"no call of {given.script} succeeded, so that there is nothing to show")
+        raise _Mistake(f"no call of {given.module or given.script} succeeded, so that there is nothing to show")
     text = "\n\n".join(str(report) for report in reports)
     _print_text_or_json(given, [report.data for report in reports], f"{text}\n\nwrote {given.output}")
     if given.open:
@@ -167,6 +192,9 @@ def _run_profile_command(given: Any) -> int:
     _check_writable(given.trace)
     _check_writable(given.report)
     found, status = _run_profiled_script(given)
+    if not found.calls:
+        _print_that_nothing_was_called(given)
+        return status or 1
     if given.trace is not None:
         found.save(given.trace)
     if given.report is not None:
@@ -206,10 +234,16 @@ def _run_cache_command(given: Any) -> int:
 
 def _function_and_values(given: Any) -> tuple[Callable[..., Any], list[Any]]:
     """What `bench` is to time. Raises _Mistake where there is no such function, or none of these arguments."""
-    module, _, name = given.function.partition(":")
+    module, mark, name = given.function.partition(":")
+    if not mark or not name:
+        raise _Mistake(f"{given.function}: write module:function, such as model:step")
     sys.path.insert(0, "")
     try:
-        function: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        *parts, last = name.split(".")
+        holder: Any = functools.reduce(getattr, parts, importlib.import_module(module))
+        function: Any = getattr(holder, last)
+        if isinstance(holder, type) and isinstance(inspect.getattr_static(holder, last), _METHODS):
+            function = getattr(holder(), last)  # of an object that is made without arguments
         plain = function._function if isinstance(function, KernelGraph) else function
         values = [_argument_value_from_text(text) for text in given.values]
         with contextlib.suppress(ValueError):  # a built-in function need not say what it takes
@@ -231,7 +265,7 @@ def _run_bench_command(given: Any) -> int:
         ours = KernelGraph(plain, **options)
         device_named(given.device)
     except (ValueError, DeviceUnavailableError) as error:
-        raise _Mistake(f"--device {given.device}: {error}") from None
+        raise _Mistake(f"--device {given.device}: {LINE.sub('', str(error))}") from None
 
     def call_and_wait() -> Any:
         result = ours(*values)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...compiler.pipeline import explain_decomposition_stage
-from ...runtime.core.readable_text import with_article
+from ...runtime.core.readable_text import byte_count_in_words, with_article
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Task, control_flow_bodies
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
@@ -14,7 +14,7 @@ from ..array.devices import kernel_target_of_device_kind
 from ..core.pytree import Tree
 from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..jit.traced_function import SpecializationEvent
-from ..report.text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from ..report.text import duration_as_text, text_shortened_for_report
 from ..state.holders import SameHolder, SameLeaf
 from .names import names_within_call_arguments
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import os
 import platform
@@ -14,10 +13,10 @@ from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
-from ...runtime.core.settings import PREFIX, TABLE, settings, variables_that_are_no_settings
+from ...runtime.core.readable_text import byte_count_in_words
+from ...runtime.core.settings import PREFIX, TABLE, settings, unknown_variables
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
-from ..report.text import byte_count_in_words
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "numba")
 FOR_CUDA = ("numba-cuda", "cuda-core", "nvmath-python", "nvidia-cublas")
@@ -52,10 +51,7 @@ def machine_info() -> dict[str, Any]:
 
 def _problems_of_environment() -> list[str]:
     """Variables that look like settings and are none, and a cache folder in which nothing can be kept."""
-    found = []
-    for name in variables_that_are_no_settings():
-        near = difflib.get_close_matches(name, [row.environment_variable for row in TABLE], 1)
-        found.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+    found = unknown_variables()
     folder = settings.cache_dir
     if folder:
         there = next((p for p in (Path(folder), *Path(folder).parents) if p.exists()), Path(folder))

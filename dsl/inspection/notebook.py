@@ -8,7 +8,7 @@ from typing import Any
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.profile import HOST, Span
-from ...runtime.core.readable_text import shorten_printed_lines
+from ...runtime.core.readable_text import MOST_LINES, Text, shorten_printed_lines
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
@@ -25,6 +25,7 @@ def show_in_notebooks() -> None:
         html.for_type(Plan, notebook_html_of_plan)
         for kind in (Program, Graph):
             html.for_type(kind, notebook_html_of_value)
+        html.for_type(Text, notebook_html_of_text)
 
 
 def notebook_html_of_plan(plan: Plan) -> str:
@@ -51,6 +52,14 @@ def notebook_html_of_value(value: Program | Graph) -> str:
     """The text, folded below its first line."""
     text = repr(value)
     return html_details_element(text.partition("\n")[0], text)
+
+
+def notebook_html_of_text(text: Text) -> str | None:
+    """A long text, such as the kernels of a call, folded below its first line; None for a short one."""
+    lines = text.splitlines()
+    if len(lines) <= MOST_LINES:
+        return None
+    return html_details_element(f"{lines[0]} ({len(lines)} lines)", text)
 
 
 def profile_html(spans: Sequence[Span], table: str) -> str:

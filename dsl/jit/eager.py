@@ -16,6 +16,7 @@ from ..array.conversion import arrays_among_arguments, device_of_arguments, to_k
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError
+from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
 from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
@@ -141,10 +142,13 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
     if hasattr(Array, name):  # of its own, which raised this
         return object.__getattribute__(array, name)  # type: ignore[no-any-return]
     if name.startswith("_") or name not in METHODS:
-        has = hasattr(array.dtype.type, name) and not hasattr(np.ndarray, name)  # what NumPy's numbers alone have
-        raise AttributeError(
-            f"'Array' object has no attribute {name!r}; write {'x.item()' if has else 'np.asarray(x)'}.{name}"
-        )
+        if hasattr(np.ndarray, name):
+            instead = f"; write np.asarray(x).{name}"
+        elif hasattr(array.dtype.type, name):  # what NumPy's numbers alone have
+            instead = f"; write x.item().{name}"
+        else:
+            instead = instead_of(name, FOREIGN_ATTRIBUTES, {*dir(Array), *METHODS})
+        raise AttributeError(f"'Array' object has no attribute {name!r}{instead}")
 
     def call_eager_array_method(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:

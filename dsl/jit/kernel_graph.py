@@ -43,6 +43,8 @@ from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArgu
 from ..environment.guards import GuardSet
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_memory_owner
 from ..interop.fast_import import import_arguments
+from ..interop.labelled import labelled_kind
+from ..interop.labelled_calls import LabelledArguments, LabelledCalls
 from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
@@ -56,7 +58,7 @@ from .launcher import (
     runner_behind_key_tests,
 )
 from .methods import BoundKernelGraph, undecorated
-from .options import KernelGraphKeywords, checked_kernel_graph_options
+from .options import KernelGraphKeywords, checked_kernel_graph_options, signature_with_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
 from .signature import (
@@ -142,6 +144,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
+        self._labelled: LabelledCalls | None = None  # where arguments were of pandas and the like
         self._opening: Opening | None = None  # of arguments with objects, or with what it changes
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
@@ -184,7 +187,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         """A call outside of a trace. fast: what has not taken the arguments, if anything."""
         try:
             return self._call(args, options, fast)
-        except (OnAnotherDevice, InNumPy) as other:
+        except (OnAnotherDevice, InNumPy, LabelledArguments) as other:
             elsewhere = other
         except ArgumentKindError as error:
             if not self._versions.may_run_in_numpy:
@@ -193,7 +196,20 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             elsewhere = InNumPy(error)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
+        if isinstance(elsewhere, LabelledArguments):
+            self._labelled = self._labelled or LabelledCalls(self, self.traced, self._call_as_written)
+            return self._labelled.call(args, options)
         return self._call_in_numpy(elsewhere, args, options)
+
+    def _call_as_written(
+        self, args: tuple[Any, ...], options: dict[str, Any], refusal: ArgumentKindError | None
+    ) -> Any:
+        """A call with labelled arguments that runs as the function is written. refusal: why, where that is told."""
+        if refusal is not None:
+            if not self._versions.may_run_in_numpy:
+                raise refusal
+            self._versions.note_argument_in_numpy(refusal)
+        return self._call_in_numpy(InNumPy(refusal or ArgumentKindError("an argument has labels")), args, options)
 
     def _call_in_numpy(self, reason: InNumPy, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that runs as the function is written."""
@@ -235,7 +251,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if self._arity >= 0:
+        if self._arity >= 0 and not options:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result
@@ -591,7 +607,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self if instance is None else BoundKernelGraph(self, instance)
 
     def __repr__(self) -> str:
-        return f"<kernel_graph {self._parameters}>"
+        counts = [version.count() for version in (self._versions, *(f._versions for f in self._elsewhere.values()))]
+        every, in_numpy = (sum(column) for column in zip(*counts, strict=True))
+        text = f": {every} version{'s' if every > 1 else ''}" if every else ""
+        return f"<kernel_graph {self._parameters}{text}{f', {in_numpy} in NumPy' if in_numpy else ''}>"
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self._function, self._given
@@ -610,6 +629,8 @@ class NewCall:
     def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.of = of
         self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
+        if any(type(x) not in LEAF_TYPES and labelled_kind(type(x)) is not None for x in self.given):
+            raise LabelledArguments
         if any(type(leaf) is Spec for leaf in self.leaves):
             raise ArgumentsError(f"a spec holds no values; write {of._name}.compile(...) to warm up")
         self.shared: dict[int, Any] = {}
@@ -744,3 +765,6 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
         checked_kernel_graph_options(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)
     return KernelGraph(function, **options)
+
+
+setattr(kernel_graph, "__signature__", signature_with_options("function"))  # noqa: B010  # mypy knows no such attribute

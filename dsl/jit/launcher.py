@@ -17,6 +17,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.host_pool import inline_block_class
+from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.engine.direct_call import (
     ARENA,
     STACK_ARENA_BYTES,
@@ -943,8 +944,9 @@ def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory)
         ).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:
-            advice += ", no less; pass smaller arrays or free others"
+            advice = "pass smaller arrays or free others: memory='small' needs as much"
     return OutOfMemory(
-        f"a call of {plan.program.name} needs {peak} bytes beside its inputs on {name_of(device)}: {outputs} of "
-        f"outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; {advice} ({error})"
+        f"a call of {plan.program.name} needs {peak} bytes, or {byte_count_in_words(peak)}, beside its inputs on "
+        f"{name_of(device)}: {outputs} of outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; "
+        f"{advice} ({error})"
     )

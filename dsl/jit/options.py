@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
 from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
+from ..core.foreign_names import FOREIGN_OPTIONS, instead_of
 
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
@@ -36,29 +39,54 @@ class KernelGraphKeywords(TypedDict, total=False):
     """The keywords of `kernel_graph`."""
 
     device: str | tuple[str, ...] | list[str] | None
-    streams: str | int
-    memory: str
+    streams: Literal["auto", "max"] | int
+    memory: Literal["balanced", "concurrency", "small"]
     static_argnames: str | Sequence[str]
     fastmath: bool
     tf32: bool
-    untraceable: str
+    untraceable: Literal["warn", "numpy", "split", "refuse"]
     mesh: Any
     in_axes: Any
     out_axes: Any
+
+
+# what each is where it is not given; `untraceable` is then the setting's
+OPTION_DEFAULTS: dict[str, Any] = {
+    "device": None,
+    "streams": "auto",
+    "memory": "balanced",
+    "static_argnames": (),
+    "fastmath": False,
+    "tf32": False,
+    "untraceable": settings.untraceable,
+    "mesh": None,
+    "in_axes": 0,
+    "out_axes": 0,
+}
+
+
+def signature_with_options(parameter: str) -> inspect.Signature:
+    """Of a function that takes one thing by position, and the options by name: for editors and `help`."""
+    kinds = inspect.Parameter
+    first = kinds(parameter, kinds.POSITIONAL_ONLY, default=None)
+    named = [kinds(name, kinds.KEYWORD_ONLY, default=value) for name, value in OPTION_DEFAULTS.items()]
+    return inspect.Signature([first, *named])
 
 
 def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Options:
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
         if name not in KernelGraphKeywords.__annotations__:
+            instead = instead_of(name, FOREIGN_OPTIONS, KernelGraphKeywords.__annotations__)
             raise OptionError(
-                f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
+                f"kernel_graph has no option {name!r}{instead}; there are "
+                + ", ".join(KernelGraphKeywords.__annotations__)
             )
-    devices = _device_ids_of_option(given.get("device"))
-    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "warn")
-    static_argnames = given.get("static_argnames", ())
+    values = {**OPTION_DEFAULTS, "untraceable": settings.untraceable, **given}
+    devices = _device_ids_of_option(values["device"])
+    memory, untraceable, static_argnames = values["memory"], values["untraceable"], values["static_argnames"]
     try:
-        streams = check_schedule_streams_option(given.get("streams", "auto"))
+        streams = check_schedule_streams_option(values["streams"])
     except ValueError as error:
         raise OptionError(str(error)) from None
     if memory not in MODES:
@@ -70,10 +98,7 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
-    fastmath, tf32 = (
-        _checked_bool_option("fastmath", given.get("fastmath", False)),
-        _checked_bool_option("tf32", given.get("tf32", False)),
-    )
+    fastmath, tf32 = (_checked_bool_option(name, values[name]) for name in ("fastmath", "tf32"))
     return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable)
 
 

@@ -70,6 +70,8 @@ class DecoratedFunctionParameters:
         self.variadic = bool(self.rest)
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
+        if isinstance(function, np.ufunc):  # which is called with its inputs alone, as a rule
+            self.names, self.positional = self.names[: function.nin], not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
@@ -353,9 +355,10 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
+        dense = "x.toarray(), or " if hasattr(value, "toarray") else ""  # SciPy's sparse arrays
         raise ArgumentKindError(
-            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
-            "numbers, or tuples, lists, dicts and dataclasses of them"
+            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass {dense}"
+            "arrays, numbers, or tuples, lists, dicts and dataclasses of them"
         ) from None
 
 

@@ -37,7 +37,7 @@ from ..array.devices import (
     open_device,
 )
 from ..array.in_numpy import OFTEN, InNumPy
-from ..core.errors import ArgumentKindError, Refusal, locate_graph_error, user_line, warn_user
+from ..core.errors import ArgumentKindError, FallbackWarning, Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
@@ -270,7 +270,13 @@ class Specializations:
         place = reason.partition(": ")[0]
         if self.options.untraceable == "warn" and place not in self._warned_of:
             self._warned_of.add(place)
-            warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
+            warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'", FallbackWarning)
+
+    def count(self) -> tuple[int, int]:
+        """How many kinds of calls there were, and how many of them run in NumPy."""
+        kept = [entry for entry in list(self.entries.values()) if isinstance(entry, Launcher)]
+        refused = sum(isinstance(getattr(entry.run, "__self__", None), InNumPy) for entry in kept)
+        return len(kept) + len(self._told_of), refused + len(self._told_of)
 
     def note_argument_in_numpy(self, error: ArgumentKindError) -> None:
         """A call runs in NumPy for the kind of an argument, which is told once for each line."""

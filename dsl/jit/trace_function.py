@@ -298,6 +298,8 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
         kind = with_article(type(error).__name__)
         text = f"compiled code knows no traced values, and raises {kind}: {error}; it gets values in kg.host"
         raise TraceError(text, line, needs_values=True) from None
+    if isinstance(error, TypeError) and "Tracer" in str(error):  # another library's, which NumPy's array may suit
+        raise TraceError(f"what is called knows no traced values: {error}", line, needs_values=True) from None
     if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
         raise TraceError(
             "a traced function cannot change an array that is no argument, since later calls would not do it again",

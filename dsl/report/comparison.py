@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ...runtime.core.readable_text import byte_count_in_words
 from .page import html_page_of_reports
 from .remarks import JsonObject, reported_task_microseconds
 from .report import Report
 from .svg import html_details_element
-from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from .text import duration_as_text, text_shortened_for_report
 
 SHOWN = 10  # lines of the user's that the text names
 

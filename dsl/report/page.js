@@ -505,6 +505,18 @@ function amount(n) { // 12,345 or 1.23 G
   return power ? `${parseFloat((n / 1000 ** power).toPrecision(3))} ${" kMGT"[power]}` : n.toLocaleString("en");
 }
 
+function kernelGroups() { // kernels that several tasks launch: how often, and their time in all
+  const groups = new Map();
+  for (const i of top_) groups.set(data.tasks[i].label, [...(groups.get(data.tasks[i].label) ?? []), i]);
+  const repeated = [...groups].filter(([, tasks]) => tasks.length > 1);
+  if (!repeated.length) return [];
+  const total = (tasks) => tasks.reduce((sum, i) => sum + (timeOf(data.tasks[i]) || 0), 0);
+  const rows = repeated.sort((a, b) => total(b[1]) - total(a[1])).map(([label, tasks]) => element("tr", { onclick: () => pin(tasks) },
+    element("td", { class: "first", text: label }), element("td", { text: String(tasks.length) }), element("td", { text: duration(total(tasks)) }), element("td", { text: duration(total(tasks) / tasks.length) })));
+  const head = element("tr", {}, ...["kernel", "launches", "in all", "each"].map((name, i) => element("th", { class: i ? "" : "first", text: name })));
+  return [element("table", { id: "groups" }, element("thead", {}, head), element("tbody", {}, ...rows))];
+}
+
 function kernelTable() {
   const [by, way] = state.sort, value = COLUMNS.find(([name]) => name === by)[1];
   const order = data.tasks.map((_, i) => i).sort((a, b) => way * (value(data.tasks[a], a) - value(data.tasks[b], b)));
@@ -527,7 +539,7 @@ function kernelTable() {
     element("td", {}, mark, `${(100 * share).toFixed(0)} %`));
   });
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  return [table, ...(order.length > MOST_ROWS ? [element("pre", { text: `and ${order.length - MOST_ROWS} more` })] : [])];
+  return [...kernelGroups(), table, ...(order.length > MOST_ROWS ? [element("pre", { text: `and ${order.length - MOST_ROWS} more` })] : [])];
 }
 
 const fact = (name, value) => (value === "" || value === undefined || value === null ? [] : [element("dt", { text: name }), element("dd", { text: String(value) })]);
@@ -619,6 +631,7 @@ const TABS = {
 
 let drawn = "";
 function tabs() {
+  tip(null, ""); // what it belongs to is about to go, and tells no more when the pointer leaves
   $("#tabs").replaceChildren(...Object.keys(TABS).filter((name) => name !== "Devices" || data.devices.length).map((name) => element("button", {
     type: "button", role: "tab", "aria-selected": String(name === state.tab), text: name, onclick: () => { state.tab = name; tabs(); },
   })));
@@ -663,12 +676,25 @@ function search() {
     if (text.includes(words)) hits.add(parentOf(i));
   });
   $("#found").textContent = `${hits.size} found`;
+  state.hits = [...hits];
+  state.hit = -1;
   pin(hits);
+}
+
+function nextHit(by) { // one of the hits after the other, with Enter
+  const count = state.hits?.length;
+  if (!count || !$("#search").value) return;
+  state.hit = state.hit < 0 ? (by > 0 ? 0 : count - 1) : (state.hit + by + count) % count;
+  $("#found").textContent = `${state.hit + 1} of ${count}`;
+  state.task = undefined;
+  state.tab = "Task";
+  pin([state.hits[state.hit]]);
 }
 
 function keys(event) {
   if (event.key === "/" && event.target !== $("#search")) { event.preventDefault(); $("#search").focus(); return; }
   if (event.key === "Escape") { $("#search").value = ""; $("#found").textContent = ""; document.activeElement.blur(); pin([]); return; }
+  if (event.key === "Enter" && event.target === $("#search")) { event.preventDefault(); nextHit(event.shiftKey ? -1 : 1); return; }
   if (event.target.tagName === "INPUT" || !event.key.startsWith("Arrow") || !top_.length) return;
   const from = [...state.pinned][0];
   const before = (i) => top_.filter((k) => succ[k].has(i));

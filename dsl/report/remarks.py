@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from ...runtime.core.readable_text import byte_count_in_words
+from .text import duration_as_text, text_shortened_for_report
 
 MOST = 5
 TINY = 20.0  # microseconds, below which launching is what takes the time

@@ -11,12 +11,14 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from ...runtime.core.readable_text import byte_count_in_words
 from .page import html_page_of_reports
 from .remarks import JsonObject
 from .svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
-from .text import byte_count_in_words, count_in_words, duration_as_text
+from .text import count_in_words, duration_as_text
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
+MOST_ARGUMENTS = 12  # in the text of a report
 
 
 class Report:
@@ -64,7 +66,10 @@ class Report:
         if not data["passes"]:  # it became no program
             return "\n".join(data["notes"])
         tasks = sum("parent" not in task for task in data["tasks"])
-        arguments = ", ".join(f"{a['name']}: {a['type']}" for a in data["arguments"])
+        shown = [f"{a['name']}: {a['type']}" for a in data["arguments"][:MOST_ARGUMENTS]]
+        if len(data["arguments"]) > MOST_ARGUMENTS:
+            shown.append(f"... {len(data['arguments']) - MOST_ARGUMENTS} more")
+        arguments = ", ".join(shown)
         times = f"predicted {duration_as_text(data['predicted'])}"
         if "measured" in data:
             times += f", measured {duration_as_text(data['measured'])}"
@@ -72,8 +77,8 @@ class Report:
             f"{data['function']['name']}({arguments}) on {data['device']['name']}",
             f"{count_in_words(data['nodes'], 'node')}, {count_in_words(tasks, 'task')} on "
             f"{count_in_words(data['plan']['streams'], 'stream')}; {times}",
-            f"arena {byte_count_in_words(memory['arena'])}, "
-            f"of which {byte_count_in_words(memory['bound'])} are the least possible",
+            f"temporaries take {byte_count_in_words(memory['arena'])}; "
+            f"no plan could do with less than {byte_count_in_words(memory['bound'])}",
         ]
         return "\n".join([*lines, *(f"- {remark['text']}" for remark in data["remarks"])])
 
@@ -82,11 +87,23 @@ class Report:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": str(self), "text/html": self._html_for_notebook()}
 
+    def _times_of_tasks(self) -> list[tuple[float, float]]:
+        """Start and end of each task: in the run of median length, where one was measured, else as predicted."""
+        runs = sorted(
+            (run["tasks"] for run in self.data["runs"] if run["tasks"]), key=lambda run: max(t[2] for t in run)
+        )
+        measured = {task: (start, end) for task, start, end in runs[len(runs) // 2]} if runs else {}
+        return [measured.get(i, (task["start"], task["end"])) for i, task in enumerate(self.data["tasks"])]
+
     def _html_for_notebook(self, opened: bool = False) -> str:
         """In a notebook: the text; a picture of the schedule and the memory, which stays where the notebook is not
         trusted; and the page in a frame of its own, folded unless `opened`."""
         data = self.data
-        tasks = [task for task in data["tasks"] if "parent" not in task]
+        tasks = [
+            {**task, "start": start, "end": end}
+            for task, (start, end) in zip(data["tasks"], self._times_of_tasks(), strict=True)
+            if "parent" not in task
+        ]
         bars = [TaskBar(task["label"], task["stream"], task["start"], task["end"]) for task in tasks]
         blocks = []
         for number, buffer in enumerate(data["buffers"]):

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
+from ...runtime.core.readable_text import byte_count_in_words
+from .text import duration_as_text, text_shortened_for_report
 
 WIDTH, LEFT, ROW, MEMORY = 860, 70, 18, 90
 MOST_HEIGHT = 20 * ROW  # of all streams: rows of more are lower, and have no text
@@ -94,5 +95,5 @@ def svg_as_image_element(svg: str, words: str) -> str:
 
 
 def html_details_element(head: str, text: str) -> str:
-    """A line, and below it, when it is opened, a text."""
-    return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"
+    """A line, and below it, when it is opened, a text: as code, which JupyterLab shows in letters of one width."""
+    return f"<details><summary>{escape(head)}</summary><pre><code>{escape(text)}</code></pre></details>"

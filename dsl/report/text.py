@@ -15,18 +15,6 @@ def duration_as_text(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def byte_count_in_words(nbytes: float) -> str:
-    """`512 B`, `1.5 KiB`, `20 MiB`: three digits.
-
-    >>> size(512), size(1536), size(20 << 20)
-    ('512 B', '1.5 KiB', '20 MiB')
-    """
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if nbytes >= 1 << power:
-            return f"{nbytes / (1 << power):.3g} {unit}"
-    return f"{nbytes:.0f} B"
-
-
 def count_in_words(number: int, what: str) -> str:
     """`1 task`, `2 tasks`.
 

@@ -20,6 +20,7 @@ from ..core.spec import (
     native_byte_order,
     to_index,
 )
+from ..interop.labelled import labelled_kind
 from .dispatch import SPECIAL, TO_ARRAY
 from .trace import Trace, current_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -89,6 +90,10 @@ def host_array_of_operand(x: Any) -> Host:
         raise array_subclass_spec_error(type(x))
     from ..interop.host_import import foreign_array_as_numpy
 
+    kind = labelled_kind(type(x))
+    if kind is not None:
+        text = f"{describe_value(x)} has labels, which compiled code would lose; write {kind.array} for its values"
+        raise TraceError(text, needs_values=True)
     array = np.asarray(foreign_array_as_numpy(x))
     checked_dtype(native_byte_order(array.dtype))
     return array

@@ -22,6 +22,7 @@ from ..core.errors import (
     UnsupportedError,
     nearest_name_hint,
 )
+from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
 from ..core.spec import Host
 from .concrete_values import concrete_value, constant_value_of_traced_node
 from .dispatch import (
@@ -254,9 +255,9 @@ class Tracer(NumpyProtocols):
         if self._owner == SCALAR:
             self._refuse_attribute_of_python_number(name)
         if not hasattr(np.ndarray, name):
-            raise MissingAttributeError(
-                f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
-            )
+            instead = instead_of(name, FOREIGN_ATTRIBUTES, dir(np.ndarray))
+            instead = instead or "; an argument of another library's is an array too"
+            raise MissingAttributeError(f"'numpy.ndarray' object has no attribute {name!r}{instead}")
         text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
         raise UnsupportedError(text, needs_values=name in ("dump", "tofile"))  # which write files
 

@@ -22,7 +22,8 @@ HOST = "host"
 @dataclass(frozen=True, slots=True)
 class Span:
     """start and end: microseconds from the start of the profile. kind: kernel, library, copy, wait, or a phase of the
-    host (call, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and thread.
+    host (call, in NumPy, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and
+    thread.
     run: which of the profile's runs of a plan it belongs to, from 0; task, event: their numbers in that plan, of a wait
     the event that it waits for; -1 where there is none."""
 

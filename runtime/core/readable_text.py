@@ -21,6 +21,18 @@ class Text(str):
         return str(self)
 
 
+def byte_count_in_words(nbytes: float) -> str:
+    """`512 B`, `1.5 KiB`, `20 MiB`: three digits.
+
+    >>> byte_count_in_words(512), byte_count_in_words(1536), byte_count_in_words(20 << 20)
+    ('512 B', '1.5 KiB', '20 MiB')
+    """
+    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << power:
+            return f"{nbytes / (1 << power):.3g} {unit}"
+    return f"{nbytes:.0f} B"
+
+
 _CONSONANT_U = ("uint", "ufunc", "uni", "use")  # which begin with the sound of "you"
 
 

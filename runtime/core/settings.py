@@ -10,6 +10,7 @@ Settings belong to the process, not to a thread: one attribute read (`special`) 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -85,6 +86,12 @@ TABLE = (
     Setting("tune", True, _parse_flag_setting, "let the clock choose between plans"),
     Setting("roll", True, _parse_flag_setting, "make loops again of traced turns that repeat"),
     Setting("disable", False, _parse_flag_setting, "run functions as plain NumPy, untraced"),
+    Setting(
+        "untraceable",
+        "warn",
+        _choice_setting_parser("warn", "numpy", "refuse"),
+        "what functions do that name no untraceable= and cannot be traced; refuse: raise an error at the line",
+    ),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _parse_count_setting, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _parse_count_setting, "threads of the CPU device, the caller's included; 0: one per core"),
@@ -135,6 +142,7 @@ class Settings:
     tune: bool
     roll: bool
     disable: bool
+    untraceable: str
     cache_dir: str
     cache_bytes: int
     threads: int
@@ -164,6 +172,9 @@ class Settings:
             super().__setattr__("special", special)
             note_unusual_calls("settings", special)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         return "\n".join(f"{row.environment_variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
 
@@ -184,19 +195,26 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
         raise ValueError(f"{name}={value!r}: {error}") from None
 
 
-def variables_that_are_no_settings() -> list[str]:
-    """Variables of the environment that look like settings, such as KERNELGRAPH_TREADS; those of the tests are none."""
-    known = {row.environment_variable for row in TABLE} | {PREFIX + "BROWSER"}
-    return sorted(
+def unknown_variables() -> list[str]:
+    """Of each variable of the environment that looks like a setting and is none: that, and which is meant."""
+    known = [row.environment_variable for row in TABLE]
+    tests = ("BROWSER", "EXPECT_", "NUMPY_SUITE_", "REQUIRE_", "TEST_")
+    unknown = sorted(
         name
-        for name in os.environ
-        if name.startswith(PREFIX)
-        and name not in known
-        and not name.removeprefix(PREFIX).startswith(("TEST_", "REQUIRE_"))
+        for name in {name for name in os.environ if name.startswith(PREFIX)} - {*known}
+        if not name.removeprefix(PREFIX).startswith(tests)
     )
+    if not unknown:
+        return []
+    import difflib
+
+    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
+    return [f"{name} is no setting" + (f"; did you mean {found[0]}?" if found else "") for name, found in near.items()]
 
 
 settings = Settings(os.environ)
+for _problem in unknown_variables():
+    warnings.warn_explicit(_problem, UserWarning, "the environment", 1)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ _HOMES = {
         "ConversionError",
         "DTypeError",
         "EscapedValueError",
+        "FallbackWarning",
         "IndexingError",
         "NotFiniteError",
         "NumberError",
@@ -100,7 +101,9 @@ def __getattr__(name: str) -> Any:
         except KeyError:
             import sys
 
-            text = f"module 'kernelgraph' has no attribute {name!r}"
+            from .dsl.core.foreign_names import FOREIGN_MODULE, instead_of
+
+            text = f"module 'kernelgraph' has no attribute {name!r}{instead_of(name, FOREIGN_MODULE)}"
             raise AttributeError(text, name=name, obj=sys.modules[__name__]) from None  # Python then says what is meant
     globals()[name] = value
     return value

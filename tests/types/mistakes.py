@@ -45,6 +45,9 @@ Model().loss()  # error
 Model().loss(x, 2)  # error
 kg.kernel_graph(scaled, device=0)  # error
 kg.kernel_graph(steams=2)  # error
+kg.kernel_graph(streams="maximum")  # error
+kg.kernel_graph(memory="tiny")  # error
+kg.kernel_graph(untraceable="maybe")  # error
 kg.kernel_graph(2)  # error
 kg.grad(lambda a: a)(x, x)  # error
 kg.value_and_grad(scaled)(x, 2.0)[2]  # error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,11 @@ def function(path: str, value: Any, decorator: str = "", indent: str = "", doc: 
 
 
 def sentence(value: Any) -> str:
-    text = " ".join((value.__doc__ or "").split("\n\n")[0].split())
-    return text.partition(". ")[0].rstrip(".") + "." if text else ""
+    """The first of a docstring; a ufunc's begins with its signature."""
+    paragraphs = [" ".join(part.split()) for part in (value.__doc__ or "").split("\n\n")]
+    text = next((part for part in paragraphs if part and not re.match(r"\w+\(x", part)), "")
+    first = re.split(r"(?<=[^.][.])\s", text.replace("\\", "").replace('"', "'"))[0]
+    return first.rstrip(".") + "." if first else ""
 
 
 def namespace(name: str, space: NumpyNamespace) -> Iterator[str]:
@@ -163,7 +167,7 @@ def namespace(name: str, space: NumpyNamespace) -> Iterator[str]:
         elif isinstance(value, type):
             yield f"    {inner}: TypeAlias = _{inner}"
         elif inner != "__name__":
-            yield from function(f"{path}.{inner}", value, "@staticmethod", "    ", path in ("nn", "random", "debug"))
+            yield from function(f"{path}.{inner}", value, "@staticmethod", "    ", doc=True)
 
 
 def namespace_stub() -> str:
@@ -192,7 +196,7 @@ def namespace_stub() -> str:
         if isinstance(value, NumpyNamespace):
             lines += namespace(name, value)
         elif name not in known:
-            lines += function(name, value)
+            lines += function(name, value, doc=True)
     return HEADER + "\n".join(lines) + "\n"
 
 

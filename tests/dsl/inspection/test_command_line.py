@@ -189,3 +189,52 @@ def test_variables_that_are_no_settings_are_told(capsys: Any, monkeypatch: pytes
 def test_a_cache_that_cannot_be_kept_is_told(capsys: Any) -> None:
     with override(cache_dir="/proc/none"):
         assert "nothing can be kept in /proc/none" in told(capsys, "info")[1]
+
+
+def test_a_module_is_profiled_and_reported(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profiled_module.py").write_text(
+        "import sys\nimport numpy as np\nimport kernelgraph as kg\nassert sys.argv[1:] == ['3', '4']\n"
+        "np.asarray(kg.kernel_graph(lambda x: x + 1, device='cpu')(np.ones(int(sys.argv[1]))))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    status, text = told(capsys, "profile", "-m", "profiled_module", "3", "4")
+    assert status == 0 and "kernel" in text
+    assert told(capsys, "report", "-o", "page.html", "-m", "profiled_module", "3", "4")[0] == 0
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_a_script_without_decorated_functions_is_told(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "plain.py"
+    path.write_text("import numpy\n")
+    for command in ("profile", "report"):
+        assert main([command, str(path)]) == 1
+        assert "calls no decorated function" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("profile",), "name a script, or a module after -m"),
+        (("bench", "math"), "math: write module:function"),
+        (("bench", "math:"), "write module:function"),
+        (("bench", "--device", "foo", "math:sqrt", "2.0"), "--device foo: there is no device 'foo'"),
+        (("bench", "math:sqroot", "2.0"), "no attribute 'sqroot'"),
+    ],
+)
+def test_each_mistake_is_one_line(capsys: Any, words: tuple[str, ...], message: str) -> None:
+    assert main([*words]) == 2
+    text = capsys.readouterr().err
+    assert message in text and len(text.splitlines()) == 1
+
+
+def test_an_instance_method_is_timed(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timed_object.py").write_text("class K:\n    def m(self, x):\n        return x + 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert told(capsys, "bench", "timed_object:K.m", "float32[4]", "--calls", "2", "--device", "cpu")[0] == 0
+
+
+def test_the_help_names_the_launcher_and_the_command(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/kernelgraph"])
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: kernelgraph [-h]") and "kernelgraph.run" in text

@@ -75,3 +75,33 @@ def test_pictures_are_small_and_names_are_text() -> None:
     assert rectangles(ET.fromstring(svg)) == 400 and len(svg_as_image_element(svg, evil)) < 25_000
     assert pictures(svg_as_image_element(svg, evil)) and "<script" not in html_details_element(evil, evil)
     assert ET.fromstring(schedule_svg([])) is not None
+
+
+def test_long_texts_are_folded_and_short_ones_are_not(notebook: Formatter) -> None:
+    f = kg.kernel_graph(device="cpu")(two_ways)
+    source = f.source(IMAGE, MASK)
+    html = notebook[type(source)](source)
+    assert html.startswith("<details><summary>") and f"({len(source.splitlines())} lines)" in html
+    assert notebook[type(source)](f.explain(IMAGE, MASK)) is None
+
+
+def test_folded_texts_are_code() -> None:
+    """JupyterLab's own style sheet gives a `<pre>` the letters of prose, and leaves code alone."""
+    assert "<pre><code>a &lt; b</code></pre>" in html_details_element("head", "a < b")
+
+
+def test_the_picture_of_a_report_is_what_was_measured() -> None:
+    f = kg.kernel_graph(lambda x: np.sqrt(x @ x).sum(), device="cpu")
+    report = f.report(np.ones((40, 40)))
+    runs = [run["tasks"] for run in report.data["runs"]]
+    assert runs
+    times = report._times_of_tasks()
+    assert {tuple(times[task]) for task in range(len(times))} <= {(s, e) for run in runs for _, s, e in run}
+    predicted = f.report(kg.spec((40, 40), np.float64))
+    assert predicted._times_of_tasks() == [(t["start"], t["end"]) for t in predicted.data["tasks"]]
+
+
+def test_a_report_of_many_arguments_is_short() -> None:
+    f = kg.kernel_graph(lambda xs: sum(xs), device="cpu")
+    text = str(f.report([kg.spec((3,), np.float64)] * 420))
+    assert "... 408 more" in text and len(text.splitlines()[0]) < 600

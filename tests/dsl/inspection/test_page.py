@@ -5,6 +5,7 @@ One browser for all tests: some seconds to start, then a fraction of a second fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,68 @@ def test_one_page_holds_the_functions_of_a_profile(browser: Browser, tmp_path: P
         assert browser.evaluate("document.querySelectorAll('#which option').length") == 4
         quiet(browser)
     assert "runs in NumPy" in browser.evaluate("document.querySelector('#look').textContent")
+
+
+def test_enter_goes_from_hit_to_hit(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    browser.key("/")
+    browser.type("t")
+    browser.until("document.querySelector('#found').textContent !== ''")
+    hits = browser.evaluate("kernelgraph.selected()")
+    assert len(hits) > 1
+    for number, hit in enumerate([*hits, hits[0]]):
+        browser.key("Enter")
+        assert browser.evaluate("kernelgraph.selected()") == [hit]
+        found = browser.evaluate("document.querySelector('#found').textContent")
+        assert found == f"{number % len(hits) + 1} of {len(hits)}"
+    quiet(browser)
+
+
+def test_no_tip_stays_when_a_row_is_clicked(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    row = "document.querySelector('#details tr[data-task]')"
+    move = "new MouseEvent('mousemove', {bubbles: true, clientX: 50, clientY: 50})"
+    browser.evaluate(f"{row}.dispatchEvent({move})")
+    assert browser.evaluate("document.querySelector('#tip').hidden") is False
+    browser.evaluate(f"{row}.click()")
+    assert browser.evaluate("document.querySelector('#tip').hidden") is True
+    quiet(browser)
+
+
+def test_kernels_that_are_launched_often_have_a_row(browser: Browser, tmp_path: Path) -> None:
+    def towers(x: Any) -> Any:
+        return [np.tanh(x @ w) @ x for w in (x, x.T, x + 1, x - 1)]
+
+    page = tmp_path / "groups.html"
+    report = kg.kernel_graph(device="fake", streams="max")(towers).report(kg.spec((64, 64), np.float32), page)
+    labels = [task["label"] for task in report.data["tasks"] if "parent" not in task]
+    often = {label for label in labels if labels.count(label) > 1}
+    browser.open(page, 1400, 900)
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#groups tbody tr')]"
+        ".map(row => [...row.children].slice(0, 2).map(cell => cell.textContent))"
+    )
+    assert {name: int(count) for name, count in rows} == {label: labels.count(label) for label in often}
+    assert often
+    quiet(browser)
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2: #rgb or #rrggbb."""
+    digits = colour.lstrip("#")
+    digits = "".join(d * 2 for d in digits) if len(digits) == 3 else digits
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("text", "ground"), [("text", "panel"), ("faint", "panel"), ("ground", "kernel")])
+def test_texts_can_be_read_on_their_ground(text: str, ground: str, dark: bool) -> None:
+    """The contrast that WCAG 2 asks of small text; the selected button is `ground` on `kernel`."""
+    css = (Path(__file__).parents[3] / "dsl" / "report" / "page.css").read_text(encoding="utf-8")
+    assert "background: var(--kernel); color: var(--ground)" in css
+    light, _, rest = css.partition("@media (prefers-color-scheme: dark)")
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]+)", rest.partition("\n}\n")[0] if dark else light))
+    bright, dim = sorted((luminance(colours[text]), luminance(colours[ground])), reverse=True)
+    assert (bright + 0.05) / (dim + 0.05) >= 4.5

@@ -1,0 +1,53 @@
+"""A decorated ufunc of NumPy's is called as any function is: the short way, and with all of NumPy's keywords."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.jit.launcher import NOT_TAKEN
+
+X = np.linspace(0.5, 2.0, 6)
+CALLS: dict[str, Any] = {
+    "inputs": lambda f: f(*[X] * f.nin),
+    "numbers": lambda f: f(*[1.5] * f.nin),
+    "dtype": lambda f: f(*[X] * f.nin, dtype=np.float32),
+    "where and out": lambda f: f(*[X] * f.nin, where=X > 1, out=np.zeros(6)),
+    "out by place": lambda f: f(*[X] * f.nin, np.zeros(6)),
+    "lists": lambda f: f(*[[1.0, 2.0]] * f.nin),
+}
+
+
+@pytest.mark.parametrize("ufunc", [np.exp, np.add, np.hypot, np.negative, np.arctan2, np.square])
+def test_each_way_of_calling(ufunc: np.ufunc) -> None:
+    f = kg.kernel_graph(ufunc, device="cpu")
+    for _ in range(3):
+        for name, call in CALLS.items():
+            np.testing.assert_allclose(call(with_nin(f, ufunc)), call(ufunc), rtol=1e-6, err_msg=name)
+
+
+def with_nin(f: Any, ufunc: np.ufunc) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
+        return f(*args, **options)
+
+    call.nin = ufunc.nin  # type: ignore[attr-defined]
+    return call
+
+
+@pytest.mark.parametrize("ufunc", [np.exp, np.add])
+def test_calls_with_inputs_alone_go_the_short_way(ufunc: np.ufunc) -> None:
+    f = kg.kernel_graph(ufunc, device="cpu")
+    for _ in range(3):
+        f(*[X] * ufunc.nin)
+    taken = f._fast((X,) * ufunc.nin)
+    assert taken is not NOT_TAKEN
+    np.testing.assert_allclose(taken, ufunc(*[X] * ufunc.nin))
+
+
+@pytest.mark.parametrize("wrong", [(), (X, X, X, X)])
+def test_wrong_numbers_of_arguments_are_told(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(kg.ArgumentsError, match="exp"):
+        kg.kernel_graph(np.exp, device="cpu")(*wrong)
