@@ -10,7 +10,6 @@ import functools
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -143,42 +142,6 @@ def async_store() -> None:
         np.testing.assert_array_equal(x, np.full(x.shape, 100 - 2.0 * size))
 
 
-def mail() -> None:
-    """Texts and arrays of all lengths from every rank to every other, which may be changed at once."""
-    world, size = current().world, kg.distributed.size()
-    lengths = [0, 1, 15, 16, 17, 100, 5000, 70_000]
-    others = [r for r in range(size) if r != world.rank]
-
-    def send_all() -> None:
-        for i, n in enumerate(lengths):
-            for to in others:
-                array = np.full(n, complex(i, world.rank))
-                world.send(b"x" * n, None, to, 92)
-                world.send(b"x" * n, array, to, 90)
-                array[...] = -1
-                world.send_array(np.full(n, i * 1j), to, 91)
-
-    sender = threading.Thread(target=send_all)
-    sender.start()
-    count = dict.fromkeys(others, 0)
-    texts = []
-    for _ in range(len(lengths) * (size - 1)):
-        texts.append(world.receive(92, lambda: False))
-        found = world.receive(90, lambda: False)
-        assert found is not None
-        source, text, data = found
-        i, n = count[source], lengths[count[source]]
-        assert text == b"x" * n and data.view(complex).flags.aligned
-        np.testing.assert_array_equal(data.view(complex), np.full(n, complex(i, source)))
-        world.receive_array(answer := np.empty(n, complex), source, 91)
-        np.testing.assert_array_equal(answer, np.full(n, i * 1j))
-        count[source] += 1
-    sender.join()
-    for other in others:
-        assert [text[1] for text in texts if text and text[0] == other] == [b"x" * n for n in lengths]
-    assert world.receive(92, lambda: True) is None
-
-
 def waiting() -> None:
     """Who waits for a late rank with a large array takes none of the cores' time."""
     world, given, result = current().world, np.ones(1 << 18, np.float32), np.empty(1 << 18, np.float32)
@@ -194,7 +157,7 @@ def pieces() -> None:
     """Again, where MPI takes few bytes at once, as of arrays of 2 GiB."""
     from kernelgraph.runtime.worlds import mpi
 
-    for most, parts in ((3000, (collectives, own_collectives, sync_store, async_store, mail)), (mpi.MOST_BYTES, ())):
+    for most, parts in ((3000, (collectives, own_collectives, sync_store, async_store)), (mpi.MOST_BYTES, ())):
         kg.distributed.barrier()
         mpi.MOST_BYTES = most
         kg.distributed.barrier()
@@ -203,7 +166,7 @@ def pieces() -> None:
 
 
 PARTS: list[Callable[[], None]] = [
-    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, mail, pieces, waiting
+    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, pieces, waiting
 ]  # fmt: skip
 
 

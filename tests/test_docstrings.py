@@ -16,7 +16,7 @@ import kernelgraph as kg
 
 ROOT = Path(__file__).parent.parent
 # a dtype of ml_dtypes, a module with a page of its own, and what `kg.override` has the example of
-WITHOUT = {"bfloat16", "distributed", "settings"}
+WITHOUT = {"bfloat16", "distributed", "optimizer", "settings"}
 
 
 def names() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,7 @@ class RankCollective:
     line: str
     devices: int = 1
     meanings: tuple[str, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
             at = f" at {line}" if line and line != "<unknown>" else ""
             meaning = f"{_meaning_of_collective(node, value.type)}, collective {next(collectives)} of {body.name}{at}"
             meant = replace(node, attrs=(*node.attrs, ("meaning", meaning)))
-            values.append(_canonical_collective(builder, meant, value, size, reductions))
+            values.append(_canonical_collective(builder, meant, value, node.attr("size"), reductions))
             continue
         args = tuple(values[a].number for a in node.args)
         if node.op == "input":
@@ -177,8 +179,8 @@ def _canonical_reduction_node(
         return _reduced_by_this_rank(builder, node, value, size)
     scattered = node.op == "reduce_scatter"
     shape = (value.shape[0] // size, *value.shape[1:]) if scattered else value.shape
-    attrs = (("how", "sum" if how == "mean" else how), ("meaning", node.attr("meaning")), ("size", size))
-    found = builder.add(node.op, (given.number,), ArrayType(shape, given.dtype), attrs)
+    attrs = (*_kept_attributes(node), ("how", "sum" if how == "mean" else how), ("size", size))
+    found = builder.add(node.op, (given.number,), ArrayType(shape, given.dtype), tuple(sorted(attrs)))
     if how == "mean":
         found = builder.map("divide", found, builder.const(size, given.dtype))
     return builder.cast(found, dtype)
@@ -220,8 +222,12 @@ def _add_rank_collective_node(
     builder: GraphBuilder, node: Node, op: str, value: Value, type: ArrayType, size: int
 ) -> Value:
     """node: the user's collective."""
-    kept = [attr for attr in node.attrs if attr[0] in ("meaning", "pairs", "root")]
-    return builder.add(op, (value.number,), type, tuple(sorted((*kept, ("size", size)))))
+    return builder.add(op, (value.number,), type, tuple(sorted((*_kept_attributes(node), ("size", size)))))
+
+
+def _kept_attributes(node: Node) -> list[tuple[str, Any]]:
+    """Those of a user's collective that it has whichever operations it becomes."""
+    return [attr for attr in node.attrs if attr[0] in ("groups", "meaning", "pairs", "root")]
 
 
 def _move_axis_of_rank_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
@@ -305,7 +311,10 @@ class _RankPartitionJoiner:
             op = METHODS.get(node.op, node.op)
             reads = (known[node.args[0]],)
             counts, meanings = (read.size,), (attrs["meaning"],)
-            found.append(RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, 1, meanings))
+            groups = attrs.get("groups", ())
+            found.append(
+                RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, 1, meanings, groups)
+            )
         return found
 
 
@@ -325,5 +334,6 @@ def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollec
 
 
 def _fit_one_message(first: RankCollective, other: RankCollective) -> bool:
-    alike = first.op == other.op == "all_reduce" and (first.dtype, first.how) == (other.dtype, other.how)
+    kinds = [(one.op, one.dtype, one.how, one.groups) for one in (first, other)]
+    alike = first.op == "all_reduce" and kinds[0] == kinds[1]
     return alike and sum((*first.counts, *other.counts)) * np.dtype(first.dtype).itemsize <= BUCKET_BYTES

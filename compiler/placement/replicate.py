@@ -42,7 +42,7 @@ def bodies_exchange_between_devices(node: Node) -> bool:
 def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _GraphReplicator(builder, count)
+    made = _GraphReplicator(builder, range(count))
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -59,7 +59,7 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
             builder.numbers.append(len(builder.nodes))
             values.append([builder.add(node.op, (), node.type, node.attrs)] * count)
         elif node.op in COLLECTIVES:
-            values.append(COLLECTIVES[node.op](made, node, args[0]))
+            values.append(made.replicated_collective(node, args[0]))
         elif anywhere[number]:
             own = tuple(a[0].number for a in args)
             values.append([builder.add(node.op, own, node.type, node.attrs)] * count)
@@ -70,18 +70,27 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
 
 
 class _GraphReplicator:
-    """slots[n]: the device that node n of the builder was first made for."""
+    """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh."""
 
-    def __init__(self, builder: GraphBuilder, count: int) -> None:
-        self.builder, self.count = builder, count
-        self.slots: dict[int, int] = {}
+    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int] | None = None) -> None:
+        self.builder, self.devices, self.count = builder, devices, len(devices)
+        self.slots: dict[int, int] = {} if slots is None else slots
+
+    def replicated_collective(self, node: Node, parts: list[Value]) -> list[Value]:
+        """A collective's result on each device: of all of them, or of each group apart."""
+        found = [*parts]
+        for group in dict(node.attrs).get("groups", (self.devices,)):
+            within = _GraphReplicator(self.builder, group, self.slots)
+            for device, value in zip(group, COLLECTIVES[node.op](within, node, [parts[d] for d in group]), strict=True):
+                found[device] = value
+        return found
 
     def build_on_device(self, slot: int, make: Callable[[], Value]) -> Value:
-        """What `make` gives; what it makes runs on a device."""
+        """What `make` gives; what it makes runs on a device. slot: its place among those that exchange."""
         before = len(self.builder.nodes)
         made = make()
         for number in range(before, len(self.builder.nodes)):
-            self.slots[number] = slot
+            self.slots[number] = self.devices[slot]
         return made
 
     def repeat_node_on_device(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
@@ -90,7 +99,7 @@ class _GraphReplicator:
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
         """Values as a device sees them: what each device makes of the same ones is not the same node."""
-        return [self.builder.placed(v, ("mesh", slot)) for v in values]
+        return [self.builder.placed(v, ("mesh", self.devices[slot])) for v in values]
 
     def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
         """Arrays joined element by element, in their order, on a device."""

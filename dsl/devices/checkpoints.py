@@ -130,6 +130,8 @@ def _host_array_for_checkpoint(leaf: Any) -> Host:
 def _sharded_checkpoint_entry(array: Sharded | Host) -> dict[str, Any]:
     sharded = isinstance(array, Sharded)
     axis = array.axis if isinstance(array, Sharded) else None
+    if isinstance(axis, tuple):
+        raise ArgumentsError("an array in parts along some dimensions of a mesh is not saved; write kg.shard(x, mesh)")
     parts = len(array.mesh) if isinstance(array, Sharded) and axis is not None else 1
     return {"shape": array.shape, "dtype": str(array.dtype), "axis": axis, "parts": parts, "sharded": sharded}
 

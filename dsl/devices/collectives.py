@@ -1,7 +1,8 @@
 """What the devices of a mesh exchange, in functions with `mesh=`: `kg.all_reduce` and its kin, as operations.
 
 Each takes an array, or any structure of arrays, of which every device has its own; the meanings are those of MPI and of
-NCCL. On a mesh of one device they are the identity.
+NCCL. On a mesh of one device they are the identity. along: a name of a mesh with several dimensions; the devices that
+differ along it alone do it among themselves, and places are counted along it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ JOINS = ("sum", "mean", "max", "min", "prod")
 TypedCollective = tuple[str, ArrayType, dict[str, Any]]  # an operation, the type of its result, its attributes
 
 
-def all_reduce(x: Any, op: str = "sum") -> Any:
+def all_reduce(x: Any, op: str = "sum", along: str | None = None) -> Any:
     """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
@@ -37,10 +38,10 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
         _check_reduction_operator(op, value)
         return "all_reduce", value.type, {"how": op}
 
-    return _call_on_each_device(x, "all_reduce", all_reduce_result_type)
+    return _call_on_each_device(x, "all_reduce", along, all_reduce_result_type)
 
 
-def all_gather(x: Any, axis: int = 0) -> Any:
+def all_gather(x: Any, axis: int = 0, along: str | None = None) -> Any:
     """On each device all devices' arrays, joined along an axis in the mesh's order.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
@@ -54,10 +55,10 @@ def all_gather(x: Any, axis: int = 0) -> Any:
         at = _collective_axis(value, axis)
         return "all_gather", _collective_result_type(value, {at: (size, 1)}), {"axis": at}
 
-    return _call_on_each_device(x, "all_gather", all_gather_result_type)
+    return _call_on_each_device(x, "all_gather", along, all_gather_result_type)
 
 
-def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
+def reduce_scatter(x: Any, op: str = "sum", axis: int = 0, along: str | None = None) -> Any:
     """The sum of all devices' arrays in parts along an axis: on each device its part.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
@@ -72,10 +73,10 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
         at = _check_mesh_divides_axis(value, axis, size)
         return "reduce_scatter", _collective_result_type(value, {at: (1, size)}), {"axis": at, "how": op}
 
-    return _call_on_each_device(x, "reduce_scatter", reduce_scatter_result_type)
+    return _call_on_each_device(x, "reduce_scatter", along, reduce_scatter_result_type)
 
 
-def broadcast(x: Any, root: int = 0) -> Any:
+def broadcast(x: Any, root: int = 0, along: str | None = None) -> Any:
     """On each device the array of one of them. root: its place in the mesh.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
@@ -88,10 +89,10 @@ def broadcast(x: Any, root: int = 0) -> Any:
     def mesh_broadcast_result_type(value: Value, size: int) -> TypedCollective:
         return "from_root", value.type, {"root": _checked_mesh_position(root, size)}
 
-    return _call_on_each_device(x, "broadcast", mesh_broadcast_result_type)
+    return _call_on_each_device(x, "broadcast", along, mesh_broadcast_result_type)
 
 
-def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
+def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, along: str | None = None) -> Any:
     """Part r of each device's array along `split_axis` goes to device r. That joins what it gets.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
@@ -106,10 +107,10 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
         scale = {split: (1, size), join: (size, 1)} if split != join else {}
         return "all_to_all", _collective_result_type(value, scale), {"split": split, "join": join}
 
-    return _call_on_each_device(x, "all_to_all", mesh_all_to_all_type)
+    return _call_on_each_device(x, "all_to_all", along, mesh_all_to_all_type)
 
 
-def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+def permute(x: Any, pairs: Sequence[tuple[int, int]], along: str | None = None) -> Any:
     """Each array sent from one device to another: pairs of places in the mesh, (source, target). A device that is sent
     nothing has zeros.
 
@@ -128,20 +129,24 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
             raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
         return "exchange", value.type, {"pairs": found}
 
-    return _call_on_each_device(x, "permute", mesh_permute_result_type)
+    return _call_on_each_device(x, "permute", along, mesh_permute_result_type)
 
 
-def _call_on_each_device(x: Any, name: str, typed: Callable[[Value, int], TypedCollective]) -> Any:
+def _call_on_each_device(x: Any, name: str, along: str | None, typed: Callable[[Value, int], TypedCollective]) -> Any:
+    """along: the dimension of the mesh along which devices exchange; None: all do."""
     trace, mesh = current_trace(), context.mesh
     if trace is None or not isinstance(mesh, Mesh):
         raise ArgumentsError(f"kg.{name} is for functions that run on a mesh; write kernel_graph(mesh=kg.Mesh(...))")
     leaves: list[Any] = []
     tree = flatten(x, leaves)
+    groups = () if along is None else mesh.groups_along(along)
+    size = len(groups[0]) if groups else len(mesh)
+    apart = {"groups": groups} if len(groups) > 1 else {}
     found = []
     for leaf in leaves:
         value = to_traced_array(leaf)._value
-        op, type, attrs = typed(value, len(mesh))
-        fixed = tuple(sorted({**attrs, "size": len(mesh)}.items()))
+        op, type, attrs = typed(value, size)
+        fixed = tuple(sorted({**attrs, **apart, "size": size}.items()))
         found.append(new_traced_result(trace.builder.add(op, (value.number,), type, fixed)))
     return unflatten(tree, found)
 

@@ -51,7 +51,7 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     count, ranks = len(mesh), mesh.communicator
     found: DeviceCommunicator | None = None
     why = ""
-    if count > 1 and settings.collectives != "copies" and graph_exchanges_between_devices(graph):
+    if count > 1 and settings.collectives != "copies" and _all_devices_exchange(graph):
         first, *others = mesh.devices
         if first.communicates:
             found, why = _communicator_of_devices(first, others) if ranks is None else _join_once(ranks, first, graph)
@@ -74,6 +74,12 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     replicas = replicate_graph_on_devices(graph, count)
     targets = [r for _ in graph.outputs for r in range(count)]
     return ExchangePartition(partition_graph_by_device(replicas.graph, replicas.slots, targets), None, why)
+
+
+def _all_devices_exchange(graph: Graph) -> bool:
+    """Whether a graph has collectives, and each is of all devices: a library's are not of groups."""
+    grouped = any("groups" in dict(node.attrs) for node in graph.nodes)
+    return not grouped and graph_exchanges_between_devices(graph)
 
 
 def _communicator_of_devices(first: Device, others: Sequence[Device]) -> tuple[DeviceCommunicator | None, str]:

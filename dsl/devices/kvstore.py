@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,8 @@ from ..core.spec import Host, Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .checkpoints import read_optimizer_states, write_optimizer_states
-from .collectives import all_reduce
+from .collectives import all_gather, all_reduce
+from .compression import GradientCompression, checked_compression
 from .copies import (
     check_targets_of_pull,
     copy_of_array,
@@ -36,6 +37,8 @@ from .copies import (
 from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
+from .optimizer import Optimizer
+from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
 from .updaters import StoreUpdater, Updater, agreement_on_updates
@@ -68,6 +71,8 @@ class KVStore:
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
         self._programs: dict[Any, Callable[[Array], Array]] = {}  # to sum over the ranks' GPUs
+        self._compression: GradientCompression | None = None
+        self._residuals: dict[tuple[Key, int], Array] = {}  # of each array of a push what compression has left
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
         self._servers: KeyValueStoreWorker | None = None
@@ -76,8 +81,7 @@ class KVStore:
             weakref.finalize(self, self._servers.leave).atexit = False
         sums = self._ranks is not None and self._ranks.world.size > 1  # what is pushed is nobody else's
         replaced = partial(_replaced_value, own=sums)
-        self._values = StoredValues(replaced) if self._servers is None else self._servers.server.values
-        self._values_lock = self._lock if self._servers is None else self._servers.server.lock
+        self._values = StoredValues(replaced)  # of servers these keep them
 
     @property
     def rank(self) -> int:
@@ -129,22 +133,88 @@ class KVStore:
             if self._servers is not None:
                 self._push_to_servers(self._servers, given)
                 return
-            joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
-            if self._ranks is not None and self._ranks.world.size > 1:
-                joined = self._sums_over_ranks(self._ranks, joined)
-            self._values.push({(one, 0): array for one, array in joined.items()})
+            residuals = self._residuals
+            if self._compression is not None:
+                self._residuals = {**residuals}
+            try:
+                joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
+                sources: Sequence[Array] = ()
+                if self._ranks is not None and (self._ranks.world.size > 1 or self._compression is not None):
+                    joined, sources = self._sums_over_ranks(self._ranks, joined)
+                self._values.push({(one, 0): array for one, array in joined.items()}, sources)
+            except BaseException:
+                self._residuals = residuals
+                raise
 
-    def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
-        result, where they are stored. Raises ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
+        result, where they are stored. ignore_sparse: a `kg.RowSparse` stays as it is, else it gets all rows. Raises
+        ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
         with self._lock:
             if out is None:
                 several = isinstance(key, (list, tuple))
                 keys = [_checked_key(one) for one in (key if several else [key])]
                 found = self._copies_of_stored_values(keys)
                 return found if several else found[0]
-            self._fill_targets(self._targets_by_key(key, out))
+            targets_by_key = self._targets_by_key(key, out)
+            self._fill_targets(targets_by_key)
+            sparse = [(one, x) for one, targets in targets_by_key for x in targets if isinstance(x, RowSparse)]
+            for one, target in [] if ignore_sparse else sparse:
+                self._fill_rows(one, [target], np.arange(target.shape[0]))
         return None
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> Any:
+        """Copy some rows of the values of keys, in any order and as often as they are named.
+
+        out: a `kg.RowSparse` of a key or a list of these; None: they are the result. row_ids: an array of numbers of
+        rows for each key, or a list with one for each of `out`. Raises ArgumentsError, ShapeError, IndexingError, and
+        what a push of the keys has failed with."""
+        several = isinstance(key, (list, tuple))
+        keys = [_checked_key(one) for one in (key if several else [key])]
+        outs, ids = ([given] if not several else given for given in (out, row_ids))
+        outs = [None] * len(keys) if out is None else outs
+        for name, given in (("out", outs), ("row_ids", ids)):
+            if not isinstance(given, (list, tuple)) or len(given) != len(keys):
+                raise ArgumentsError(f"row_sparse_pull of {len(keys)} keys takes as many {name}")
+        with self._lock:
+            jobs: list[tuple[Key, list[RowSparse] | None, Host]] = []
+            for one, given, rows in zip(keys, outs, ids, strict=True):
+                jobs += self._row_jobs(one, given, rows)
+            found = [self._fill_rows(*job) for job in jobs]
+        if out is not None:
+            return None
+        return found if several else found[0]
+
+    def _row_jobs(self, key: Key, out: Any, row_ids: Any) -> list[tuple[Key, list[RowSparse] | None, Host]]:
+        """Which targets get which rows of a key. Raises ArgumentsError, ShapeError, IndexingError."""
+        shape = self._spec(key).shape
+        if row_ids is None:
+            raise ArgumentsError(f"row_ids= says which rows of key {key!r} are pulled; write numbers of rows")
+        targets = None if out is None else _arrays_given(out)
+        for target in targets or ():
+            check_row_sparse_target(key, target, shape)
+        each = isinstance(row_ids, (list, tuple)) and any(np.ndim(one) for one in row_ids)
+        rows = [checked_rows(one, shape) for one in (row_ids if each else [row_ids])]
+        if targets is None or len(rows) == 1:
+            return [(key, targets, one) for one in rows]
+        if len(rows) != len(targets):
+            raise ArgumentsError(
+                f"{len(targets)} arrays get rows of key {key!r}, and row_ids has {len(rows)}; write as many"
+            )
+        return [(key, [target], one) for target, one in zip(targets, rows, strict=True)]
+
+    def _fill_rows(self, key: Key, targets: list[RowSparse] | None, rows: Host) -> RowSparse:
+        """Rows of a key's value, which targets get, if there are any."""
+        spec = self._spec(key)
+        if self._servers is not None:
+            data = np.empty((rows.size, *spec.shape[1:]), spec.dtype)
+            self._servers.pull_rows(key, rows, data, spec.size)
+            given: Any = from_numpy(data, device_named("cpu"), own=True)
+        else:
+            given = rows_of_array(self._values.settled((key, 0)).value, rows)
+        for target in targets or ():
+            target.data, target.indices = copy_of_array(given) if len(targets or ()) > 1 else given, rows.copy()
+        return RowSparse(given, rows, spec.shape)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or into what was pushed; for a key on a server in one message each way."""
@@ -181,33 +251,59 @@ class KVStore:
         states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
         large arrays come in pieces, flat. Raises ArgumentsError, OptionError; `dist_async` PlanError where ranks
         differ: it waits for all, other kinds find out at the next push."""
-        made = StoreUpdater(updater, states)
+        self._set_store_updater(StoreUpdater(updater, states))
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Update values by an optimizer, e.g. `kg.optimizer.SGD(0.1, momentum=0.9)`. Ranks all set one that computes
+        the same. What is changed of it later, as its learning rate, counts from the next push on: of `dist_async` with
+        the rank's own server. Raises ArgumentsError, PlanError."""
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentsError(
+                f"set_optimizer takes an optimizer, such as kg.optimizer.SGD(0.1), not {optimizer!r}; write "
+                "set_updater for a function"
+            )
+        self._set_store_updater(StoreUpdater(optimizer.update, optimizer.states, optimizer))
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Push gradients in one or two bits an element; what an element loses is added to the next.
+
+        compression_params: `{"type": "2bit", "threshold": 0.5}`: an element counts as the threshold, its negative or
+        zero; `1bit`: as 1 above the threshold, else as -1. `device` stores compress each device's array, `dist_*` ones
+        each rank's sum. Ranks all set the same. What `init` is given and `pull` gives is whole. Raises OptionError,
+        ArgumentsError."""
+        if self.type == "local":
+            raise ArgumentsError("a local store copies nothing that could be compressed; make one of another kind")
+        compression = checked_compression(compression_params)
+        with self._lock:
+            self._compression, self._residuals = compression, {}
+            if self._servers is not None:
+                self._servers.set_compression(compression)
+
+    def _set_store_updater(self, made: StoreUpdater) -> None:
         with self._lock:
             if self._servers is None or self._ranks is None:
                 self._values.set_update(made)
                 self._updater = made
                 return
-            self._servers.meet()  # what was pushed before is for the updater before
-            before = self._updater
-            with self._values_lock:
-                stored = dict(self._values.items())
-                update = self._values.set_update(made)
+            ranks, before, self._updater = self._ranks, self._updater, made
             try:
-                self._updater = made
-                self._ranks.run(agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs)))
+                self._servers.set_update(made, lambda: ranks.run(self._agreement_on_updater()))
             except BaseException:
                 self._updater = before
-                with self._values_lock:
-                    self._values.set_update(update)
-                    self._values.replace(stored)
                 raise
+
+    def _agreement_on_updater(self) -> Agreement:
+        return agreement_on_updates("set_updater", *self._meaning_of_servers_updates(self._specs))
 
     def save_optimizer_states(self, path: str) -> None:
         """Write the updater's states to a file (NumPy's npz): of `dist_async` those of this rank's server."""
         if self._servers is not None:
             self._servers.meet()
-        with self._values_lock:
-            states = [(part, stored.states) for part, stored in self._values.items()]
+        found = (self._servers or self._values).items()
+        counts = self._updater is not None and self._updater.optimizer is not None
+        states: list[tuple[Part, Sequence[Any]]] = [(part, stored.states) for part, stored in found]
+        if counts:
+            states = [(part, [*x.states, np.int64(x.count)]) for part, x in found if x.count]
         write_optimizer_states(path, states)
 
     def load_optimizer_states(self, path: Any) -> None:
@@ -217,44 +313,58 @@ class KVStore:
         if not (alone or isinstance(path, (list, tuple))):
             raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")
         loaded = read_optimizer_states([path] if alone else path)
-        count = 0 if self._updater is None else self._updater.states
-        with self._values_lock:
-            found: dict[Part, StoredValue] = {}
-            for key, states in loaded.items():
-                if sorted(states) != [*range(count)]:
-                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count}")
-                found |= self._states_here(key, [states[number] for number in range(count)], alone)
-            self._values.replace(found)
+        kept = self._servers or self._values
+        stored = dict(kept.items())
+        found: dict[Part, StoredValue] = {}
+        for key, states in loaded.items():
+            count = len(self._specs_of_states(key))
+            counts = self._updater is not None and self._updater.optimizer is not None
+            if sorted(states) != [*range(count + counts)]:
+                raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {count + counts}")
+            for part, arrays, updates in self._states_here(key, [states[number] for number in sorted(states)], alone):
+                found[part] = self._value_with_states(part, stored.get(part), arrays, updates)
+        kept.replace(found)
 
-    def _states_here(self, key: Key, states: list[dict[int, Host]], own: bool) -> dict[Part, StoredValue]:
-        """What this rank keeps of a key's states. states: of each its pieces. own: which are this rank's."""
-        spec = self._spec(key)
+    def _specs_of_states(self, key: Key) -> list[Spec]:
+        return [] if self._updater is None else self._updater.state_specs(self._spec(key))
+
+    def _states_here(
+        self, key: Key, states: list[dict[int, Host]], own: bool
+    ) -> Iterator[tuple[Part, list[Host], int]]:
+        """What this rank keeps of a key's states, and after how many updates. states: of each its pieces; then, of an
+        optimizer's, how often each piece was updated. own: which are this rank's."""
+        spec, count = self._spec(key), len(self._specs_of_states(key))
+        updates = max((int(x.max()) for pieces in states[count:] for x in pieces.values()), default=0)
         if self._servers is not None and own:
-            here = {(key, piece): [pieces.get(piece, NOTHING) for pieces in states] for piece in states[0]}
+            here = {(key, piece): [pieces.get(piece, NOTHING) for pieces in states[:count]] for piece in states[0]}
         else:
-            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in states]
+            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in states[:count]]
             if self._servers is None:
                 here = {(key, 0): whole}
             else:
                 pieces = pieces_of(key, spec.size, self.num_workers)
                 here = {p.part: [array[p.start : p.stop] for array in whole] for p in pieces if p.server == self.rank}
-        return {part: self._value_with_states(part, arrays) for part, arrays in here.items()}
+        yield from ((part, arrays, updates) for part, arrays in here.items())
 
-    def _value_with_states(self, part: Part, arrays: list[Host]) -> StoredValue:
-        """What is stored, with states that are read from a file. Raises ArgumentsError where they do not fit."""
+    def _value_with_states(self, part: Part, stored: StoredValue | None, arrays: list[Host], count: int) -> StoredValue:
+        """What is stored, with states that are read from a file, after so many updates. Raises ArgumentsError where
+        they do not fit."""
         spec = self._spec(part[0])
-        value = self._values.latest(part).value if part in self._values else None
+        value = None if stored is None else stored.value
         if value is None or any(array.size != value.size for array in arrays):
+            size = arrays[0].size if arrays else 0
             raise ArgumentsError(
-                f"{arrays[0].size} elements of a state of {part[0]!r} are there, which has {spec.size}; give the files "
+                f"{size} elements of a state of {part[0]!r} are there, which has {spec.size}; give the files "
                 "of all ranks that wrote them"
             )
-        if any(array.dtype != spec.dtype for array in arrays):
-            raise ArgumentsError(f"a state of {part[0]!r} in the file is of {arrays[0].dtype}, its key of {spec.dtype}")
+        for array, wanted in zip(arrays, self._specs_of_states(part[0]), strict=True):
+            if array.dtype != wanted.dtype:
+                raise ArgumentsError(
+                    f"a state of {part[0]!r} in the file is of {array.dtype}, where one of {wanted.dtype} is kept"
+                )
         device = name_of(value._device)
-        return StoredValue(
-            value, tuple(asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays)
-        )
+        states = (asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays)
+        return StoredValue(value, tuple(states), count)
 
     def _agree_on_first_values(self, ranks: EngineCommunicator, first: Mapping[Key, Array]) -> None:
         """Raises PlanError where ranks differ in keys, shapes, dtypes or what their servers' updaters compute."""
@@ -281,9 +391,10 @@ class KVStore:
         for number, key in enumerate(keys):
             spec, meaning, name = self._specs[key], "", ""
             if self._updater is not None:
-                device = self._values.latest((key, 0)).value._device
-                meaning, name = self._updater.meaning(key, spec, device, _spec_of_sum(spec)), str(self._updater)
+                stored = self._values.latest((key, 0))
+                meaning, name = self._updater.meaning_of_push(key, stored, _spec_of_sum(spec)), str(self._updater)
             of = f", {number + 1} of {count}" if count > 1 else ""
+            of += "" if self._compression is None else f", {self._compression}"
             found.append(agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
         return found
 
@@ -304,39 +415,63 @@ class KVStore:
         spec = self._spec(key)
         if self._servers is not None and self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
+        if self._compression is not None:
+            self._compression.check(key, spec)
         return spec
 
-    def _sums_over_ranks(self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]) -> dict[Key, Array]:
-        """The sums, on their way. Whatever one fails with, all are begun: so do other ranks."""
+    def _sums_over_ranks(
+        self, ranks: EngineCommunicator, arrays: Mapping[Key, Array]
+    ) -> tuple[dict[Key, Array], Sequence[Array]]:
+        """The sums, on their way, and what they are made of. Whatever one fails with, all are begun: so do other
+        ranks."""
         agreements, given = self._agreements_on_push([*arrays]), dict[Key, Array]()
+        compression = self._compression
         for key, x in arrays.items():
             dtype = _spec_of_sum(x._spec).dtype
-            given[key] = x if x.dtype == dtype else x.astype(dtype)
-        return {
-            key: self._sum_over_ranks(ranks, agreement, array)
-            for (key, array), agreement in zip(given.items(), agreements, strict=True)
-        }
+            if compression is None:
+                given[key] = x if x.dtype == dtype else x.astype(dtype)
+            else:
+                given[key] = self._compressed(compression, key, 0, x)
+        if compression is not None and ranks.world.size == 1:
+            found = {key: packed[None] for key, packed in given.items()}
+        else:
+            found = {
+                key: self._join_over_ranks(ranks, agreement, array)
+                for (key, array), agreement in zip(given.items(), agreements, strict=True)
+            }
+        if compression is None:
+            return found, ()
+        specs = {key: _spec_of_sum(x._spec) for key, x in arrays.items()}
+        sums = {key: compression.sum_of(every, specs[key], name_of(every._device)) for key, every in found.items()}
+        return sums, [*found.values()]
 
-    def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
-        device = given._device
+    def _compressed(self, compression: GradientCompression, key: Key, number: int, array: Array) -> Array:
+        """An array of a push in codes. number: its place in the push."""
+        packed, self._residuals[key, number] = compression.compress(array, self._residuals.get((key, number)))
+        return packed
+
+    def _join_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
+        """The sum of all ranks' arrays; of compressed ones each, in the order of the ranks."""
+        device, packed, size = given._device, self._compression is not None, ranks.world.size
         if not device.host_memory:
             return self._program_on_gpus(agreement, name_of(device))(given)
-        step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
-        target = device.allocate(given.nbytes)
+        step = Collective("all_gather" if packed else "all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
+        target = device.allocate(given.nbytes * (size if packed else 1))
         call = EngineCollectiveCall(step, device, ranks)
         before = [] if given._event is None else [given._event]
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
-        return Array(target, given._spec, device, event)
+        joined = spec_of(ArrayType((size, given.size), given.dtype)) if packed else given._spec
+        return Array(target, joined, device, event)
 
     def _program_on_gpus(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
-        """What sums an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
-        made = self._programs.get((agreement.digest, device))
+        """What joins an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
+        made, packed = self._programs.get((agreement.digest, device)), self._compression is not None
         if made is None:
 
             def add_over_ranks(x: Any) -> Any:
-                return all_reduce(x)
+                return all_gather(x[None]) if packed else all_reduce(x)
 
             add_over_ranks.__name__ = f"{agreement.doing}, {agreement.digest.hex()[:8]}"
             with default_device(device):
@@ -359,6 +494,7 @@ class KVStore:
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
+        moves = self._compression is None or self.type != "device"  # else its codes do
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -367,7 +503,10 @@ class KVStore:
                 raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {shape} comes")
             if isinstance(part, np.ma.MaskedArray):
                 raise DTypeError("stores keep arrays without masks; write x.filled(value)")
-            array = on_device(part if ours else asarray(part, device=name_of(device)), device)
+            if moves or type(part) is not Array:
+                array = on_device(part if ours else asarray(part, device=name_of(device)), device)
+            else:
+                array = part
             if array.dtype != spec.dtype:
                 raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {array.dtype} comes")
             moved.append(snapshot(array) if array is part else array)  # to which the caller may assign meanwhile
@@ -377,10 +516,16 @@ class KVStore:
         """Whether a push takes NumPy's arrays as they are: it has read them when it returns, and is not done again."""
         if self._ranks is not None:
             return self._servers is not None
-        return self._values.latest((key, 0)).value._device.host_memory and not self._values.may_fail
+        stored = self._values.latest((key, 0)).value
+        return self._compression is None and stored._device.host_memory and not self._values.may_fail
 
     def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
         """In the order of the list, whichever array is there first."""
+        compression = self._compression
+        if compression is not None and self.type == "device":
+            device = self._values.latest((key, 0)).value._device
+            packed = [on_device(self._compressed(compression, key, i, part), device) for i, part in enumerate(parts)]
+            return compression.sum_of(packed, self._spec(key), name_of(device))
         if len(parts) == 1:
             return parts[0]
         at = "cpu" if self._servers else name_of(self._values.latest((key, 0)).value._device)
@@ -415,11 +560,18 @@ class KVStore:
         be written to."""
         found = [(one, _arrays_given(given)) for one, given in _keys_with_values(key, out, "pull")]
         for one, targets in found:
-            check_targets_of_pull(one, self._spec(one), targets)
+            dense = [target for target in targets if not isinstance(target, RowSparse)]
+            if dense or not targets:
+                check_targets_of_pull(one, self._spec(one), dense)
+            for target in targets:
+                if isinstance(target, RowSparse):
+                    check_row_sparse_target(one, target, self._spec(one).shape)
         return found
 
     def _fill_targets(self, targets_by_key: Sequence[tuple[Key, list[Any]]]) -> None:
         servers = self._servers
+        dense = [(key, [x for x in targets if not isinstance(x, RowSparse)]) for key, targets in targets_by_key]
+        targets_by_key = [(key, targets) for key, targets in dense if targets]
         if servers is None:
             stored = [self._values.settled((key, 0)).value for key, _ in targets_by_key]
             for (_, targets), value in zip(targets_by_key, stored, strict=True):

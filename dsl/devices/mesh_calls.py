@@ -39,7 +39,7 @@ from ..jit.traced_function import SpecializationEvent, TracedFunction
 from .device_calls import make_multi_device_plan_ready, run_plan
 from .device_plans import MultiDevicePlanMaker
 from .exchanges import partition_with_exchange
-from .mesh import Mesh, Sharded, local_axis, part_for_mesh_device
+from .mesh import Axis, Mesh, Sharded, axis_on_mesh, local_axis, part_for_mesh_device, shape_of_part
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
 
@@ -54,7 +54,7 @@ class MeshExecutable:
     specs: tuple[Spec, ...]
     parts: tuple[tuple[int, int], ...]
     takes_numbers: bool
-    axes: tuple[int | None, ...]
+    axes: tuple[Axis, ...]
 
 
 class MeshFunction(PicklableDecoratedFunction):
@@ -176,12 +176,12 @@ class MeshFunction(PicklableDecoratedFunction):
 
     def _mesh_argument_leaves(
         self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
+    ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
         """The structure of the arguments, their leaves, one device's share of each, and their axes."""
         tree, leaves = flatten_arguments_of_call(self._parameters, args, options)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
-        axes: list[int | None] = []
+        axes: list[Any] = []
         for part, axis in zip(
             wanted, _mesh_axis_for_each_value(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True
         ):
@@ -197,18 +197,17 @@ class MeshFunction(PicklableDecoratedFunction):
             if isinstance(leaf, (Array, np.ndarray, np.generic, Spec)):
                 shape = tuple(leaf.shape)
                 if axes[i] is not None:
-                    axis = axes[i] = local_axis(shape, self._mesh, axes[i])  # type: ignore[arg-type]
-                    shape = tuple(n // len(self._mesh) if k == axis else n for k, n in enumerate(shape))
+                    axes[i] = local_axis(shape, self._mesh, axes[i])
+                    shape = shape_of_part(shape, self._mesh, axes[i])
                 local.append(spec_of(ArrayType(shape, native_byte_order(leaf.dtype))))
             else:
                 local.append(leaf)
         return tree, leaves, local, axes
 
-    def _spec_on_one_device(self, given: Sharded, axis: int | None) -> Spec:
+    def _spec_on_one_device(self, given: Sharded, axis: Any) -> Spec:
         if given.mesh != self._mesh:
             raise ArgumentsError(f"an argument is on {given.mesh}, and {self._parameters.name} runs on {self._mesh}")
-        if axis is not None:
-            axis = axis % max(1, given.ndim)
+        axis = axis % max(1, given.ndim) if isinstance(axis, int) else axis_on_mesh(self._mesh, axis, given.ndim)
         if given.axis != axis:
             raise ArgumentsError(
                 f"an argument is split along axis {given.axis}, and in_axes says {axis}; write kg.shard or kg.replicate"
@@ -262,24 +261,25 @@ class MeshFunction(PicklableDecoratedFunction):
         axes = self._axes_of_results(captured)
         return MeshExecutable(captured, executable, specs, parts, takes_numbers, axes)
 
-    def _axes_of_results(self, captured: TracedFunction) -> tuple[int | None, ...]:
+    def _axes_of_results(self, captured: TracedFunction) -> tuple[Axis, ...]:
         """Along which axis each result is joined. Raises ShapeError."""
         graph, tree, several = captured.graph, captured.tree, isinstance(self._out_axes, (tuple, list))
         parts = tree.children if several and tree.kind in (tuple, list) else (tree,)
-        axes: list[int | None] = []
+        axes: list[Any] = []
         for part, axis in zip(
             parts, _mesh_axis_for_each_value(self._out_axes, len(parts), "out_axes", "results"), strict=True
         ):
             axes += [axis] * _count_mesh_leaves(part)
-        found = []
+        found: list[Axis] = []
         for (kind, x), axis in zip(captured.results, axes, strict=True):
             shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
-            if kind == "array" and axis is not None and not -len(shape) <= axis < len(shape):
+            try:
+                found.append(axis_on_mesh(self._mesh, axis, len(shape)) if kind == "array" else axis)
+            except ShapeError:
                 raise ShapeError(
                     f"a result of shape {shape} cannot be joined along axis {axis}; reduce it with kg.all_reduce, and "
                     "write out_axes=None"
-                )
-            found.append(axis if axis is None or not shape else axis % len(shape))
+                ) from None
         return tuple(found)
 
     def __repr__(self) -> str:
@@ -289,11 +289,13 @@ class MeshFunction(PicklableDecoratedFunction):
         return self._function, self._given
 
 
-def _mesh_axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
-    """An axis for each of so many."""
+def _mesh_axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[Any]:
+    """An axis for each of so many, or a dict with one for names of the mesh."""
     if not isinstance(axes, (tuple, list)):
         axes = [axes] * count
-    if len(axes) != count or not all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in axes):
+    if len(axes) != count or not all(
+        a is None or (isinstance(a, (int, dict)) and not isinstance(a, bool)) for a in axes
+    ):
         raise OptionError(f"{name}={axes!r}: write an axis or None, or one for each of the {count} {what}")
     return list(axes)
 

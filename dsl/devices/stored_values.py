@@ -8,7 +8,7 @@ again without it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
@@ -21,23 +21,25 @@ Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value and the updater's states of it."""
+    """A value, the updater's states of it, and how often it has updated the value."""
 
     value: Array
     states: tuple[Array, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StorePush:
-    """What was pushed, what was stored before, and what is stored after it."""
+    """What was pushed, what was stored before, what is stored after it, and what the pushed arrays were made of."""
 
     pushed: Mapping[Part, Any]
     before: Mapping[Part, StoredValue]
     after: Mapping[Part, StoredValue]
+    sources: Sequence[Array] = ()
 
     @property
     def events(self) -> list[Event]:
-        return _events_of_push(self.pushed, self.after)
+        return _events_of_push(self.pushed, self.after, self.sources)
 
     def read_failure(self) -> Exception | None:
         """What the push has failed with, in all of its work; by that somebody has seen it."""
@@ -50,10 +52,12 @@ class StorePush:
         return errors[0] if errors else None
 
 
-def _events_of_push(pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue]) -> list[Event]:
+def _events_of_push(
+    pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue], sources: Sequence[Array]
+) -> list[Event]:
     """Of the work that is not known to be over: also of what is pushed, which an updater may not read. It comes first,
     as sums over ranks do, which whoever waits for them does."""
-    arrays = [x for x in pushed.values() if isinstance(x, Array)]
+    arrays = [*sources, *(x for x in pushed.values() if isinstance(x, Array))]
     arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
     return [x._event for x in arrays if x._event is not None]
 
@@ -93,19 +97,20 @@ class StoredValues:
         self.settle()
         self._stored.update(values)
 
-    def push(self, pushed: Mapping[Part, Any]) -> None:
-        """Update parts with what is pushed. Raises what the updater raises, and nothing has changed then."""
+    def push(self, pushed: Mapping[Part, Any], sources: Sequence[Array] = ()) -> None:
+        """Update parts with what is pushed. sources: what that was made of, whose failures are those of the push.
+        Raises what the updater raises, and nothing has changed then."""
         if self._pushes:
             self._settle_finished_pushes()
         try:
-            self._push_now(pushed)
+            self._push_now(pushed, sources)
         except Exception:
             earlier = bool(self._pushes)
             self.settle()
             if earlier:  # what was raised may be the error of a push before
-                self._push_now(pushed)
+                self._push_now(pushed, sources)
                 return
-            StorePush(pushed, {}, {}).read_failure()
+            StorePush(pushed, {}, {}, sources).read_failure()
             raise
 
     def latest(self, part: Part) -> StoredValue:
@@ -145,11 +150,11 @@ class StoredValues:
         self.settle()
         return [*self._stored.items()]
 
-    def _push_now(self, pushed: Mapping[Part, Any]) -> None:
+    def _push_now(self, pushed: Mapping[Part, Any], sources: Sequence[Array]) -> None:
         stored, update = self._stored, self._update
         after = {part: update(part, given, stored[part]) for part, given in pushed.items()}
-        if self._pushes or _events_of_push(pushed, after):
-            self._pushes.append(StorePush(pushed, {part: stored[part] for part in pushed}, after))
+        if self._pushes or _events_of_push(pushed, after, sources):
+            self._pushes.append(StorePush(pushed, {part: stored[part] for part in pushed}, after, sources))
         stored.update(after)
 
     def _settle_finished_pushes(self) -> None:
@@ -169,6 +174,6 @@ class StoredValues:
         self._failures |= dict.fromkeys(push.after, push)
         for each in later[1:]:
             try:
-                self._push_now(each.pushed)
+                self._push_now(each.pushed, each.sources)
             except Exception as error:
                 self._failures |= dict.fromkeys(each.after, error)

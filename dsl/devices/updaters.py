@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
 from ...runtime.engine.communicator import Agreement, rank_agreement_on_collective
@@ -24,9 +25,10 @@ from ...runtime.program.device import Device
 from ..array.array import Array, on_device
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, OptionError, Refusal, show_user_line
-from ..core.spec import Spec
+from ..core.spec import Spec, spec
 from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import TracedFunction
+from .optimizer import Optimizer
 from .stored_values import Key, Part, StoredValue
 
 Updater = Callable[..., Any]
@@ -44,15 +46,16 @@ class TracedMeaning:
 class StoreUpdater:
     """A user's updater, with so many states a value. name: for people."""
 
-    def __init__(self, function: Updater, states: int) -> None:
-        """Raises OptionError, ArgumentsError."""
+    def __init__(self, function: Updater, states: int, optimizer: Optimizer | None = None) -> None:
+        """optimizer: whose `update` the function is. Raises OptionError, ArgumentsError."""
         if isinstance(states, bool) or not isinstance(states, int) or states < 0:
             raise OptionError(f"states={states!r}: write how many arrays the updater keeps, 0 or more")
-        if not callable(function) or not _takes_arguments(function, 3 + states):
+        if not callable(function) or not (optimizer or _takes_arguments(function, 3 + states)):
             also = f", and of {states} states" if states else ""
             raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored){also}, not {function!r}")
-        self.function, self.states = function, states
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.function, self.states, self.optimizer = function, states, optimizer
+        self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
+        self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
         self._compiled: dict[
             tuple[Key | None, Spec, Device], KernelGraph
@@ -61,15 +64,42 @@ class StoreUpdater:
 
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
         """What is stored after a push; the updater changes copies. Raises what it raises."""
-        before = stored.value
+        before, count = stored.value, stored.count + 1
         spec, states = before._spec, stored.states
-        if len(states) != self.states:
-            zeros = on_device(np.zeros(spec.shape, spec.dtype), before._device)
-            states = (zeros,) * self.states
-        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states)
+        if not (states or self._stateless):
+            states = self._first_states(before)
+        numbers = () if self.optimizer is None else self.optimizer.numbers_of_update(part[0], count)
+        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
         if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
-        return StoredValue(value, tuple(states))
+        return StoredValue(value, tuple(states), count)
+
+    def state_specs(self, stored: Spec) -> list[Spec]:
+        """Of the states of a value."""
+        if self._widens(stored):
+            return [spec(stored.shape, np.float32)] * (1 + self.states)
+        return [stored] * self.states
+
+    def _widens(self, stored: Spec) -> bool:
+        wide = self.optimizer is not None and self.optimizer.multi_precision
+        return wide and stored.dtype.itemsize == 2 and dtype_kind(stored.dtype) == "f"
+
+    def _first_states(self, value: Array) -> tuple[Array, ...]:
+        specs, device = self.state_specs(value._spec), value._device
+        if not specs:
+            return ()
+        zeros = on_device(np.zeros(specs[0].shape, specs[0].dtype), device)
+        return (value.astype(np.float32) if self._widens(value._spec) else zeros, *[zeros] * (len(specs) - 1))
+
+    def _numbers_of_update(self, key: Key, count: int) -> tuple[float, ...]:
+        return () if self.optimizer is None else self.optimizer.numbers_of_update(key, count)
+
+    def meaning_of_push(self, key: Key, stored: StoredValue, pushed: Spec) -> str:
+        """What tells apart updaters that would make something else of the next push of a key."""
+        spec, device = stored.value._spec, stored.value._device
+        meaning = self.meaning(key, spec, device, pushed)
+        numbers = self._numbers_of_update(key, stored.count + 1)
+        return _digest_of_texts((meaning, repr(numbers))) if numbers else meaning
 
     def meaning(self, key: Key, spec: Spec, device: Device, pushed: Spec | None = None) -> str:
         """What tells apart updaters that would store other values: a digest of the graph that is traced for arrays of a
@@ -79,7 +109,8 @@ class StoreUpdater:
         known = self._meanings.get(compiled)
         if known is None or not known.traced.guards.hold():
             try:
-                traced = compiled.traced(pushed or spec, *[spec] * (1 + self.states))
+                numbers = self._numbers_of_update(key, 1)
+                traced = compiled.traced(pushed or spec, spec, *self.state_specs(spec), *numbers)
             except Refusal as error:
                 if not error.needs_values:
                     raise
@@ -98,22 +129,25 @@ class StoreUpdater:
                 meaning = repr(error)
             found.setdefault((repr(specs[key]), meaning), []).append(key)
         several = len({spec for spec, _ in found}) < len(found)
-        return _digest_of_texts(
-            sorted(repr((kind, sorted(map(repr, keys)) if several else 0)) for kind, keys in found.items())
-        )
+        texts = sorted(repr((kind, sorted(map(repr, keys)) if several else 0)) for kind, keys in found.items())
+        if self.optimizer is not None:
+            texts += _texts_of_code(self.optimizer.settings, set())
+        return _digest_of_texts(texts)
 
     def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
         kind = (key if self._knows_keys else None, spec, device)
         found = self._compiled.get(kind)
         if found is None:
-            function = self.function
+            function, states, wide = self.function, len(self.state_specs(spec)), self._widens(spec)
 
-            def call_updater(pushed: Any, stored: Any, *states: Any) -> Any:
-                own = [pushed.astype(stored.dtype), *[np.copy(x) for x in (stored, *states)]]
-                result = function(key, *own)
+            def call_updater(pushed: Any, stored: Any, *given: Any) -> Any:
+                arrays, numbers = given[:states], given[states:]
+                changed = arrays if wide else (stored, *arrays)
+                own = [pushed.astype(changed[0].dtype), *[np.copy(x) for x in changed]]
+                result = function(key, *own, *numbers)
                 if result is not None and result is not own[1]:
                     raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
-                return tuple(own[1:])
+                return (own[1].astype(stored.dtype), *own[1:]) if wide else tuple(own[1:])
 
             call_updater.__name__ = self.name
             found = self._compiled[kind] = KernelGraph(call_updater, device=name_of(device))

@@ -29,7 +29,7 @@ class EngineCollectiveCall:
         self._dtype = np.dtype(step.dtype)
         self._written = [step.written_count(i, communicator.world.size) for i in range(len(step.writes))]
         self.nbytes = sum(step.counts) * self._dtype.itemsize
-        self.fits_agreement = step.op == "all_reduce" and self.nbytes <= CONTENT_BYTES
+        self.fits_agreement = step.op == "all_reduce" and self.nbytes <= CONTENT_BYTES and not step.groups
 
     def run(
         self,
@@ -84,6 +84,7 @@ class EngineCollectiveCall:
 
 def call_collective_from_engine(world: World, step: Collective, source: Host, target: Host) -> None:
     """source, target: with one axis."""
+    world = world.within(step.groups) if step.groups else world
     if step.op == "all_reduce":
         world.all_reduce(source, target, step.how)
     elif step.op == "reduce_scatter":

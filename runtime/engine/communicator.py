@@ -155,6 +155,10 @@ class EngineCommunicator:
             self.before_close.clear()
             self.world.abandon(text)
 
+    def stop(self) -> None:
+        """The thread of jobs ends, after those that there are; whoever waits for later ones does them."""
+        self._calls.put(False)
+
     def _start_thread_of_jobs(self) -> None:
         with self._lock:
             if self._thread is None:

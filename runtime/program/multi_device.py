@@ -54,7 +54,8 @@ class Collective:
     op: a method of World. counts: elements of each read; how: the operation of a reduction; root, pairs: of ranks. A
     reduction of several values is one message. line: the user's; meanings: for each read the user's collective, in
     words, on which all ranks must agree. devices: so many of this plan are ranks; then reads
-    and writes are those of the first, of the second, and so on."""
+    and writes are those of the first, of the second, and so on. groups: of ranks, each of which does it apart; none for
+    all together."""
 
     op: str
     reads: tuple[int, ...]
@@ -67,6 +68,7 @@ class Collective:
     line: str = field(default="", compare=False)
     devices: int = 1
     meanings: tuple[str, ...] = field(default=(), compare=False)
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def __str__(self) -> str:
         reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
@@ -84,11 +86,13 @@ class Collective:
         if self.op == "permute":
             detail = " ".join(f"{a}->{b}" for a, b in self.pairs)
         sizes = "+".join(map(str, self.counts))
-        return f"{self.op}{f' {detail}' if detail else ''} {self.dtype}[{sizes}]"
+        groups = f" in groups {' '.join(map(str, self.groups))}" if self.groups else ""
+        return f"{self.op}{f' {detail}' if detail else ''} {self.dtype}[{sizes}]{groups}"
 
     def written_count(self, number: int, size: int) -> int:
         """Elements of a write, in a world of so many ranks."""
         count = self.counts[number]
+        size = len(self.groups[0]) if self.groups else size
         return count * size if self.op == "all_gather" else count // size if self.op == "reduce_scatter" else count
 
 

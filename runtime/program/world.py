@@ -6,7 +6,7 @@ C-contiguous NumPy arrays; a world reads `source`, writes `target`, and keeps ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,36 +24,6 @@ JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maxi
 def bytes_of_array(array: Host) -> Host:
     """A C-contiguous array's bytes, in its memory."""
     return array.reshape(-1).view(np.uint8)
-
-
-def copied_bytes_for_world(array: Host | None) -> Host:
-    """An array's bytes, as they are now."""
-    return np.empty(0, np.uint8) if array is None else bytes_of_array(array).copy()
-
-
-def ranks_to_blame(late: Iterable[int], awaited: Mapping[int, Collection[int]]) -> tuple[int, ...]:
-    """Who does not come, where others wait for the ranks `late`: one that itself waits is not to blame, but whom it
-    waits for. awaited: the ranks that each waits for, as far as is known."""
-    late = {*late}
-    found, seen, left = set[int](), set[int](), [*late]
-    while left:
-        if (rank := left.pop()) not in seen:
-            seen.add(rank)
-            others = {*awaited.get(rank, ())} - {rank}
-            left += others
-            if not others:
-                found.add(rank)
-    return tuple(sorted(found or late))
-
-
-def text_that_blames(
-    text: str, late: Collection[int], awaited: Mapping[int, Collection[int]]
-) -> tuple[str, tuple[int, ...]]:
-    """A text about ranks that others wait for, followed by those to blame in their place, if there are any; and who is
-    to blame."""
-    blamed = ranks_to_blame(late, awaited)
-    instead = ", ".join(str(rank) for rank in blamed if rank not in late)
-    return (f"{text}; it waits for rank {instead}" if instead else text), blamed
 
 
 class NoRank:
@@ -76,7 +46,6 @@ class World(Protocol):
     local_rank: int  # among the ranks of this machine,
     local_size: int  # of which there are so many
     doing: str  # what this rank waits for, for people
-    awaited: dict[Any, Collection[int]]  # the ranks that this one waits for, beside those in collectives, by what waits
 
     def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
         """Whether all ranks come with the same digest. If so, `target` has all ranks' arrays joined, the same bits on
@@ -111,22 +80,8 @@ class World(Protocol):
         """Wait until all ranks are here."""
         ...
 
-    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        """Send a short text and an array's bytes to a rank. May be called from any thread. The array may change after
-        it."""
-        ...
-
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        """The next message on a channel: who sent it, its text and its array's bytes, which lie as any dtype's elements
-        do. None once `stop` says so."""
-        ...
-
-    def send_array(self, array: Host, to: int, channel: int) -> None:
-        """Send an array that does not change any more to a rank that calls `receive_array`, on a channel of its own."""
-        ...
-
-    def receive_array(self, array: Host, source: int, channel: int) -> None:
-        """Fill an array of so many bytes with the next one of a rank."""
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> World:
+        """The ranks of this one's group, for collectives alone: all ranks call the same ones, each with its group."""
         ...
 
     def lost(self) -> set[int]:

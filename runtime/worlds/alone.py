@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..core.errors import RankError
-from ..program.world import Host, World, bytes_of_array, copied_bytes_for_world
+from ..program.world import Host, World
 
 
 class SingleRankWorld(World):
@@ -20,8 +18,6 @@ class SingleRankWorld(World):
 
     def __init__(self) -> None:
         self.doing = ""
-        self.awaited: dict[Any, Collection[int]] = {}
-        self._mail: dict[int, queue.SimpleQueue[tuple[int, bytes, Host]]] = {}
 
     def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
         target[...] = source
@@ -48,25 +44,8 @@ class SingleRankWorld(World):
     def barrier(self) -> None:
         """Nobody to wait for."""
 
-    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        self._message_box(channel).put((0, message, copied_bytes_for_world(array)))
-
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        while not stop():
-            try:
-                return self._message_box(channel).get(timeout=0.05)
-            except queue.Empty:
-                continue
-        return None
-
-    def send_array(self, array: Host, to: int, channel: int) -> None:
-        self.send(b"", array, to, channel)
-
-    def receive_array(self, array: Host, source: int, channel: int) -> None:
-        bytes_of_array(array)[...] = self._message_box(channel).get()[2]
-
-    def _message_box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
-        return self._mail.setdefault(channel, queue.SimpleQueue())
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> SingleRankWorld:
+        return self
 
     def lost(self) -> set[int]:
         return set()

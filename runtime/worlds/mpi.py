@@ -9,17 +9,16 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import os
 import signal
-import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stderr, suppress
 from io import StringIO
-from itertools import chain
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -33,23 +32,20 @@ from mpi4py import MPI
 from ..core.errors import RankError
 from ..core.readable_text import with_article
 from ..core.settings import settings
-from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, NoRank, World, bytes_of_array, text_that_blames
+from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, NoRank, World
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
 FORWARD_SECONDS = 0.1  # of what a launcher has not forwarded before an abort it may lose some
 NOTICE_SECONDS = 5.0  # who does not know which rank has failed waits for its notice, at most
 ANSWER_SECONDS = 0.5  # and an answer to where a rank is
-SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; then it naps, longer and longer
+SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who waits: for how long it spins; then it naps, longer and longer
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
 LARGE_BYTES = 1 << 20  # before a collective of so many a rank sleeps until all are there: MPI would spin
-TOGETHER_BYTES = 32 << 10  # a text and its array travel together if they are no more, and else one after the other
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
 MOST_BYTES = 1 << 30  # that one call of MPI takes, whose counts have 32 bits
-UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
 DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
-HEADER = struct.Struct("<QQ")  # bytes of the text, and of an array that comes after
 _latest_world: list[tuple[int, MPIWorld]] = []  # and its process, of which a fork is no rank
 OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
 
@@ -117,24 +113,22 @@ class MPIWorld(World):
         """communicator: of mpi4py; what travels here uses copies of it. after_loss: of the ranks that are left."""
         self.elastic, self.after_loss = elastic, after_loss
         self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
-        self._data, self._mail, self._watch = (communicator.Dup() for _ in range(3))
+        self._data, self._watch = communicator.Dup(), communicator.Dup()
         machine = communicator.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
         self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
         machine.Free()
         self._steps, self._messages = agreement_steps(self.rank, self.size), AgreementMessages()
         self.doing = ""
-        self.awaited: dict[Any, Collection[int]] = {}
         self.count = 0  # collectives that this rank has come to
         self.left: dict[int, int] = {}  # ranks that come to no more collectives, and how many they have come to
+        self._groups: dict[tuple[tuple[int, ...], ...], MPIWorld] = {}
         self.ended: set[int] = set()  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None  # in an elastic world
         self._since = 0.0  # when this rank began to wait; 0: it does not
-        self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
+        self._answers: dict[int, int] = {}  # how far ranks have come
         self._closed = False
         self._failure_notices: list[Any] = []  # requests of notices of a failure, which are over once they are read
         self._readings = 0  # how often the watcher has read all notices
-        self._sending = threading.Lock()
-        self._unfinished: list[Any] = []  # requests of messages on their way
         _latest_world[:] = [(os.getpid(), self)]
         self._watcher = threading.Thread(target=self._watch_other_ranks, name=f"watch of rank {self.rank}", daemon=True)
         self._watcher.start()
@@ -150,7 +144,7 @@ class MPIWorld(World):
         self._since = time.monotonic()
         try:
             if given and isinstance(given[0], np.ndarray) and given[0].nbytes >= LARGE_BYTES:
-                self._poll_until_ready(self._data.Ibarrier().Test, None)  # the cores are for whoever still computes
+                self._sleep_until_all_are_there(self._data.Ibarrier().Test)  # the cores are for whoever still computes
             return call(*given)
         except MPI.Exception as error:
             self._since = 0.0
@@ -267,146 +261,28 @@ class MPIWorld(World):
     def barrier(self) -> None:
         self._call_mpi_collective("barrier", self._data.Barrier)
 
-    # mail
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> MPIWorld:
+        """Made once for the same groups, by all ranks. Who is late or lost is found out by the world of all."""
+        found = self._groups.get(groups)
+        if found is None:
+            number, group = next((i, group) for i, group in enumerate(groups) if self.rank in group)
+            found = self._groups[groups] = copy.copy(self)
+            found._data = self._data.Split(number, group.index(self.rank))
+            found.rank, found.size = found._data.Get_rank(), len(group)
+            found._call_mpi_collective = self._call_mpi_collective  # type: ignore[method-assign]
+        return found
 
-    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        try:
-            self._send_message(message, array, to, channel)
-        except MPI.Exception as error:
-            self._fail_mpi_call(error, f"a message to rank {to}")
-
-    def _send_message(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        nbytes = 0 if array is None else array.nbytes
-        head, tag = _mail_head(message, nbytes), 2 * channel
-        if len(head) + nbytes <= TOGETHER_BYTES:
-            content = head if array is None else head + array.tobytes()
-            self._finish_later(self._mail.Isend([content, BYTE], to, tag), to, nbytes)
-            return
-        first, rest = head[:TOGETHER_BYTES], head[TOGETHER_BYTES:]
-        more: list[Any] = _pieces_of_mail(np.frombuffer(rest, np.uint8)) if rest else []
-        if array is not None and nbytes:
-            more += _pieces_of_mail(bytes_of_array(array))
-        with self._sending:  # whoever else sends there comes before or after all of them
-            requests = [self._mail.Isend([first, BYTE], to, tag)]
-            requests += [self._mail.Isend([piece, BYTE], to, tag + 1) for piece in more]
-        for request in requests:
-            self._poll_until_ready(request.Test, to)
-
-    def _finish_later(self, request: Any, to: int, nbytes: int) -> None:
-        """Keep what is sent to a rank, which does not change, until it has come."""
-
-        def has_message_left(status: Any) -> bool:
-            with self._sending:  # no two threads may test one request
-                self._unfinished = [one for one in self._unfinished if not one.Test()]
-                return len(self._unfinished) <= UNFINISHED or all(one is not request for one in self._unfinished)
-
-        with self._sending:
-            self._unfinished.append(request)
-            few = nbytes <= TOGETHER_BYTES and len(self._unfinished) <= UNFINISHED
-        if not few:
-            self._poll_until_ready(has_message_left, to)
-
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        status, tag, head = MPI.Status(), 2 * channel, np.empty(TOGETHER_BYTES, np.uint8)
-        if not self._receive_into_buffer(head, None, tag, status, stop):
-            return None
-        sender: int = status.source
-        length, nbytes = HEADER.unpack_from(head.data)
-        text, start = head[HEADER.size : HEADER.size + length].tobytes(), HEADER.size + _aligned(length)
-        if start + nbytes <= TOGETHER_BYTES:
-            return sender, text, head[start : start + nbytes]
-        rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
-        for piece in (*_pieces_of_mail(rest), *_pieces_of_mail(array)):
-            if piece.size:
-                self._receive_into_buffer(piece, sender, tag + 1)
-        return sender, (text + rest.tobytes())[:length], array
-
-    def send_array(self, array: Host, to: int, channel: int) -> None:
-        try:
-            for piece in _pieces_of_mail(array):
-                self._finish_later(self._mail.Isend([piece, BYTE], to, 2 * channel), to, piece.nbytes)
-        except MPI.Exception as error:
-            self._fail_mpi_call(error, f"a message to rank {to}")
-
-    def receive_array(self, array: Host, source: int, channel: int) -> None:
-        for piece in _pieces_of_mail(array):
-            self._receive_into_buffer(piece, source, 2 * channel)
-
-    def _receive_into_buffer(
-        self,
-        buffer: Host,
-        source: int | None,
-        tag: int,
-        status: Any = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Fill memory with the next message of a rank, or of any; whether it came before `stop` said so. Else MPI
-        leaves the memory alone from here on."""
-        request, arrived = None, False
-        try:
-            request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
-            arrived = self._poll_until_ready(request.Test, source, status, stop)
-        except MPI.Exception as error:
-            self._fail_mpi_call(error, "a message" if source is None else f"a message of rank {source}")
-        finally:
-            if not arrived and request:
-                status = MPI.Status() if status is None else status
-                with suppress(MPI.Exception):
-                    request.Cancel()
-                    request.Wait(status)
-                    arrived = not status.Is_cancelled()
-        return arrived
-
-    def _poll_until_ready(
-        self,
-        ready: Callable[[Any], bool],
-        other: int | None,
-        status: Any = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Whether something is ready, or `stop` said so before: at first in a loop that gives the core to others, then
-        asleep in between. other: the rank that it comes from."""
+    def _sleep_until_all_are_there(self, ready: Callable[[], bool]) -> None:
+        """At first in a loop that gives the core to others, then asleep in between."""
         start = time.monotonic()
-        while not ready(status):
-            if time.monotonic() - start >= SPIN_SECONDS:
-                break
-            give_core_to_others()
-        else:
-            return True
-        waiting = threading.get_ident()
-        self.awaited[waiting] = () if other is None else (other,)
-        try:
-            return self._sleep_until_ready(start, ready, other, status, stop)
-        finally:
-            del self.awaited[waiting]
-
-    def _sleep_until_ready(
-        self,
-        start: float,
-        ready: Callable[[Any], bool],
-        other: int | None,
-        status: Any,
-        stop: Callable[[], bool] | None,
-    ) -> bool:
-        while not ready(status):
+        while not ready():
             waited = time.monotonic() - start
-            if stop is not None and stop():
-                return False
+            if waited < SPIN_SECONDS:
+                give_core_to_others()
+                continue
             if self.failure is not None:
                 raise RankError(*self.failure)
-            if other in self.ended and waited > PATIENCE_SECONDS:
-                raise RankError(
-                    f"rank {other} has ended, and rank {self.rank} waits for a message of its own", (other,)
-                )
-            if waited > settings.collective_timeout and other is not None:
-                text = f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
-                self._ask_other_ranks(lambda: None)  # the watcher reads the answers
-                blamed = text_that_blames(text, (other,), self._awaited_by_ranks())
-                if self.elastic:
-                    self._revoke_communicator(*blamed)
-                raise RankError(*(self.failure or blamed))
             time.sleep(min(waited / 8, NAP_SECONDS))
-        return True
 
     # how the other ranks are
 
@@ -449,42 +325,34 @@ class MPIWorld(World):
             elif kind == GONE:
                 self.ended.add(other)
             elif kind == WHERE:
-                self._watch.isend((self.count, "", self._awaited_ranks()), other, HERE)
+                self._watch.isend((self.count, "", ()), other, HERE)
             elif kind == HERE:
-                self._answers[other] = count, ranks
+                self._answers[other] = count
             elif kind == FAILED:
                 self._revoke_communicator(text, ranks)
 
     def _text_of_late_ranks(self) -> tuple[str, tuple[int, ...]]:
         """Who has not come to what this rank waits in, and where they are."""
-        self._ask_other_ranks(self._read_notices_of_ranks)
+        self._ask_other_ranks()
         absent = []
         for other in range(self.size):
             if other != self.rank and other not in self._answers:
                 absent.append((other, "does not answer"))
-            elif other != self.rank and self._answers[other][0] < self.count:
-                count = self._answers[other][0]
+            elif other != self.rank and self._answers[other] < self.count:
+                count = self._answers[other]
                 absent.append((other, f"has come to {count} of {self.count} collectives, and is in none"))
         where = "; ".join(f"rank {other} {text}" for other, text in absent) or "all ranks wait"
         seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
-        text = f"waited {seconds} in {self.doing}: {where}"
-        return text_that_blames(text, [other for other, _ in absent], self._awaited_by_ranks())
+        return f"waited {seconds} in {self.doing}: {where}", tuple(other for other, _ in absent)
 
-    def _ask_other_ranks(self, read: Callable[[], object]) -> None:
-        """How far they have come, and for whom they wait. read: lets answers come."""
+    def _ask_other_ranks(self) -> None:
+        """How far they have come."""
         self._answers.clear()
         self._notify_other_ranks((0, "", ()), WHERE)
         until = time.monotonic() + ANSWER_SECONDS
         while len(self._answers) < self.size - 1 and time.monotonic() < until:
-            read()
+            self._read_notices_of_ranks()
             time.sleep(LOOK_SECONDS / 10)
-
-    def _awaited_ranks(self) -> tuple[int, ...]:
-        return tuple({*chain(*[*self.awaited.values()])})
-
-    def _awaited_by_ranks(self) -> dict[int, Collection[int]]:
-        others = {other: ranks for other, (_, ranks) in [*self._answers.items()]}
-        return {self.rank: self._awaited_ranks(), **others}
 
     def _fail_collective_of_ranks(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.elastic:
@@ -547,8 +415,7 @@ class MPIWorld(World):
 
     def abandon(self, text: str) -> None:
         self._closed, self.failure = True, (text, ())
-        self._data = self._mail = self._watch = NoRank(text)
-        self._sending, self._unfinished = threading.Lock(), []
+        self._data = self._watch = NoRank(text)
 
     def _notify_other_ranks(self, notice: tuple[int, str, Sequence[int]], kind: int) -> None:
         send = self._watch.issend if kind == FAILED else self._watch.isend
@@ -570,12 +437,6 @@ class MPIWorld(World):
             self._failure_notices.pop()
 
 
-@functools.lru_cache(maxsize=4096)
-def _mail_head(text: bytes, nbytes: int) -> bytes:
-    """What a message begins with. nbytes: of its array."""
-    return HEADER.pack(len(text), nbytes) + text.ljust(_aligned(len(text)), b"\0")
-
-
 def _pieces_of_arrays(*arrays: Host) -> list[tuple[Host, ...]]:
     """Contiguous arrays of one size, as many elements at once as MPI takes."""
     count, most = arrays[0].size, max(1, MOST_BYTES // arrays[0].itemsize)
@@ -583,18 +444,6 @@ def _pieces_of_arrays(*arrays: Host) -> list[tuple[Host, ...]]:
         return [arrays]
     flat = [array.reshape(-1) for array in arrays]
     return [tuple(array[start : start + most] for array in flat) for start in range(0, count, most)]
-
-
-def _pieces_of_mail(array: Host) -> list[Host]:
-    """What MPI takes an array's bytes from, as many at once as it takes: not of every dtype does NumPy lend them."""
-    if array.nbytes <= MOST_BYTES:
-        return [array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)]
-    return [piece for (piece,) in _pieces_of_arrays(bytes_of_array(array))]
-
-
-def _aligned(nbytes: int) -> int:
-    """So many bytes and a few more, so that elements of any dtype can follow."""
-    return -(-nbytes // 16) * 16
 
 
 def join_mpi_world(elastic: bool) -> MPIWorld:

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, NoRank, World, bytes_of_array, copied_bytes_for_world, text_that_blames
+from ..program.world import JOINS, Host, NoRank, World
 
 Result = TypeVar("Result")
 
 
 class RankMeeting:
-    """What the ranks share: a place where all come with a value and leave with all values, and their mail."""
+    """What the ranks share: a place where all come with a value and leave with all values."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -35,8 +33,6 @@ class RankMeeting:
         self.left: dict[int, str] = {}  # ranks that come to no more collectives, and how they ended
         self.ended: dict[int, str] = {}  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None
-        self.awaited: dict[int, dict[Any, Collection[int]]] = {r: {} for r in range(size)}
-        self.mail: dict[tuple[int, int], deque[tuple[int, bytes, Host]]] = {}
         self.survivors: dict[frozenset[int], RankMeeting] = {}
 
     def exchange(self, rank: int, what: str, value: Any) -> list[Any]:
@@ -63,13 +59,9 @@ class RankMeeting:
                 self.set_failure(f"rank {gone[0]} {self.left[gone[0]]}, and others wait in {what}", (*gone,))
             elif left <= 0:
                 text = late_ranks_text(what, {r: self.doing.get(r, "") for r in absent})
-                self.set_failure(*self.passed_on(text, absent))
+                self.set_failure(text, (*absent,))
             else:
                 self.condition.wait(left)
-
-    def passed_on(self, text: str, late: Collection[int]) -> tuple[str, tuple[int, ...]]:
-        """See `text_that_blames`."""
-        return text_that_blames(text, late, {r: {*chain(*[*by.values()])} for r, by in self.awaited.items()})
 
     def require_no_failure(self) -> None:
         if self.failure is not None:
@@ -109,7 +101,6 @@ class ThreadsWorld(World):
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
         self.local_rank, self.local_size = rank, meeting.size
         self.doing = ""
-        self.awaited = meeting.awaited[rank]
 
     def _exchange_with_ranks(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
         """What `read` makes of all ranks' values, which stay as they are meanwhile."""
@@ -172,53 +163,9 @@ class ThreadsWorld(World):
     def barrier(self) -> None:
         self.meeting.exchange(self.rank, self.doing or "barrier", None)
 
-    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        content = copied_bytes_for_world(array)
-        meeting = self.meeting
-        with meeting.condition:
-            meeting.require_no_failure()
-            if to in meeting.ended:
-                meeting.set_failure(f"rank {to} {meeting.ended[to]}, and rank {self.rank} sends to it", (to,))
-                meeting.require_no_failure()
-            meeting.mail.setdefault((to, channel), deque()).append((self.rank, message, content))
-            meeting.condition.notify_all()
-
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        return self._receive_message(channel, stop, None)
-
-    def send_array(self, array: Host, to: int, channel: int) -> None:
-        self.send(b"", array, to, channel)
-
-    def receive_array(self, array: Host, source: int, channel: int) -> None:
-        message = self._receive_message(channel, lambda: False, source)
-        assert message is not None
-        bytes_of_array(array)[...] = message[2]
-
-    def _receive_message(
-        self, channel: int, stop: Callable[[], bool], source: int | None
-    ) -> tuple[int, bytes, Host] | None:
-        """source: the rank that will send it, if one is waited for."""
-        meeting, waiting = self.meeting, threading.get_ident()
-        with meeting.condition:
-            box = meeting.mail.setdefault((self.rank, channel), deque())
-            until = time.monotonic() + settings.collective_timeout
-            while (place := _place_of_first_message(box, source)) is None:
-                meeting.require_no_failure()
-                if stop():
-                    return None
-                if source in meeting.ended:
-                    text = f"rank {source} {meeting.ended[source]}, and rank {self.rank} waits for its answer"
-                    meeting.set_failure(text, (source,))
-                elif source is not None and time.monotonic() > until:
-                    text = f"rank {source} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
-                    meeting.set_failure(*meeting.passed_on(text, (source,)))
-                else:
-                    self.awaited[waiting] = () if source is None else (source,)
-                    meeting.condition.wait(0.02)
-            self.awaited.pop(waiting, None)
-            message = box[place]
-            del box[place]
-            return message
+    def within(self, groups: tuple[tuple[int, ...], ...]) -> ThreadsWorld:
+        group = next(group for group in groups if self.rank in group)
+        return _GroupOfThreads(self, group)
 
     def lost(self) -> set[int]:
         failure = self.meeting.failure
@@ -250,9 +197,15 @@ class ThreadsWorld(World):
         self.meeting = NoRank(text)  # type: ignore[assignment]
 
 
-def _place_of_first_message(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:
-    """The place of the first message, or the first of a rank."""
-    return next((i for i, message in enumerate(box) if source in (None, message[0])), None)
+class _GroupOfThreads(ThreadsWorld):
+    """Some of the ranks, whose collectives are those of all, each of which looks at the values of its group."""
+
+    def __init__(self, world: ThreadsWorld, group: Sequence[int]) -> None:
+        super().__init__(world.meeting, group.index(world.rank))
+        self.size, self._world, self._group = len(group), world, group
+
+    def _exchange_with_ranks(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
+        return self._world._exchange_with_ranks(name, value, lambda every: read([every[r] for r in self._group]))
 
 
 def _require_alike_arrays_of_ranks(given: list[Host]) -> list[Host]:

@@ -18,12 +18,13 @@ from .dsl.gradients.batching import hessian as hessian, hvp as hvp, jacobian as 
 from .dsl.gradients.custom_rules import checkpoint as checkpoint, custom_jvp as custom_jvp, custom_vjp as custom_vjp, stop_gradient as stop_gradient
 from .dsl.gradients.gradients import grad as grad, jvp as jvp, linearize as linearize, value_and_grad as value_and_grad, vjp as vjp
 from .dsl.devices.collectives import all_gather as all_gather, all_reduce as all_reduce, all_to_all as all_to_all, broadcast as broadcast, permute as permute, reduce_scatter as reduce_scatter
-from .dsl.devices import distributed as distributed
+from .dsl.devices import distributed as distributed, optimizer as optimizer
 from .dsl.devices.checkpoints import load_sharded as load_sharded, save_sharded as save_sharded
 from .dsl.devices.data_parallel import DataParallel as DataParallel
 from .dsl.devices.kvstore import KVStore as KVStore
 from .dsl.devices.mesh import Mesh as Mesh, Sharded as Sharded, replicate as replicate, shard as shard
 from .dsl.devices.places import place as place
+from .dsl.devices.row_sparse import RowSparse as RowSparse
 from .dsl.jit.kernel_graph import KernelGraph as KernelGraph, kernel_graph as kernel_graph
 from .dsl.report.comparison import Comparison as Comparison, compare as compare
 from .dsl.report.report import Report as Report
@@ -40,7 +41,7 @@ from .dsl.api.control_flow import fori_loop as fori_loop, while_loop as while_lo
 from .dsl.api.array_api_info import finfo as finfo, iinfo as iinfo, isdtype as isdtype, from_dlpack as from_dlpack
 from .dsl.api.array_api_info import info as __array_namespace_info__
 
-__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'override', 'permute', 'pinned_empty', 'place', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
+__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'RowSparse', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'optimizer', 'override', 'permute', 'pinned_empty', 'place', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
 __version__: str
 __array_api_version__: str
 e: float

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...graph.graph import Value
 from ..core.call import RuleCall
 from ..core.kinds import Choice, Refused, Rule
 from .structure import linear_view_derivative_rule
+
+
+def _attributes(call: RuleCall, **own: Any) -> tuple[tuple[str, Any], ...]:
+    """Those of another collective among the same devices."""
+    among = {name: value for name, value in call.node.attrs if name in ("groups", "size")}
+    return tuple(sorted({**among, **own}.items()))
 
 
 def _collective_tangent(call: RuleCall, t: Value) -> Value:
@@ -17,12 +25,12 @@ def _all_reduce_cotangent(call: RuleCall, ct: Value) -> Value:
 
 
 def _all_gather_cotangent(call: RuleCall, ct: Value) -> Value:
-    attrs = (("axis", call.attr("axis")), ("how", "sum"), ("size", call.attr("size")))
+    attrs = _attributes(call, axis=call.attr("axis"), how="sum")
     return call.builder.add("reduce_scatter", (ct.number,), call.args[0].type, attrs)
 
 
 def _reduce_scatter_cotangent(call: RuleCall, ct: Value) -> Value:
-    attrs = (("axis", call.attr("axis")), ("size", call.attr("size")))
+    attrs = _attributes(call, axis=call.attr("axis"))
     found = call.builder.add("all_gather", (ct.number,), call.args[0].type, attrs)
     if call.attr("how") == "mean":
         return call.builder.map("divide", found, call.builder.const(call.attr("size"), found.dtype))
@@ -30,13 +38,13 @@ def _reduce_scatter_cotangent(call: RuleCall, ct: Value) -> Value:
 
 
 def _all_to_all_cotangent(call: RuleCall, ct: Value) -> Value:
-    attrs = (("split", call.attr("join")), ("join", call.attr("split")), ("size", call.attr("size")))
+    attrs = _attributes(call, split=call.attr("join"), join=call.attr("split"))
     return call.builder.add("all_to_all", (ct.number,), call.args[0].type, attrs)
 
 
 def _exchange_cotangent(call: RuleCall, ct: Value) -> Value:
     pairs = tuple((target, source) for source, target in call.attr("pairs"))
-    attrs = (("pairs", pairs), ("size", call.attr("size")))
+    attrs = _attributes(call, pairs=pairs)
     return call.builder.add("exchange", (ct.number,), call.args[0].type, attrs)
 
 

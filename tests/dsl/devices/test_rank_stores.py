@@ -343,7 +343,7 @@ def test_an_answer_on_its_way_is_of_one_update() -> None:
         store.set_updater(descend)
         store.init("w", ones(100))
         assert store._servers is not None
-        answer = store._servers.server.handle(0, "pull", {("w", 0): np.empty(0)})
+        answer = store._servers._server.handle(0, "pull", {("w", 0): np.empty(0)})
         store.push("w", ones(2))
         return answer, store.pull("w").numpy()
 

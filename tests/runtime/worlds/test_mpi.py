@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -38,27 +35,17 @@ def test_messages_of_an_agreement_bring_all_of_all_ranks_to_each(size: int) -> N
     assert not any(mail.values()) and longest <= size.bit_length() + 1
 
 
-def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [2, 3, 100, 1000, 1023, 1024, 1025, 4096])
+def test_an_agreement_of_many_ranks_is_few_messages(size: int) -> None:
+    """A barrier is one: p log2(p) messages and two more for each rank beyond a power of two, in log2(p) + 2 steps."""
     pytest.importorskip("mpi4py")
     mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
-    monkeypatch.setattr(mpi, "UNFINISHED", 0)
-    world: Any = object.__new__(mpi.MPIWorld)
-    world._sending, world._unfinished, world.failure, world.ended = threading.Lock(), [], None, {}
-    world.awaited = {}
-
-    class Request:
-        """It comes to its end once another thread has had the time to send."""
-
-        tests = 0
-
-        def Test(self) -> bool:
-            assert world._sending.locked()
-            self.tests += 1
-            return self.tests > 3
-
-    request = Request()
-    world._finish_later(request, 1, 0)
-    assert request.tests == 4 and not world._unfinished
+    steps = [mpi.agreement_steps(rank, size) for rank in range(size)]
+    whole = 1 << size.bit_length() - 1
+    sent = sum(to >= 0 for each in steps for to, _, _ in each)
+    received = sum(sender >= 0 for each in steps for _, sender, _ in each)
+    assert sent == received == whole * (whole.bit_length() - 1) + 2 * (size - whole)
+    assert max(map(len, steps)) <= whole.bit_length() + 1
 
 
 def test_what_few_bits_hold_is_joined_as_numpy_does() -> None:
@@ -73,34 +60,3 @@ def test_what_few_bits_hold_is_joined_as_numpy_does() -> None:
             for op in ("sum", "prod", "max", "min"):
                 own = mpi._mpi_operation(op, dtype) in [mpi._numpy_operation(op)]
                 assert own == (size < 4 or (kind == "f" and op in ("max", "min")))
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_mpi_leaves_memory_alone_that_nobody_waits_for(late: bool) -> None:
-    """late: the message has come after all, when the request was to be cancelled."""
-    pytest.importorskip("mpi4py")
-    mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
-    did: list[str] = []
-
-    class Request:
-        def Test(self, status: Any) -> bool:
-            return False
-
-        def Cancel(self) -> None:
-            did.append("cancel")
-
-        def Wait(self, status: Any) -> None:
-            did.append("wait")
-            status.Set_cancelled(not late)
-
-    class Mail:
-        def Irecv(self, *given: Any) -> Request:
-            return Request()
-
-    world: Any = object.__new__(mpi.MPIWorld)
-    world._mail, world.failure, world.ended, world.awaited = Mail(), None, {}, {}
-    assert world._receive_into_buffer(np.empty(1), None, 0, stop=lambda: True) == late
-    world.failure = "rank 1 died", (1,)
-    with pytest.raises(mpi.RankError, match="rank 1 died"):
-        world._receive_into_buffer(np.empty(1), 1, 0)
-    assert did == ["cancel", "wait"] * 2

@@ -1,4 +1,4 @@
-"""Worlds whose ranks are threads, and of one rank: collectives on arrays, mail, and ranks that are lost."""
+"""Worlds whose ranks are threads, and of one rank: collectives on arrays, and ranks that are lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kernelgraph.runtime.core.errors import RankError
 from kernelgraph.runtime.core.settings import override
-from kernelgraph.runtime.program.world import World, ranks_to_blame
+from kernelgraph.runtime.program.world import World
 from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import ThreadsWorld, run_ranks_as_threads
 
@@ -44,28 +44,6 @@ def test_collectives(size: int) -> None:
         np.testing.assert_array_equal(sent, given[0] if rank == size - 1 else np.zeros_like(given[0]))
 
 
-@pytest.mark.parametrize("size", [0, 1, 3])
-def test_mail_comes_in_order_on_its_channel(size: int) -> None:
-    def run(world: World) -> Any:
-        to = (world.rank + 1) % world.size
-        for i in range(3):
-            world.send(b"a%d" % i, np.full(2, i), to, 1)
-        world.send(b"other", None, to, 2)
-        other = world.receive(2, lambda: False)
-        taken = [world.receive(1, lambda: False) for _ in range(3)]
-        assert world.receive(1, lambda: True) is None
-        world.send_array(np.arange(4.0) + world.rank, to, 3)
-        world.send_array(np.empty(0), to, 3)
-        world.receive_array(answer := np.empty(4), (world.rank - 1) % world.size, 3)
-        world.receive_array(np.empty(0), (world.rank - 1) % world.size, 3)
-        np.testing.assert_array_equal(answer, np.arange(4.0) + (world.rank - 1) % world.size)
-        return [(m[0], m[1], np.frombuffer(m[2], int).tolist()) for m in (*taken, other) if m is not None]
-
-    for rank, found in enumerate(run_ranks_as_threads(size, run) if size else [run(SingleRankWorld())]):
-        source = (rank - 1) % max(1, size)
-        assert found == [(source, b"a%d" % i, [i, i]) for i in range(3)] + [(source, b"other", [])]
-
-
 def test_arrays_that_differ_in_shape_are_an_error_on_all() -> None:
     errors = []
 
@@ -95,33 +73,6 @@ def test_survivors_go_on_without_those_that_are_lost() -> None:
         assert run_ranks_as_threads(4, run) == [(0, 3, 35.0), None, (1, 3, 35.0), (2, 3, 35.0)]
 
 
-def test_a_message_to_a_rank_that_has_ended() -> None:
-    def run(world: ThreadsWorld) -> None:
-        if world.rank:
-            return
-        with pytest.raises(RankError, match="rank 1 has ended"):
-            world.barrier()
-        with pytest.raises(RankError, match="rank 1"):
-            world.send(b"", None, 1, 0)
-
-    run_ranks_as_threads(2, run)
-
-
 def test_a_world_of_one_has_nobody_left() -> None:
     with pytest.raises(RankError, match="only rank"):
         SingleRankWorld().shrink()
-
-
-@pytest.mark.parametrize(
-    ("late", "awaited", "blamed"),
-    [
-        ([1], {}, (1,)),
-        ([0], {0: [0, 2]}, (2,)),  # its server waits for another
-        ([0], {0: [1], 1: [2], 2: []}, (2,)),
-        ([1, 3], {1: [3]}, (3,)),
-        ([0, 1], {0: [1], 1: [0]}, (0, 1)),  # in a circle nobody is first
-        ([0], {0: [1, 2]}, (1, 2)),
-    ],
-)
-def test_who_waits_is_not_to_blame(late: list[int], awaited: dict[int, list[int]], blamed: tuple[int, ...]) -> None:
-    assert ranks_to_blame(late, awaited) == blamed
