@@ -22,7 +22,6 @@ from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
-from ..array.in_numpy import InNumPy, call_in_numpy
 from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
@@ -46,6 +45,7 @@ from ..interop.fast_import import import_arguments
 from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
+from .in_numpy import InNumPy, call_in_numpy, call_on_numpy_arrays
 from .launcher import (
     NOT_TAKEN,
     FailedCall,
@@ -56,6 +56,7 @@ from .launcher import (
     runner_behind_key_tests,
 )
 from .methods import BoundKernelGraph, undecorated
+from .numpy_launcher import NumPyCall, NumPyLauncher, fast_call_by_kinds, numpy_fast_call
 from .options import KernelGraphKeywords, checked_kernel_graph_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
@@ -136,7 +137,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if (code := getattr(function, "__code__", None)) is not None:
             treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
-        self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
+        self._arity = self._parameters.places  # of a call whose every argument has a place; -1: there is none
         self._variadic = self._parameters.positional and self._parameters.variadic
         self._latest = Launcher(
             not_taken_by_fast_launcher, "", GuardSet(())
@@ -154,14 +155,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
-        if not (options or (unusual and (settings.special or context.busy))):
-            fast = self._fast
-            result = fast(args)
-            if result is not NOT_TAKEN:
-                return result  # type: ignore[no-any-return]
-        elif context.trace is not None:
+        usual = not (options or (unusual and (settings.special or context.busy)))
+        if not usual and context.trace is not None:
             return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
+            if usual:
+                fast = self._fast
+                result = fast(args)
+                if result is not NOT_TAKEN:
+                    return result  # type: ignore[no-any-return]
             return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
         except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
@@ -191,6 +193,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 raise
             self._versions.note_argument_in_numpy(error)
             elsewhere = InNumPy(error)
+            if not options:
+                self._run_kinds_in_numpy(args, error, lambda: False)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         return self._call_in_numpy(elsewhere, args, options)
@@ -201,6 +205,34 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if reason.caught is not None:
             self._versions.note_caught_error(reason.caught, reason.error)
         return result
+
+    def _numpy_call(self, error: Exception, holds_ours: bool) -> NumPyCall:
+        """What runs calls as the function is written. holds_ours: whether a `kg.Array` may be among the arguments."""
+        function, device = self._function, self._versions.device
+
+        def call_as_written(args: tuple[Any, ...], leaves: Sequence[Any] | None = None) -> Any:
+            if holds_ours:
+                return call_in_numpy(function, args, {}, device, error, leaves)
+            return call_on_numpy_arrays(function, args, {}, device)
+
+        return NumPyCall(call_as_written, self._error_for_user)
+
+    def _run_in_numpy_from_now_on(
+        self, entry: NumPyLauncher, tree: Tree, leaves: Sequence[Any], given: Sequence[Any]
+    ) -> None:
+        """The next calls like this one run in NumPy after a look at the arguments."""
+        if entry.fast_call is not_taken_by_fast_launcher:
+            call = self._numpy_call(entry.error, any(type(x) is Array for x in given))
+            values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+            function = self._function if self._parameters.simple else None
+            entry.fast_call = numpy_fast_call(entry, tree, leaves, given, values, function, call)
+            if type(tree) is OpenedTree:
+                self._recent.appendleft(entry.fast_call)
+        self._fast, self._latest = entry.fast_call, entry
+
+    def _run_kinds_in_numpy(self, args: tuple[Any, ...], error: Exception, declines: Callable[[], bool]) -> None:
+        """The next calls with arguments of these kinds run in NumPy, but for those that are declined."""
+        self._fast = fast_call_by_kinds(args, self._numpy_call(error, True), declines)
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
@@ -235,7 +267,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if self._arity >= 0:
+        if self._arity >= 0 and not options:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result
@@ -284,6 +316,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         caller: Sequence[Any] = ()
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
+        elif type(entry) is NumPyLauncher:
+            result = self._call_entry_in_numpy(entry, args)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
@@ -295,6 +329,12 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             result = self._run_known_call(entry, leaves, places, caller, producer)
         if entry.assigned and leaves is not args and result is not NOT_TAKEN:
             return _write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
+        return result
+
+    def _call_entry_in_numpy(self, entry: NumPyLauncher, args: tuple[Any, ...]) -> Any:
+        result = entry.fast_call(args)
+        if result is not NOT_TAKEN:
+            self._fast, self._latest = entry.fast_call, entry
         return result
 
     def _run_known_call(
@@ -604,11 +644,11 @@ class NewCall:
     holders: of opened arguments. shared: memory of other libraries among the leaves. caller: the streams that the call
     is forked from and joined to. within: the capture of theirs that it becomes a part of. entry: what runs it."""
 
-    __slots__ = ("caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
+    __slots__ = ("args", "caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
     entry: Launcher
 
     def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self.of = of
+        self.of, self.args = of, args
         self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
         if any(type(leaf) is Spec for leaf in self.leaves):
             raise ArgumentsError(f"a spec holds no values; write {of._name}.compile(...) to warm up")
@@ -647,13 +687,17 @@ class NewCall:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
             )
+            if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
+                of._run_kinds_in_numpy(self.args, entry.error, lambda: not of._versions.passes_over_new_key())
+            elif type(entry) is NumPyLauncher:
+                of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
+            elif behind:
+                of._install_fast_path(self.tree, entry, leaves)
             if self.within is not None and entry.uses_holders:
                 raise ArgumentsError(
                     f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
                     "replays would not; return the new values"
                 )
-            if behind:
-                of._install_fast_path(self.tree, entry, leaves)
             copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
             result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         except KernelGraphError:

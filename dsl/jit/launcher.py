@@ -35,7 +35,6 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_host_memory, track_memory
-from ..array.in_numpy import OFTEN, InNumPy
 from ..array.mutation import (
     BLOCK_BYTES,
     change_values_of_array,
@@ -50,6 +49,7 @@ from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy,
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
+from .in_numpy import OFTEN, InNumPy
 from .signature import GENERICS, ContentsKey, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (
@@ -86,6 +86,7 @@ class Launcher:
     __slots__ = (
         "assigned",
         "by_value",
+        "caught",
         "fast",
         "guards",
         "opened",
@@ -114,6 +115,7 @@ class Launcher:
         self.uses_holders = uses_holders
         self.repeatable = repeatable  # whether `run` may be called again without more than a look at the arguments
         self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
+        self.caught: list[Exception] | None = None  # of calls that have met errors, and caught them in NumPy
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
 
@@ -212,7 +214,9 @@ def generate_launcher(
     fast = scope.get("fast", not_taken_by_fast_launcher)
     if start is not None and writer.computes_numbers_alone():
         fast = writer.native_number_function(watched) or fast
-    return Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
+    made = Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
+    made.caught = scope["caught"]
+    return made
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:

@@ -36,13 +36,14 @@ from ..array.devices import (
     kernel_target_of_device_kind,
     open_device,
 )
-from ..array.in_numpy import OFTEN, InNumPy
 from ..core.errors import ArgumentKindError, Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import GraphBreakValueReader
+from .in_numpy import OFTEN
 from .launcher import Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
+from .numpy_launcher import NumPyLauncher
 from .options import Options
 from .segments import GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
@@ -208,7 +209,7 @@ class Specializations:
         self._place = options.place
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._refused = 0  # calls of new keys since one was compiled
-        self._refusing: Launcher | None = None  # what the latest of them had
+        self._refusing: NumPyLauncher | None = None  # what the latest of them had
         self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
@@ -232,8 +233,7 @@ class Specializations:
     def _trace_and_compile_launcher(
         self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
     ) -> Launcher:
-        if self._refusing is not None and self._refused > OFTEN and self._refused & (self._refused - 1):
-            self._refused += 1  # where each call has another key, traces that end so would take longer than NumPy
+        if self._refusing is not None and self.passes_over_new_key():
             return self._refusing
         begin_opening_device(self._place)
         try:
@@ -251,8 +251,8 @@ class Specializations:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
             self._note_calls_in_numpy(f"at {error}")
-            self._refused, self._refusing = self._refused + 1, Launcher(InNumPy(error).raise_again, "", GuardSet(()))
-            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
+            self._refused, self._refusing = self._refused + 1, NumPyLauncher(error, GuardSet(()))
+            entry: Launcher = NumPyLauncher(error, error.guards or GuardSet(()))
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         self._refused = 0
@@ -263,6 +263,18 @@ class Specializations:
         )
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
+
+    def passes_over_new_key(self) -> bool:
+        """Whether a call of a new key runs in NumPy without a trace: where each call has another key, traces that end
+        so would take longer than NumPy."""
+        if self._refused <= OFTEN or not self._refused & (self._refused - 1):
+            return False
+        self._refused += 1
+        return True
+
+    def runs_any_key_in_numpy(self, entry: Launcher) -> bool:
+        """Whether it is what runs calls of ever new keys, of which none was compiled."""
+        return entry is self._refusing and not self.plans
 
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
@@ -282,6 +294,10 @@ class Specializations:
         """A call has met an error, and has caught it in NumPy. caught: such errors of earlier calls of its kind."""
         caught.append(error)
         if len(caught) == OFTEN + 1:
+            for key, entry in [*self.entries.items()]:
+                if isinstance(entry, Launcher) and entry.caught is caught:
+                    self.entries[key] = NumPyLauncher(caught[0], entry.guards)
+                    self.entries[key].by_value = entry.by_value
             self._note_calls_in_numpy(f"it often catches an error that values decide ({error!r})")
 
     @property

@@ -1,0 +1,259 @@
+"""Calls that run in NumPy, as the function is written: what its values decide, such as shapes, no trace knows."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.errors import add_note_to_error_once
+from ...runtime.engine.native_call import native_test_of_item_types
+from ...runtime.program.device import Device
+from ..array.array import Array, from_numpy
+from ..array.conversion import to_kg_arrays
+from ..array.mutation import change_values_of_array, values_before_change, write_differing_elements
+from ..core.errors import line_of_traceback
+from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes
+from ..core.pytree import flatten, unflatten
+from ..core.spec import SCALAR_TYPES, Host, is_plain_array
+
+OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
+_NUMBERS: frozenset[type] = frozenset({int, float, complex, bool, str, type(None)})
+_LEAVES = (
+    _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}
+)  # most arguments and results, told apart without a look into each
+_PLAIN_CONTAINERS = frozenset({tuple, list, dict})
+EMPTY: Mapping[int, Any] = {}
+
+
+class InNumPy(BaseException):
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it.
+
+    error: what it raises where that cannot be. caught: of a call that has met an error, those of earlier ones that the
+    function has caught."""
+
+    def __init__(self, error: Exception, caught: list[Exception] | None = None) -> None:
+        super().__init__()
+        self.error, self.caught = error, caught
+
+    def raise_again(self, *_: Any) -> Any:
+        """For the next call of this kind."""
+        raise InNumPy(self.error)
+
+
+def call_in_numpy(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    device: Device,
+    error: Exception,
+    known: Sequence[Any] | None = None,
+) -> Any:
+    """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
+
+    Lists, dicts and dataclasses hold copies in the place of their `kg.Array`s until the function is done. Raises
+    `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
+    like these were taken before."""
+    flat = not options and _LEAVES.issuperset(map(type, args))
+    leaves = known or (args if flat else _leaves_with_values(args, options, error))
+    lent = {id(x): x for x in leaves if type(x) is Array}
+    if not lent:
+        return call_on_numpy_arrays(function, args, options, device)
+    held = {key: values_before_change(x) for key, x in lent.items()}
+    own = {key: before.copy() for key, (_, before) in held.items()}  # of one that comes twice one copy
+    back = {id(own[key]): x for key, x in lent.items()}
+    if flat:
+        given, named = tuple([own.get(id(x), x) for x in args]), options
+    else:
+        given, named = _with_parts_replaced((args, options), own, set())
+    if not (flat or known) and any(type(x) is Array for x in _leaves_of((given, named))):
+        _with_parts_replaced((given, named), back, set())
+        raise error  # one is in a container that can hold none in its place
+    try:
+        return call_on_numpy_arrays(function, given, named, device, back, (args, options))
+    finally:
+        if not flat:
+            _with_parts_replaced((given, named), back, set())
+        for key, values in own.items():
+            _write_what_differs(lent[key], values, held[key][1])
+
+
+def _write_what_differs(array: Array, values: Host, before: Host) -> None:
+    if values.tobytes() != before.tobytes():
+        change_values_of_array(array, partial(write_differing_elements, new=values, before=before))
+
+
+def call_on_numpy_arrays(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    device: Device,
+    back: Mapping[int, Any] = EMPTY,
+    given: Any = None,
+) -> Any:
+    """`call_in_numpy` of arguments without `kg.Array`s. back: by the identity of a copy what it is of, with which the
+    caller has given `given`."""
+    results: list[Any] = []  # all that holds the result, so that its arrays are seen to be nobody else's
+    try:
+        results.append(_without_warnings(function, args, options))
+    except Exception as raised:
+        add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
+        raise
+    kind = type(results[0])
+    if kind in _NUMBERS:
+        return results[0]
+    owners = _Owners((args, options) if given is None else given, back)
+    if kind in _LEAVES:
+        _convert_numpy_results(results, owners, device)
+        return results[0]
+    if kind is not tuple:
+        if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
+            return results[0]
+        if kind is not list:
+            return _converted_structure(results, owners, device)
+        if _test_of_numbers_alone()(results[0]):
+            return results[0]
+    if not _LEAVES.issuperset(map(type, results[0])):
+        return _converted_structure(results, owners, device)
+    results = [*results.pop()]
+    _convert_numpy_results(results, owners, device)
+    return results if kind is list else tuple(results)
+
+
+@np.errstate(all="ignore")
+def _without_warnings(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    return function(*args, **options)
+
+
+class _Owners:
+    """What of a result is an argument, or is in one; looked through when that is first asked for."""
+
+    __slots__ = ("_back", "_given", "_kept", "_leaves")
+
+    def __init__(self, given: Any, back: Mapping[int, Any]) -> None:
+        self._given, self._back = given, back
+        self._kept: dict[int, Any] | None = None
+        self._leaves: dict[int, Any] | None = None
+
+    def is_given(self, x: Any) -> bool:
+        """Whether it is a list, a dict or an object among the arguments, or within these."""
+        if self._kept is None:
+            self._kept = {}
+            _note_containers(self._given, self._kept)
+        return id(x) in self._kept and type(x) not in _LEAVES and type(x) is not tuple
+
+    def of(self, array: Any) -> Any:
+        """The argument that an array is, or is the copy of; None for others."""
+        if self._leaves is None:
+            arrays = [x for x in _leaves_of(self._given) if type(x) is np.ndarray]
+            self._leaves = {**{id(x): x for x in arrays}, **self._back}
+        return self._leaves.get(id(array))
+
+
+def _leaves_with_values(args: Any, options: Any, error: Exception) -> list[Any]:
+    """Raises the error for what is nested too deep to be looked through, or has no values that NumPy can read."""
+    try:
+        leaves = _leaves_of((args, options))
+    except RecursionError:
+        raise error from None
+    if not all([type(x) in _LEAVES or _has_host_values(x) for x in leaves]):
+        raise error
+    return leaves
+
+
+def _converted_structure(whole: list[Any], owners: _Owners, device: Device) -> Any:
+    """whole: the one result, taken out of it: lists, dicts and objects among those given are themselves."""
+    leaves: list[Any] = []
+    shape = flatten(whole.pop(), leaves, results=True, stop=owners.is_given)
+    _convert_numpy_results(leaves, owners, device)
+    return unflatten(shape, leaves)
+
+
+def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -> None:
+    """Puts arrays of ours in the place of NumPy's, one for each, and in that of a copy what it is of."""
+    done: dict[int, Any] = {}
+    for i in range(len(leaves)):
+        kind = type(leaves[i])
+        if kind in _NUMBERS:
+            continue
+        new = _count_of_references(leaves, i) <= _ALONE
+        x = leaves[i]
+        if not new and id(x) in done:
+            leaves[i] = done[id(x)][1]
+            continue
+        owner = None if new else owners.of(x)
+        if owner is not None:
+            leaves[i] = owner
+        elif kind in SCALAR_TYPES:
+            leaves[i] = from_numpy(x, device, own=True)
+        elif isinstance(x, np.ndarray) and is_plain_array(kind) and x.dtype.kind in "biufc":
+            leaves[i] = from_numpy(x, device, own=new and x.base is None and x.flags.writeable)
+        elif not owners.is_given(x):
+            leaves[i] = to_kg_arrays(x, device)
+        if not new:
+            done[id(x)] = x, leaves[i]  # while it lives, nothing else has its identity
+
+
+@cache
+def _test_of_numbers_alone() -> Callable[[list[Any]], bool]:
+    """Whether a list holds numbers and text alone."""
+    return native_test_of_item_types([*_NUMBERS]) or (lambda x: _NUMBERS.issuperset(map(type, x)))
+
+
+def _count_of_references(leaves: list[Any], i: int) -> int:
+    return sys.getrefcount(leaves[i])
+
+
+_ALONE = _count_of_references([object()], 0)  # to what the list alone holds: interpreters count differently
+
+
+def _note_containers(value: Any, kept: dict[int, Any]) -> None:
+    """Notes the lists, dicts and objects among arguments, at any depth, by their identities."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for x in inside:
+        if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
+            kept[id(x)] = x
+            _note_containers(x, kept)
+
+
+def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
+    """A value with others in the place of those of these identities: in its lists, dicts and dataclasses, of classes
+    of their own too, and in new tuples."""
+    part = new.get(id(value))
+    if part is not None:
+        return part
+    kind = type(value)
+    if kind in _LEAVES or (kind in _PLAIN_CONTAINERS and not value):
+        return value
+    base = kind if kind in _PLAIN_CONTAINERS else builtin_container_base_of_class(kind)
+    if base is tuple:
+        parts = [_with_parts_replaced(x, new, done) for x in tuple.__iter__(value)]
+        return value if all(map(operator.is_, parts, value)) else tuple.__new__(kind, parts)
+    if id(value) in done:
+        return value
+    done.add(id(value))
+    if base in (list, deque, dict):
+        for key, x in list(dict.items(value) if base is dict else enumerate(base.__iter__(value))):
+            part = new.get(id(x)) if type(x) in _LEAVES else _with_parts_replaced(x, new, done)
+            if part is not None and part is not x:
+                base.__setitem__(value, key, part)
+    elif hasattr(kind, "__dataclass_fields__"):
+        held = attributes_of_object(value).items()
+        replaced = [(name, x, _with_parts_replaced(x, new, done)) for name, x in held]
+        put_attributes(value, [(name, part) for name, x, part in replaced if part is not x])
+    return value
+
+
+def _leaves_of(value: Any) -> list[Any]:
+    leaves: list[Any] = []
+    flatten(value, leaves)
+    return leaves
+
+
+def _has_host_values(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(type(x), "__dlpack__")
