@@ -28,8 +28,7 @@ from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
 from ..core.pytree import flatten, unflatten
 from ..core.spec import Spec, kernel_readable_copy, spec_of
-from ..jit.in_numpy import InNumPy
-from ..jit.launcher import Launcher
+from ..jit.launcher import InNumPy, Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, values_before_call, write_back_to_arguments

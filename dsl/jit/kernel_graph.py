@@ -45,18 +45,25 @@ from ..interop.fast_import import import_arguments
 from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .in_numpy import InNumPy, call_in_numpy, call_on_numpy_arrays
+from .in_numpy import (
+    NumPyCall,
+    NumPyLauncher,
+    call_in_numpy,
+    call_on_numpy_arrays,
+    fast_call_by_kinds,
+    numpy_fast_call,
+)
 from .launcher import (
     NOT_TAKEN,
     FailedCall,
     Fast,
+    InNumPy,
     Launcher,
     OnAnotherDevice,
     not_taken_by_fast_launcher,
     runner_behind_key_tests,
 )
 from .methods import BoundKernelGraph, undecorated
-from .numpy_launcher import NumPyCall, NumPyLauncher, fast_call_by_kinds, numpy_fast_call
 from .options import KernelGraphKeywords, checked_kernel_graph_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall

@@ -49,7 +49,6 @@ from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy,
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
-from .in_numpy import OFTEN, InNumPy
 from .signature import GENERICS, ContentsKey, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (
@@ -67,6 +66,7 @@ Execute = Callable[..., tuple[Event, ...]]
 Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
 UNREAD = -2  # the buffer of what is looked at, and not read
+OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
 SMALL_BYTES = 64  # of memory that is read as bytes sooner than as an array
 
 
@@ -118,6 +118,21 @@ class Launcher:
         self.caught: list[Exception] | None = None  # of calls that have met errors, and caught them in NumPy
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
+
+
+class InNumPy(BaseException):
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it.
+
+    error: what it raises where that cannot be. caught: of a call that has met an error, those of earlier ones that the
+    function has caught."""
+
+    def __init__(self, error: Exception, caught: list[Exception] | None = None) -> None:
+        super().__init__()
+        self.error, self.caught = error, caught
+
+    def raise_again(self, *_: Any) -> Any:
+        """For the next call of this kind."""
+        raise InNumPy(self.error)
 
 
 class FailedCall:

@@ -41,15 +41,13 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import GraphBreakValueReader
-from .in_numpy import OFTEN
-from .launcher import Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
-from .numpy_launcher import NumPyLauncher
+from .in_numpy import NumPyLauncher
+from .launcher import OFTEN, Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
 from .options import Options
 from .segments import GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
-from .trace_check import check_traces_are_same
 from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
-from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
+from .traced_function import SpecializationEvent, TracedArgument, TracedFunction, check_traces_are_same
 
 
 @dataclass
