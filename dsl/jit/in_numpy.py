@@ -17,29 +17,31 @@ from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass
 from ...runtime.engine.native_call import native_test_of_item_types
 from ...runtime.program.device import Device
-from ..array.array import Array, from_numpy
+from ..array.array import Array, from_numpy, own_numpy_array
 from ..array.conversion import to_kg_arrays
-from ..array.mutation import change_values_of_array, values_before_change, write_differing_elements
+from ..array.mutation import array_before_change, change_values_of_array, values_before_change, write_differing_elements
 from ..core.errors import line_of_traceback
 from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import SCALAR_TYPES, Host, is_plain_array
 from ..environment.guards import GuardSet, guard_expressions
+from ..state.holders import rebuild_holders_of_argument
 from ..state.reader import compile_reader_of_nested_arguments
 from .launcher import NOT_TAKEN, Fast, InNumPy, Launcher, key_test_of_leaf, not_taken_by_fast_launcher
+from .signature import IdentityKey, StaticArgument
 
 _NUMBERS: frozenset[type] = frozenset({int, float, complex, bool, str, type(None)})
 _LEAVES = (
     _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}
 )  # most arguments and results, told apart without a look into each
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict})
-EMPTY: Mapping[int, Any] = {}
+EMPTY: Mapping[Any, Any] = {}
 
 
 def call_in_numpy(
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     device: Device,
     error: Exception,
     known: Sequence[Any] | None = None,
@@ -81,7 +83,7 @@ def _write_what_differs(array: Array, values: Host, before: Host) -> None:
 def call_on_numpy_arrays(
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     device: Device,
     back: Mapping[int, Any] = EMPTY,
     given: Any = None,
@@ -90,7 +92,7 @@ def call_on_numpy_arrays(
     caller has given `given`."""
     results: list[Any] = []  # all that holds the result, so that its arrays are seen to be nobody else's
     try:
-        results.append(_without_warnings(function, args, options))
+        results.append(call_without_warnings(function, args, options))
     except Exception as raised:
         add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
         raise
@@ -101,22 +103,23 @@ def call_on_numpy_arrays(
     if kind in _LEAVES:
         _convert_numpy_results(results, owners, device)
         return results[0]
-    if kind is not tuple:
+    of_tuples = issubclass(kind, tuple)
+    if not of_tuples:
         if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
             return results[0]
         if kind is not list:
             return _converted_structure(results, owners, device)
         if _test_of_numbers_alone()(results[0]):
             return results[0]
-    if not _LEAVES.issuperset(map(type, results[0])):
+    if not _LEAVES.issuperset(map(type, results[0])) or getattr(results[0], "__dict__", None):
         return _converted_structure(results, owners, device)
     results = [*results.pop()]
     _convert_numpy_results(results, owners, device)
-    return results if kind is list else tuple(results)
+    return tuple.__new__(kind, results) if of_tuples else results
 
 
 @np.errstate(all="ignore")
-def _without_warnings(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def call_without_warnings(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     return function(*args, **options)
 
 
@@ -172,6 +175,9 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
         if kind in _NUMBERS:
             continue
         new = _count_of_references(leaves, i) <= _ALONE
+        if new and kind is np.ndarray and (made := own_numpy_array(leaves[i], device)) is not None:
+            leaves[i] = made
+            continue
         x = leaves[i]
         if not new and id(x) in done:
             leaves[i] = done[id(x)][1]
@@ -182,7 +188,7 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
         elif kind in SCALAR_TYPES:
             leaves[i] = from_numpy(x, device, own=True)
         elif isinstance(x, np.ndarray) and is_plain_array(kind) and x.dtype.kind in "biufc":
-            leaves[i] = from_numpy(x, device, own=new and x.base is None and x.flags.writeable)
+            leaves[i] = from_numpy(x, device)
         elif not owners.is_given(x):
             leaves[i] = to_kg_arrays(x, device)
         if not new:
@@ -251,11 +257,17 @@ def _has_host_values(x: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NumPyCall:
-    """run: does a call, of the arguments and, where these were looked through, their leaves. for_user: an error as the
-    call raises it, in the function that the user's code has called: no other entry is in its traceback."""
+    """function, device, error: see `call_in_numpy`. for_user: an error as the call raises it, in the function that the
+    user's code has called: no other entry is in its traceback."""
 
-    run: Callable[..., Any]
+    function: Callable[..., Any]
+    device: Device
+    error: Exception
     for_user: Callable[[Exception], Exception]
+
+    def run(self, args: tuple[Any, ...], known: Sequence[Any] | None = None) -> Any:
+        """known: the leaves of the arguments, where these were looked through."""
+        return call_in_numpy(self.function, args, EMPTY, self.device, self.error, known)
 
 
 class NumPyLauncher(Launcher):
@@ -298,6 +310,8 @@ def numpy_fast_call(
     positional, named = tree.children
     flat = not named.names and all(child == LEAF for child in positional.children)
     whole = flat and not values and not getattr(function, "__defaults__", None)
+    ours = any(type(x) is Array for x in given)
+    known = ", refusal, leaves)" if ours else ")"
     names = "".join(f"x{i}, " for i in range(len(tests)))
     text = f"""def fast(leaves, caller=0):
     try: ({names}{"" if whole else "*_, "}) = leaves
@@ -305,14 +319,18 @@ def numpy_fast_call(
     try: fits = {fits}
     except Exception: fits = False
     if not fits: return NOT_TAKEN
-    {"try: return run(leaves)" if whole else "return leaves"}
+    {"try: return run(function, leaves, none, device" + known if whole else "return leaves"}
 {"    except Exception as error: raise for_user(error)" if whole else ""}
 """
     scope = {
         "ndarray": np.ndarray,
         "Array": Array,
         "NOT_TAKEN": NOT_TAKEN,
-        "run": call.run,
+        "run": call_in_numpy if ours else call_on_numpy_arrays,
+        "function": call.function,
+        "device": call.device,
+        "refusal": call.error,
+        "none": EMPTY,
         **constants,
         **guarded,
         "for_user": call.for_user,
@@ -361,3 +379,36 @@ def fast_call_by_kinds(args: tuple[Any, ...], call: NumPyCall, declines: Callabl
 
 def _kinds_of_arguments(args: tuple[Any, ...]) -> list[Any]:
     return [x.dtype if type(x) is np.ndarray else type(x) for x in args]
+
+
+def fresh_arguments(
+    tree: Tree, leaves: Sequence[Any], copy: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a structure with copies of these leaves: what is done to them is done to nobody's. Objects have what
+    is opened of them alone."""
+    rest, given, holders = map(copy, leaves), list[Any](), list[Any]()
+    positional, named = (
+        [rebuild_holders_of_argument(child, rest, _empty_object, _itself, _itself, given, holders) for child in part]
+        for part in (tree.children[0].children, tree.children[1].children)
+    )
+    return tuple(positional), dict(zip(map(str, tree.children[1].names), named, strict=True))
+
+
+def copied_leaf(x: Any) -> Any:
+    """A leaf of a call for another call of the same kind."""
+    if type(x) is StaticArgument:
+        return x.value.value if isinstance(x.value, IdentityKey) else x.value
+    return x.copy("K") if type(x) is np.ndarray else array_before_change(x) if type(x) is Array else x
+
+
+def copied_leaf_for_numpy(x: Any) -> Any:
+    """The same, a NumPy array in the place of a `kg.Array`."""
+    return x.numpy().copy() if type(x) is Array else copied_leaf(x)
+
+
+def _empty_object(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
+def _itself(x: Any) -> Any:
+    return x

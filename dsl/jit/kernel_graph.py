@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
@@ -22,6 +24,7 @@ from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
+from ..array.in_flight import waitall
 from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
@@ -49,8 +52,11 @@ from .in_numpy import (
     NumPyCall,
     NumPyLauncher,
     call_in_numpy,
-    call_on_numpy_arrays,
+    call_without_warnings,
+    copied_leaf,
+    copied_leaf_for_numpy,
     fast_call_by_kinds,
+    fresh_arguments,
     numpy_fast_call,
 )
 from .launcher import (
@@ -213,33 +219,29 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._versions.note_caught_error(reason.caught, reason.error)
         return result
 
-    def _numpy_call(self, error: Exception, holds_ours: bool) -> NumPyCall:
-        """What runs calls as the function is written. holds_ours: whether a `kg.Array` may be among the arguments."""
-        function, device = self._function, self._versions.device
+    def _numpy_call(self, error: Exception) -> NumPyCall:
+        return NumPyCall(self._function, self._versions.device, error, self._error_for_user)
 
-        def call_as_written(args: tuple[Any, ...], leaves: Sequence[Any] | None = None) -> Any:
-            if holds_ours:
-                return call_in_numpy(function, args, {}, device, error, leaves)
-            return call_on_numpy_arrays(function, args, {}, device)
-
-        return NumPyCall(call_as_written, self._error_for_user)
+    def _fast_call_in_numpy(
+        self, entry: NumPyLauncher, tree: Tree, leaves: Sequence[Any], given: Sequence[Any]
+    ) -> Fast:
+        values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+        function = self._function if self._parameters.simple else None
+        return numpy_fast_call(entry, tree, leaves, given, values, function, self._numpy_call(entry.error))
 
     def _run_in_numpy_from_now_on(
         self, entry: NumPyLauncher, tree: Tree, leaves: Sequence[Any], given: Sequence[Any]
     ) -> None:
         """The next calls like this one run in NumPy after a look at the arguments."""
         if entry.fast_call is not_taken_by_fast_launcher:
-            call = self._numpy_call(entry.error, any(type(x) is Array for x in given))
-            values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
-            function = self._function if self._parameters.simple else None
-            entry.fast_call = numpy_fast_call(entry, tree, leaves, given, values, function, call)
+            entry.fast_call = self._fast_call_in_numpy(entry, tree, leaves, given)
             if type(tree) is OpenedTree:
                 self._recent.appendleft(entry.fast_call)
         self._fast, self._latest = entry.fast_call, entry
 
     def _run_kinds_in_numpy(self, args: tuple[Any, ...], error: Exception, declines: Callable[[], bool]) -> None:
         """The next calls with arguments of these kinds run in NumPy, but for those that are declined."""
-        self._fast = fast_call_by_kinds(args, self._numpy_call(error, True), declines)
+        self._fast = fast_call_by_kinds(args, self._numpy_call(error), declines)
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
@@ -694,6 +696,9 @@ class NewCall:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
             )
+            if entry.contest is not None:
+                self.entry = entry = of._versions.settle_contest(entry, self._rivals)
+                begin_calls_natively()
             if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
                 of._run_kinds_in_numpy(self.args, entry.error, lambda: not of._versions.passes_over_new_key())
             elif type(entry) is NumPyLauncher:
@@ -716,6 +721,30 @@ class NewCall:
         if not entry.assigned:
             return result
         return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)
+
+    def _rivals(self, plain: NumPyLauncher) -> tuple[Callable[[], float], Callable[[], float], Callable[[], Any]]:
+        """Timed runs of the call with copies of its arguments, as compiled and in NumPy, and of the function alone."""
+        of, function, device = self.of, self.of._function, self.of._versions.device
+        fast_call = of._fast_call_in_numpy(plain, self.tree, self.leaves, self.given)
+
+        def run_compiled(args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            of(*args, **options)
+            waitall()
+
+        def run_in_numpy(args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            if fast_call(args) is NOT_TAKEN or options:
+                call_in_numpy(function, args, options, device, plain.error)
+
+        def timed(run: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> float:
+            args, options = fresh_arguments(self.tree, self.leaves, copied_leaf)
+            start = time.perf_counter()
+            run(args, options)
+            return time.perf_counter() - start
+
+        def run_alone() -> None:
+            call_without_warnings(function, *fresh_arguments(self.tree, self.leaves, copied_leaf_for_numpy))
+
+        return partial(timed, run_compiled), partial(timed, run_in_numpy), run_alone
 
 
 def _write_back_to_arguments(

@@ -32,6 +32,7 @@ from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
+from ...runtime.tune.rivals import Contest
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_host_memory, track_memory
@@ -87,6 +88,7 @@ class Launcher:
         "assigned",
         "by_value",
         "caught",
+        "contest",
         "fast",
         "guards",
         "opened",
@@ -116,6 +118,7 @@ class Launcher:
         self.repeatable = repeatable  # whether `run` may be called again without more than a look at the arguments
         self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
         self.caught: list[Exception] | None = None  # of calls that have met errors, and caught them in NumPy
+        self.contest: Contest | None = None  # between it and NumPy, until that is decided
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
 

@@ -28,6 +28,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
+from ...runtime.tune.rivals import PLAIN, Contest, Rival, open_contest
 from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_plan_for_trial
 from ..array.devices import (
     begin_opening_device,
@@ -42,7 +43,16 @@ from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import GraphBreakValueReader
 from .in_numpy import NumPyLauncher
-from .launcher import OFTEN, Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
+from .launcher import (
+    OFTEN,
+    Launcher,
+    Run,
+    call_waits,
+    failing_launcher,
+    generate_launcher,
+    layout_of_argument,
+    not_taken_by_fast_launcher,
+)
 from .options import Options
 from .segments import GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
@@ -188,6 +198,7 @@ ALL = -1  # such numbers, in place of one leaf
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
 ON_MESH = "..devices.mesh_calls"  # what functions with `mesh=` are
+_PACKAGE = __package__.partition(".")[0]
 SEVERAL = "..devices.device_calls"  # what runs calls on several devices; it stands above
 
 
@@ -259,8 +270,44 @@ class Specializations:
             if captured.line
             else self._make_launcher(captured, leaves)
         )
+        if type(entry) is Launcher and self.may_run_in_numpy and not captured.watched:
+            entry.contest = self._contest_with_numpy(captured, leaves, entry)
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
+
+    def _contest_with_numpy(self, captured: TracedFunction, leaves: Sequence[Any], entry: Launcher) -> Contest | None:
+        """What decides whether calls run as compiled; None where no clock is needed. A function that calls decorated
+        ones, or others of this package, always does: these mean something else, or are slow, outside of a trace."""
+        if any(map(_is_of_this_package, (row.value for row in captured.guards.rows))):
+            return None
+        code = getattr(self.function, "__code__", None)
+        direct = entry.fast is not not_taken_by_fast_launcher
+        text = f"{self.name} {'' if code is None else code.co_code.hex()}"
+        return open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
+
+    def settle_contest(
+        self, entry: Launcher, rivals: Callable[[NumPyLauncher], tuple[Rival, Rival, Rival]]
+    ) -> Launcher:
+        """What runs calls from now on: the compiled code, or NumPy. rivals: what the clock decides between."""
+        contest, entry.contest = entry.contest, None
+        assert contest is not None
+        plain = NumPyLauncher(ArgumentKindError(f"{self.name} runs in NumPy; pass NumPy arrays"), entry.guards)
+        plain.by_value = entry.by_value
+        decided = contest.stored_winner()
+        if decided is None:
+            try:
+                decided = contest.decide_winner(*rivals(plain), lambda: entry.fast is not not_taken_by_fast_launcher)
+            except Exception:  # an error of the function's, which its call raises
+                return entry
+        winner, times = decided
+        if winner != PLAIN:
+            return entry
+        text = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
+        self.note(SpecializationEvent("in NumPy", f"runs in NumPy, as it is written, since that is faster: {text}"))
+        for key, known in [*self.entries.items()]:
+            if known is entry:
+                self.entries[key] = plain
+        return plain
 
     def passes_over_new_key(self) -> bool:
         """Whether a call of a new key runs in NumPy without a trace: where each call has another key, traces that end
@@ -590,6 +637,12 @@ def describe_traced_argument(argument: TracedArgument) -> str:
         return repr(argument.value) if argument.static else type(argument.value).__name__
     except Exception:  # of a `__repr__` that does not take what it holds
         return object.__repr__(argument.value)
+
+
+def _is_of_this_package(value: Any) -> bool:
+    """Whether a value that a trace has read from outside is this package's module, function or object."""
+    names = (type(value).__module__, getattr(value, "__module__", None), getattr(value, "__name__", None))
+    return any(isinstance(name, str) and name.partition(".")[0] == _PACKAGE for name in names)
 
 
 def _is_dense(leaf: Any) -> bool:
