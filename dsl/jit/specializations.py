@@ -28,7 +28,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
-from ...runtime.tune.rivals import PLAIN, Contest, Rival, open_contest
+from ...runtime.tune.rivals import MANY_LOOPS, PLAIN, Rival, open_contest, wins_uncompiled
 from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_plan_for_trial
 from ..array.devices import (
     begin_opening_device,
@@ -42,7 +42,7 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import GraphBreakValueReader
-from .in_numpy import NumPyLauncher
+from .in_numpy import NumPyLauncher, call_without_warnings, copied_leaf_for_numpy, fresh_arguments
 from .launcher import (
     OFTEN,
     Launcher,
@@ -219,6 +219,7 @@ class Specializations:
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._refused = 0  # calls of new keys since one was compiled
         self._refusing: NumPyLauncher | None = None  # what the latest of them had
+        self._unlike = ArgumentKindError(f"{name} runs in NumPy, which takes no such arguments; pass NumPy arrays")
         self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
@@ -265,25 +266,51 @@ class Specializations:
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         self._refused = 0
+        if (plain := self._launcher_for_many_loops(captured, tree, leaves)) is not None:
+            self._remember_launcher(key, leaves, known, needed, plain)
+            return plain
         entry = (
             self._make_segmented_launcher(tree, arguments, captured)
             if captured.line
             else self._make_launcher(captured, leaves)
         )
-        if type(entry) is Launcher and self.may_run_in_numpy and not captured.watched:
-            entry.contest = self._contest_with_numpy(captured, leaves, entry)
+        if type(entry) is Launcher and self._may_be_numpys(captured):
+            code = getattr(self.function, "__code__", None)
+            direct = entry.fast is not not_taken_by_fast_launcher
+            text = f"{self.name} {'' if code is None else code.co_code.hex()}"
+            entry.contest = open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
 
-    def _contest_with_numpy(self, captured: TracedFunction, leaves: Sequence[Any], entry: Launcher) -> Contest | None:
-        """What decides whether calls run as compiled; None where no clock is needed. A function that calls decorated
-        ones, or others of this package, always does: these mean something else, or are slow, outside of a trace."""
-        if any(map(_is_of_this_package, (row.value for row in captured.guards.rows))):
+    def _may_be_numpys(self, captured: TracedFunction) -> bool:
+        """Whether calls may as well run in NumPy, and twice to be timed: they only write to arguments and what these
+        hold. What is decorated, or else of this package, means something else, or is slow, outside of a trace."""
+        outside = (row.value for row in captured.guards.rows)
+        return self.may_run_in_numpy and not captured.watched and not any(map(_is_of_this_package, outside))
+
+    def _launcher_for_many_loops(
+        self, captured: TracedFunction, tree: Tree, leaves: Sequence[Any]
+    ) -> NumPyLauncher | None:
+        """What runs calls with more loops than are worth compiling, where NumPy is faster."""
+        loops = sum(node.op == "loop" and node.attr("part") == 0 for node in captured.graph.nodes)
+        if loops < MANY_LOOPS or captured.line or not self._may_be_numpys(captured):
             return None
-        code = getattr(self.function, "__code__", None)
-        direct = entry.fast is not not_taken_by_fast_launcher
-        text = f"{self.name} {'' if code is None else code.co_code.hex()}"
-        return open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
+
+        def run() -> None:
+            call_without_warnings(self.function, *fresh_arguments(tree, leaves, copied_leaf_for_numpy))
+
+        try:
+            wins = wins_uncompiled(str(captured.graph), loops, self.device, run)
+        except Exception:  # an error of the function's, which its call raises
+            return None
+        return (
+            self._note_faster_in_numpy(f"{loops} loops", NumPyLauncher(self._unlike, captured.guards)) if wins else None
+        )
+
+    def _note_faster_in_numpy(self, slower: str, entry: NumPyLauncher) -> NumPyLauncher:
+        text = f"runs in NumPy, as it is written, which is faster: {slower}"
+        self.note(SpecializationEvent("in NumPy", text))
+        return entry
 
     def settle_contest(
         self, entry: Launcher, rivals: Callable[[NumPyLauncher], tuple[Rival, Rival, Rival]]
@@ -291,7 +318,7 @@ class Specializations:
         """What runs calls from now on: the compiled code, or NumPy. rivals: what the clock decides between."""
         contest, entry.contest = entry.contest, None
         assert contest is not None
-        plain = NumPyLauncher(ArgumentKindError(f"{self.name} runs in NumPy; pass NumPy arrays"), entry.guards)
+        plain = NumPyLauncher(self._unlike, entry.guards)
         plain.by_value = entry.by_value
         decided = contest.stored_winner()
         if decided is None:
@@ -302,12 +329,10 @@ class Specializations:
         winner, times = decided
         if winner != PLAIN:
             return entry
-        text = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
-        self.note(SpecializationEvent("in NumPy", f"runs in NumPy, as it is written, since that is faster: {text}"))
         for key, known in [*self.entries.items()]:
             if known is entry:
                 self.entries[key] = plain
-        return plain
+        return self._note_faster_in_numpy(", ".join(f"{name} {us:.1f} us" for name, us in times.items()), plain)
 
     def passes_over_new_key(self) -> bool:
         """Whether a call of a new key runs in NumPy without a trace: where each call has another key, traces that end

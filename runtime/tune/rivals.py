@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ..core.disk_cache import sha256_digest
 from ..core.frozen import dataclass
 from ..core.settings import settings
 from ..program.device import Device
@@ -27,6 +29,8 @@ SECONDS = 0.03  # for so long
 WARM = 100  # runs before them, in which a plan is chosen
 GAIN = 0.95  # plain Python must take less than this part of the time
 PATIENCE = 0.02  # seconds for the first plain run of a program with loops, or
+MANY_LOOPS = 64  # that values end: compiling them takes a second, and
+LOOP_SECONDS = 1e-5  # each runs as long at least
 LATER = 4  # times what a compiled one takes
 Rival = Callable[[], Any]  # one that is timed gives its seconds
 
@@ -73,12 +77,33 @@ def open_contest(program: Program, device: Device, direct: bool, function: str) 
 
     direct: whether calls run its kernels past the engine. function: what tells the Python function from others."""
     loops = any(isinstance(task.kernel, Loop | Branch) for task in program.tasks)
-    if not (settings.tune and settings.numpy and settings.engine == "async") or settings.verify or device.kind != "cpu":
-        return None
-    if not (loops or (not direct and 0 < sum(task.cost for task in program.tasks) < SMALL)):
+    if not _is_contest_allowed(device) or not (
+        loops or (not direct and 0 < sum(task.cost for task in program.tasks) < SMALL)
+    ):
         return None
     key = size_free_program_key(program, device.identity, PLAIN, function)
     return Contest(key, size_bucket_of_program(program), program.name, loops)
+
+
+def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:
+    """Whether plain Python is faster than a program of so many loops can be, by one run, which need not be compiled for
+    that. text: tells the program from others."""
+    if loops < MANY_LOOPS or not _is_contest_allowed(device):
+        return False
+    key = sha256_digest(PLAIN, text, device.identity)
+    known = load_stored_tuning_winner(key, ())
+    if known is None:
+        start = time.thread_time()
+        ends = _ends_within_seconds(PATIENCE, run)
+        winner = PLAIN if ends and time.thread_time() - start < loops * LOOP_SECONDS else COMPILED
+        store_tuning_winner(key, (), winner, {})
+        return winner == PLAIN
+    return known.winner == PLAIN
+
+
+def _is_contest_allowed(device: Device) -> bool:
+    allowed = settings.tune and settings.numpy and settings.engine == "async" and not settings.verify
+    return allowed and device.kind == "cpu"
 
 
 class _TimeIsUp(BaseException):
