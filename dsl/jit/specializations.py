@@ -292,7 +292,7 @@ class Specializations:
         self, captured: TracedFunction, tree: Tree, leaves: Sequence[Any]
     ) -> NumPyLauncher | None:
         """What runs calls with more loops than are worth compiling, where NumPy is faster."""
-        loops = sum(node.op == "loop" and node.attr("part") == 0 for node in captured.graph.nodes)
+        loops = len({node.args for node in captured.graph.nodes if node.op == "loop"})
         if loops < MANY_LOOPS or captured.line or not self._may_be_numpys(captured):
             return None
 
