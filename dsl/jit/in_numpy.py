@@ -363,14 +363,16 @@ def _numpy_test_of_leaf(leaf: Any, given: Any, constant: Callable[[Any], str]) -
     return "" if type(leaf) in (np.ndarray, Array) else key_test_of_leaf(leaf, constant)
 
 
-def fast_call_by_kinds(args: tuple[Any, ...], call: NumPyCall, declines: Callable[[], bool]) -> Fast:
-    """What runs calls whose arguments are of the same types as these, of arrays with the same dtypes. declines: whether
-    a call is to be looked at in full."""
+def fast_call_by_kinds(args: tuple[Any, ...], least: int, call: NumPyCall, declines: Callable[[], bool]) -> Fast:
+    """What runs calls whose arguments are of the same types as these, of arrays with the same dtypes. least: how many
+    have to be given. declines: whether a call is to be looked at in full."""
     kinds = _kinds_of_arguments(args)
 
     def call_of_same_kinds(args: tuple[Any, ...], caller: int = 0) -> Any:
+        if not least <= len(args) <= len(kinds) or _kinds_of_arguments(args) != kinds[: len(args)] or declines():
+            return NOT_TAKEN
         try:
-            return NOT_TAKEN if _kinds_of_arguments(args) != kinds or declines() else call.run(args)
+            return call.run(args)
         except Exception as error:
             raise call.for_user(error)  # noqa: B904  # the same one
 

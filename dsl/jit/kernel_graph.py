@@ -241,7 +241,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _run_kinds_in_numpy(self, args: tuple[Any, ...], error: Exception, declines: Callable[[], bool]) -> None:
         """The next calls with arguments of these kinds run in NumPy, but for those that are declined."""
-        self._fast = fast_call_by_kinds(args, self._numpy_call(error), declines)
+        self._fast = fast_call_by_kinds(args, self._parameters.least, self._numpy_call(error), declines)
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
@@ -700,7 +700,7 @@ class NewCall:
                 self.entry = entry = of._versions.settle_contest(entry, self._rivals)
                 begin_calls_natively()
             if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
-                of._run_kinds_in_numpy(self.args, entry.error, lambda: not of._versions.passes_over_new_key())
+                of._run_kinds_in_numpy(self.args, entry.error, partial(of._versions.declines_new_key, entry))
             elif type(entry) is NumPyLauncher:
                 of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
             elif behind:

@@ -70,8 +70,8 @@ class DecoratedFunctionParameters:
         self.variadic = bool(self.rest)
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
-        required = [p for p in parameters if p.name in self.names and p.default is kinds.empty]
-        self.places = len(self.names) if self.positional else len(required) if self.leaves_out and not static else -1
+        self.least = sum(p.name in self.names and p.default is inspect.Parameter.empty for p in parameters)
+        self.places = len(self.names) if self.positional else self.least if self.leaves_out and not static else -1
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:

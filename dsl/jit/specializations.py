@@ -37,7 +37,7 @@ from ..array.devices import (
     kernel_target_of_device_kind,
     open_device,
 )
-from ..core.errors import ArgumentKindError, Refusal, locate_graph_error, user_line, warn_user
+from ..core.errors import ArgumentKindError, ArgumentsError, Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
@@ -219,7 +219,7 @@ class Specializations:
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._refused = 0  # calls of new keys since one was compiled
         self._refusing: NumPyLauncher | None = None  # what the latest of them had
-        self._unlike = ArgumentKindError(f"{name} runs in NumPy, which takes no such arguments; pass NumPy arrays")
+        self._of_numbers: NumPyLauncher | None = None  # of calls of numbers alone, whose values decide many traces
         self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
@@ -245,6 +245,8 @@ class Specializations:
     ) -> Launcher:
         if self._refusing is not None and self.passes_over_new_key():
             return self._refusing
+        if self._of_numbers is not None and _are_numbers(leaves):
+            return self._of_numbers
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
@@ -303,9 +305,12 @@ class Specializations:
             wins = wins_uncompiled(str(captured.graph), loops, self.device, run)
         except Exception:  # an error of the function's, which its call raises
             return None
-        return (
-            self._note_faster_in_numpy(f"{loops} loops", NumPyLauncher(self._unlike, captured.guards)) if wins else None
-        )
+        return self._note_faster_in_numpy(f"{loops} loops", self._plain_launcher(captured.guards)) if wins else None
+
+    def _plain_launcher(self, guards: GuardSet) -> NumPyLauncher:
+        """What runs calls in NumPy that could be compiled."""
+        text = f"{self.name} runs in NumPy, which takes no such arguments; pass NumPy arrays"
+        return NumPyLauncher(ArgumentsError(text), guards)
 
     def _note_faster_in_numpy(self, slower: str, entry: NumPyLauncher) -> NumPyLauncher:
         text = f"runs in NumPy, as it is written, which is faster: {slower}"
@@ -318,7 +323,7 @@ class Specializations:
         """What runs calls from now on: the compiled code, or NumPy. rivals: what the clock decides between."""
         contest, entry.contest = entry.contest, None
         assert contest is not None
-        plain = NumPyLauncher(self._unlike, entry.guards)
+        plain = self._plain_launcher(entry.guards)
         plain.by_value = entry.by_value
         decided = contest.stored_winner()
         if decided is None:
@@ -342,9 +347,13 @@ class Specializations:
         self._refused += 1
         return True
 
+    def declines_new_key(self, entry: NumPyLauncher) -> bool:
+        """Whether a call of a new key is to be traced, although this entry runs calls of any key."""
+        return entry is not self._of_numbers and not self.passes_over_new_key()
+
     def runs_any_key_in_numpy(self, entry: Launcher) -> bool:
-        """Whether it is what runs calls of ever new keys, of which none was compiled."""
-        return entry is self._refusing and not self.plans
+        """Whether it is what runs calls of ever new keys, of which none, or numbers alone, was compiled."""
+        return (entry is self._refusing and not self.plans) or entry is self._of_numbers
 
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
@@ -453,7 +462,7 @@ class Specializations:
                             "traced", f"traced for ({', '.join(shown)})", user_line(), shown, took, tree
                         )
                     )
-                    self._count_static_values(known, leaves)
+                    self._count_static_values(known, leaves, found)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
             assert not found <= known, "what is known is asked for again, and would be without end"
@@ -498,14 +507,17 @@ class Specializations:
                 "again what differs; pass it as an argument"
             )
 
-    def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
+    def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any], captured: TracedFunction) -> None:
+        """Warns of many traces for new values; a function of numbers alone then runs in Python, which traces do too."""
         numbers = [leaf for leaf in sorted(known) if byte_strides_of_leaf(leaves[leaf]) is None]
+        alone = not (captured.graph.outputs or captured.watched) and self.may_run_in_numpy and _are_numbers(leaves)
         for leaf in numbers:
             if self._is_first_past_limit(leaf, repr(leaves[leaf]), MANY_VALUES):
                 warn_user(
                     f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
                     "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
+                self._run_numbers_in_python(alone)
         if any(len(self._values[leaf]) > MANY_VALUES for leaf in numbers):
             return
         if self._is_first_past_limit(ALL, repr([leaves[leaf] for leaf in numbers]), MANY_COMBINATIONS):
@@ -513,6 +525,13 @@ class Specializations:
                 f"{self.name} was traced for more than {MANY_COMBINATIONS} combinations of the values of numbers, "
                 "since these decide the trace; pass lists of numbers as arrays, and write np.where in place of if"
             )
+            self._run_numbers_in_python(alone)
+
+    def _run_numbers_in_python(self, alone: bool) -> None:
+        """From now on, where the traces were of numbers alone: a trace takes longer than the function does."""
+        if alone:
+            self._of_numbers = self._plain_launcher(GuardSet(()))
+            self.note(SpecializationEvent("in NumPy", "runs in Python, as it is written, for other numbers"))
 
     def _is_first_past_limit(self, of: int, value: str, limit: int) -> bool:
         """Whether it is a new value, with which they become more than so many."""
@@ -662,6 +681,11 @@ def describe_traced_argument(argument: TracedArgument) -> str:
         return repr(argument.value) if argument.static else type(argument.value).__name__
     except Exception:  # of a `__repr__` that does not take what it holds
         return object.__repr__(argument.value)
+
+
+def _are_numbers(leaves: Sequence[Any]) -> bool:
+    """Whether no array is among them."""
+    return all(type(leaf) in (int, float, complex, StaticArgument) for leaf in leaves)
 
 
 def _is_of_this_package(value: Any) -> bool:
