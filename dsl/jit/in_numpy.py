@@ -103,14 +103,13 @@ def call_on_numpy_arrays(
     if kind in _LEAVES:
         _convert_numpy_results(results, owners, device)
         return results[0]
+    if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
+        return results[0]
     of_tuples = issubclass(kind, tuple)
-    if not of_tuples:
-        if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
-            return results[0]
-        if kind is not list:
-            return _converted_structure(results, owners, device)
-        if _test_of_numbers_alone()(results[0]):
-            return results[0]
+    if not of_tuples and kind is not list:
+        return _converted_structure(results, owners, device)
+    if kind is list and _test_of_numbers_alone()(results[0]):
+        return results[0]
     if not _LEAVES.issuperset(map(type, results[0])) or getattr(results[0], "__dict__", None):
         return _converted_structure(results, owners, device)
     results = [*results.pop()]
@@ -134,11 +133,11 @@ class _Owners:
         self._leaves: dict[int, Any] | None = None
 
     def is_given(self, x: Any) -> bool:
-        """Whether it is a list, a dict or an object among the arguments, or within these."""
+        """Whether it is a container or an object among the arguments, or within these."""
         if self._kept is None:
             self._kept = {}
             _note_containers(self._given, self._kept)
-        return id(x) in self._kept and type(x) not in _LEAVES and type(x) is not tuple
+        return id(x) in self._kept and type(x) not in _LEAVES
 
     def of(self, array: Any) -> Any:
         """The argument that an array is, or is the copy of; None for others."""
