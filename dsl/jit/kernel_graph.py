@@ -553,7 +553,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return f"{self._name} {reason}"
         if lines := self.lines_of_devices(args, options):
             text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
+        if self._is_faster_in_numpy(args, options):
+            text += "\nCalls like this run in NumPy, as it is written, which is faster."
         return text
+
+    def _is_faster_in_numpy(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether calls could run as compiled, and do not."""
+        tree, leaves = self._leaves_of_arguments(*self._parameters.bind(args, options))
+        return type(self._versions.known(self._cache_key_of_leaves(tree, leaves), leaves, ())) is NumPyLauncher
 
     def reason_to_run_in_numpy(self, error: Refusal) -> str | None:
         """Why calls that are refused so run in NumPy, for people; None where they fail."""

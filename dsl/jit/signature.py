@@ -53,12 +53,15 @@ def check_function(function: Any) -> None:
         raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
 
 
+NUMPYS = (np.ufunc, type(np.mean))  # NumPy's own functions, whose defaults are no values to be passed
+
+
 class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.leaves_out = isinstance(function, np.ufunc) or getattr(function, "leaves_out_defaults", False)
+        self.leaves_out = isinstance(function, NUMPYS) or getattr(function, "leaves_out_defaults", False)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
         self._read_signature()

@@ -1,5 +1,5 @@
-"""Calls in NumPy beside the function itself: values, types, identities, writes and errors, by why they run there, by the
-kind of argument and by the kind of result, at each of the first calls. What they cost is counted in Python's calls."""
+"""Calls in NumPy beside the function itself: values, types, identities, writes and errors, by why they run there and by
+the kinds of argument and result, at each of the first calls. What they cost is counted in Python's calls."""
 
 from __future__ import annotations
 
@@ -201,6 +201,7 @@ def test_objects_that_a_method_changes(plain_wins: list[str]) -> None:
         np.testing.assert_array_equal(np.asarray(a.x), b.x)
         assert a.count == i
     assert len(plain_wins) >= 1 and "which is faster" in ours.why()
+    assert ours.explain(a, 2.0).endswith("Calls like this run in NumPy, as it is written, which is faster.")
 
 
 PLACE = kg.kernel_graph(lambda x: x + 1, device="cpu")
@@ -293,13 +294,31 @@ def test_a_known_call_in_numpy_costs_few_calls_of_python(name: str) -> None:
     assert python_calls(ours, *args) - python_calls(function, *values) <= most
 
 
-@pytest.mark.parametrize("ufunc", [np.exp, np.add, np.divmod, np.logical_not])
-def test_a_decorated_ufunc_costs_what_a_lambda_of_it_costs(ufunc: np.ufunc) -> None:
-    args = [np.arange(1.0, 6.0)] * ufunc.nin
-    ours, wrapped = kg.kernel_graph(ufunc, device="cpu"), kg.kernel_graph(lambda *xs: ufunc(*xs), device="cpu")
+@pytest.mark.parametrize(
+    "function", [np.exp, np.add, np.divmod, np.logical_not, np.mean, np.average, np.cumsum, np.dot]
+)
+def test_a_decorated_function_of_numpy_costs_what_a_lambda_of_it_costs(function: Any) -> None:
+    args = [np.arange(1.0, 6.0)] * (2 if function is np.dot else getattr(function, "nin", 1))
+    ours, wrapped = kg.kernel_graph(function, device="cpu"), kg.kernel_graph(lambda *xs: function(*xs), device="cpu")
     for _ in range(3):
         ours(*args), wrapped(*args)
     assert python_calls(ours, *args) <= python_calls(wrapped, *args)
+
+
+def test_arguments_of_decorated_functions_of_numpy_by_place_and_by_name() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    ours, plain = kg.kernel_graph(np.mean, device="cpu"), np.mean
+    for _ in range(3):
+        for args, options in (
+            ((x,), {}),
+            ((x, 0), {}),
+            ((x,), {"axis": 1, "keepdims": True}),
+            ((x,), {"where": x > 2}),
+            ((x, None, "f4"), {}),
+        ):
+            found, wanted = ours(*args, **options), plain(*args, **options)  # type: ignore[call-overload]
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_keywords_of_decorated_ufuncs_are_numpys() -> None:

@@ -1,4 +1,4 @@
-"""Contests between compiled code and plain Python: who wins by which times, what is kept, and runs that are broken off."""
+"""Contests between compiled code and plain Python: who wins by which times, what is kept, what is broken off."""
 
 from __future__ import annotations
 
