@@ -150,8 +150,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if (code := getattr(function, "__code__", None)) is not None:
             treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
-        self._arity = self._parameters.places  # of a call whose every argument has a place; -1: there is none
-        self._variadic = self._parameters.positional and self._parameters.variadic
+        self._least, self._most = self._parameters.places  # arguments of a call each of which has a place
         self._latest = Launcher(
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
@@ -269,14 +268,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._specialized_for_device(context.device)(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
-        if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
+        if options or not self._least <= len(args) <= self._most:
             args, options = self._parameters.bind(args, options)
             fast = None
         if settings.verify:
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if self._arity >= 0 and not options:
+        if not options and self._most >= 0:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result
@@ -473,8 +472,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _is_quick_key_enough(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
-        fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
-        return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
+        return self._least <= len(leaves) <= self._most and not named.names and all(c == LEAF for c in positional.children)
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""

@@ -74,7 +74,7 @@ class DecoratedFunctionParameters:
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.least = sum(p.name in self.names and p.default is inspect.Parameter.empty for p in parameters)
-        self.places = len(self.names) if self.positional else self.least if self.leaves_out and not static else -1
+        self.places = self._counts_of_placed_arguments(bool(static))
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
@@ -82,6 +82,14 @@ class DecoratedFunctionParameters:
                 f"static_argnames names {unknown[0]!r}, which {self} does not have; write one of its parameters"
             )
         self.static = frozenset(static)
+
+    def _counts_of_placed_arguments(self, static: bool) -> tuple[int, int]:
+        """From how many to how many arguments a call may give, each of which has its place, and no others are there."""
+        if self.leaves_out and not static:
+            return self.least, sys.maxsize if self.variadic else len(self.names)
+        if not self.positional:
+            return 0, -1
+        return len(self.names), sys.maxsize if self.variadic else len(self.names)
 
     def __str__(self) -> str:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
