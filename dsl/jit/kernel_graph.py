@@ -24,7 +24,6 @@ from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
-from ..array.in_flight import waitall
 from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
@@ -733,8 +732,11 @@ class NewCall:
         fast_call = of._fast_call_in_numpy(plain, self.tree, self.leaves, self.given)
 
         def run_compiled(args: tuple[Any, ...], options: dict[str, Any]) -> None:
-            of(*args, **options)
-            waitall()
+            results: list[Any] = []
+            flatten(of(*args, **options), results, results=True)
+            for x in results:
+                if type(x) is Array:
+                    x.wait()
 
         def run_in_numpy(args: tuple[Any, ...], options: dict[str, Any]) -> None:
             if fast_call(args) is NOT_TAKEN or options:
