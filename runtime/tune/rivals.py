@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import Any
 
 from ..core.disk_cache import sha256_digest
@@ -113,7 +114,7 @@ class _TimeIsUp(BaseException):
 def _ends_within_seconds(seconds: float, run: Rival) -> bool:
     """Whether a run ends in time; a longer one is broken off at an instruction of Python's."""
     with suppress(_TimeIsUp), _broken_off_after_seconds(seconds):
-        run()
+        copy_context().run(run)  # what it has set there, and may not set back, is left behind
         return True
     return False
 
@@ -124,10 +125,11 @@ def _broken_off_after_seconds(seconds: float) -> Iterator[None]:
     raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
     def break_off() -> None:
-        while not done.wait(seconds):  # again, for a function that has caught it
-            with lock:
-                if not done.is_set():
-                    raise_in_thread(thread, ctypes.py_object(_TimeIsUp))
+        if done.wait(seconds):
+            return
+        with lock:  # once: it may arrive where the other thread leaves, before that has said so
+            if not done.is_set():
+                raise_in_thread(thread, ctypes.py_object(_TimeIsUp))
 
     watcher = threading.Thread(target=break_off, daemon=True)
     watcher.start()

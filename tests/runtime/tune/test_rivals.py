@@ -85,6 +85,21 @@ def test_a_plain_run_that_takes_too_long_is_broken_off() -> None:
     assert contest.decide_winner(taking(1e-6), taking(1e-7), nothing, lambda: True)[0] == PLAIN
 
 
+def test_a_run_that_ends_as_it_is_broken_off_leaves_nothing_behind() -> None:
+    """What is raised for it comes within, or not at all."""
+    for length in range(200):
+
+        def counting() -> None:
+            for _ in range(length * 50):  # noqa: B023
+                pass
+
+        rivals._ends_within_seconds(length * 1e-6, counting)
+    endless_until = [0] * 100_000
+    for i in range(len(endless_until)):  # bytecode that something late would be raised at
+        endless_until[i] += 1
+    assert sum(endless_until) == len(endless_until)
+
+
 def test_errors_of_a_run_go_through() -> None:
     def failing() -> None:
         raise KeyError("mine")
