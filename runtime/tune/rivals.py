@@ -5,17 +5,14 @@ It is decided once, before the first such call, and kept on disk: each process g
 
 from __future__ import annotations
 
-import ctypes
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.disk_cache import sha256_digest
 from ..core.frozen import dataclass
 from ..core.settings import settings
+from ..core.time_limit import ends_within_seconds
 from ..program.device import Device
 from ..program.plan import Branch, Loop
 from ..program.program import Program
@@ -61,7 +58,7 @@ class Contest:
                 break
             first = min(first, compiled())
         times: tuple[list[float], list[float]] = ([first], [])
-        if not self.bounded or _ends_within_seconds(max(PATIENCE, LATER * first), untimed):
+        if not self.bounded or ends_within_seconds(max(PATIENCE, LATER * first), untimed):
             plain()
             times[0].clear()
             while len(times[0]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
@@ -95,7 +92,7 @@ def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:
     known = load_stored_tuning_winner(key, ())
     if known is None:
         start = time.thread_time()
-        ends = _ends_within_seconds(PATIENCE, run)
+        ends = ends_within_seconds(PATIENCE, run)
         winner = PLAIN if ends and time.thread_time() - start < loops * LOOP_SECONDS else COMPILED
         store_tuning_winner(key, (), winner, {})
         return winner == PLAIN
@@ -105,38 +102,3 @@ def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:
 def _is_contest_allowed(device: Device) -> bool:
     allowed = settings.tune and settings.numpy and settings.engine == "async" and not settings.verify
     return allowed and device.kind == "cpu"
-
-
-class _TimeIsUp(BaseException):
-    """A run was broken off."""
-
-
-def _ends_within_seconds(seconds: float, run: Rival) -> bool:
-    """Whether a run ends in time; a longer one is broken off at an instruction of Python's."""
-    with suppress(_TimeIsUp), _broken_off_after_seconds(seconds):
-        copy_context().run(run)  # what it has set there, and may not set back, is left behind
-        return True
-    return False
-
-
-@contextmanager
-def _broken_off_after_seconds(seconds: float) -> Iterator[None]:
-    thread, lock, done = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event()
-    raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
-
-    def break_off() -> None:
-        if done.wait(seconds):
-            return
-        with lock:  # once: it may arrive where the other thread leaves, before that has said so
-            if not done.is_set():
-                raise_in_thread(thread, ctypes.py_object(_TimeIsUp))
-
-    watcher = threading.Thread(target=break_off, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        with lock:
-            done.set()
-            raise_in_thread(thread, None)  # one on its way is not for what comes next
-        watcher.join()
