@@ -173,16 +173,12 @@ def call_ufunc(
     if extra_options:
         raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(extra_options))}=; leave it out")
     parts = UFUNC_PARTS.get(ufunc)
-    if parts is None and (row := _row_of_scipy_ufunc(ufunc)) is not None:
-        loop = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
-        if all(x.dtype in (FLOAT32, FLOAT64) for x in loop):
-            parts, inputs, dtype, casting, signature = (row,), loop, None, "same_kind", None
     if parts is None:
-        name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
-        raise UnsupportedError(
-            f"{name} cannot be traced{nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])}",
-            needs_values=True,
-        )
+        parts = (_row_of_scipy_ufunc(ufunc),)
+        inputs = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
+        if any(x.dtype not in (FLOAT32, FLOAT64) for x in inputs):
+            raise _unsupported_ufunc(ufunc)
+        dtype, signature = None, None
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
         dtype = None
@@ -200,10 +196,18 @@ def call_ufunc(
     return results if len(results) > 1 else results[0]
 
 
-def _row_of_scipy_ufunc(ufunc: np.ufunc) -> str | None:
-    """Other libraries have ufuncs of the same names."""
+def _row_of_scipy_ufunc(ufunc: np.ufunc) -> str:
+    """Other libraries have ufuncs of the same names. Raises UnsupportedError where there is no row."""
     row, module = _SCIPY.get(ufunc.__name__), sys.modules.get("scipy.special")
-    return row if getattr(module, ufunc.__name__, None) is ufunc else None
+    if row is None or getattr(module, ufunc.__name__, None) is not ufunc:
+        raise _unsupported_ufunc(ufunc)
+    return row
+
+
+def _unsupported_ufunc(ufunc: np.ufunc) -> UnsupportedError:
+    name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
+    near = nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])
+    return UnsupportedError(f"{name} cannot be traced{near}", needs_values=True)
 
 
 def _ufunc_inputs_in_loop_dtypes(
