@@ -41,7 +41,7 @@ MANY = 10000  # turns after which a loop that may not be reached is thought to h
 FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
-MOST_LOOPS = 400  # of one trace that values end: they take 10 ms each to trace, and 20 to compile
+MOST_LOOPS = 128  # of one trace that values end: they take 10 ms each to trace, and 20 to compile
 
 
 ITERATORS = (zip, enumerate, reversed, map, filter, np.ndindex, np.ndenumerate, itertools.repeat, itertools.product)

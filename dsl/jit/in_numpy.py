@@ -97,7 +97,11 @@ def call_on_numpy_arrays(
         add_note_to_error_once(raised, f"at {line_of_traceback(raised.__traceback__)}")
         raise
     kind = type(results[0])
-    if kind in _NUMBERS:
+    if kind is np.ndarray and _count_of_references(results, 0) <= _ALONE:
+        made = own_numpy_array(results[0], device)
+        if made is not None:
+            return made
+    elif kind in _NUMBERS:
         return results[0]
     owners = _Owners((args, options) if given is None else given, back)
     if kind in _LEAVES:
