@@ -277,8 +277,10 @@ def test_native_item_types(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL, `this` is bytes) of a value: whether it is a list whose items are all of
     the types that the record says."""
     head = this + BYTES_AT
+    if count != 1:
+        return 0
     items = load(given)
-    fits = count == 1 and load(items + TYPE_AT) == load(head + TEST_LIST)
+    fits = load(items + TYPE_AT) == load(head + TEST_LIST)
     if fits:
         at = load(items + HEAD + 8)
         last = at + 8 * load(items + LENGTH_AT)
