@@ -471,7 +471,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _is_quick_key_enough(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
-        return self._least <= len(leaves) <= self._most and not named.names and all(c == LEAF for c in positional.children)
+        placed = self._least <= len(leaves) <= self._most and not named.names
+        return placed and all(child == LEAF for child in positional.children)
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
