@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import time
@@ -155,6 +156,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._opening: Opening | None = None  # of arguments with objects, or with what it changes
+        self._calls_by_kinds = itertools.count(1)
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
@@ -205,7 +207,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._versions.note_argument_in_numpy(error)
             elsewhere = InNumPy(error)
             if not options:
-                self._run_kinds_in_numpy(args, error, lambda: False)
+                self._run_kinds_in_numpy(args, error, self._looks_again)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         return self._call_in_numpy(elsewhere, args, options)
@@ -216,6 +218,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if reason.caught is not None:
             self._versions.note_caught_error(reason.caught, reason.error)
         return result
+
+    def _looks_again(self) -> bool:
+        """Whether a call whose kinds of arguments ran in NumPy is looked at in full: ever fewer are."""
+        count = next(self._calls_by_kinds)
+        return not count & (count - 1)
 
     def _numpy_call(self, error: Exception) -> NumPyCall:
         return NumPyCall(self._function, self._versions.device, error, self._error_for_user)
@@ -708,8 +715,10 @@ class NewCall:
                 of._run_kinds_in_numpy(self.args, entry.error, partial(of._versions.declines_new_key, entry))
             elif type(entry) is NumPyLauncher:
                 of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
-            elif behind:
-                of._install_fast_path(self.tree, entry, leaves)
+            else:
+                of._fast = not_taken_by_fast_launcher  # it may run more than this in NumPy
+                if behind:
+                    of._install_fast_path(self.tree, entry, leaves)
             if self.within is not None and entry.uses_holders:
                 raise ArgumentsError(
                     f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
