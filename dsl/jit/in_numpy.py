@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -412,7 +413,11 @@ def copied_leaf_for_numpy(x: Any) -> Any:
 
 
 def _empty_object(kind: Any) -> Any:
-    return kind.__new__(kind)
+    """An object of a class past all that the class does. Raises TypeError where that does something at its end."""
+    if hasattr(kind, "__del__"):
+        raise TypeError
+    native = next(base for base in kind.__mro__ if type(vars(base).get("__new__")) is BuiltinFunctionType)
+    return native.__new__(kind)
 
 
 def _itself(x: Any) -> Any:

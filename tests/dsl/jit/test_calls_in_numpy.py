@@ -205,6 +205,27 @@ def test_objects_that_a_method_changes(plain_wins: list[str]) -> None:
     assert ours.explain(a, 2.0).endswith("Calls like this run in NumPy, as it is written, which is faster.")
 
 
+class Closing(Thing):
+    gone = 0
+
+    def __del__(self) -> None:
+        Closing.gone += 1
+
+
+@pytest.mark.parametrize("kind", [Thing, Closing])
+def test_what_a_class_does_as_its_objects_go_is_not_done_for_copies(kind: type[Thing], plain_wins: list[str]) -> None:
+    def counted(thing: Any) -> Any:
+        thing.count += 1
+        return np.sort(thing.x)
+
+    ours = kg.kernel_graph(counted, device="cpu")
+    thing = kind(np.array([2.0, 1.0]))
+    for _ in range(3):
+        np.testing.assert_array_equal(ours(thing), [1.0, 2.0])
+    assert (Closing.gone, thing.count) == (0, 3)
+    assert len(plain_wins) == (kind is Thing)
+
+
 PLACE = kg.kernel_graph(lambda x: x + 1, device="cpu")
 
 
