@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -16,30 +15,33 @@ class _TimeIsUp(BaseException):
 
 def ends_within_seconds(seconds: float, run: Callable[[], Any]) -> bool:
     """Whether a run ends in time; a longer one is broken off at an instruction of Python's."""
-    with suppress(_TimeIsUp), _broken_off_after_seconds(seconds):
-        copy_context().run(run)  # what it has set there, and may not set back, is left behind
-        return True
-    return False
-
-
-@contextmanager
-def _broken_off_after_seconds(seconds: float) -> Iterator[None]:
     thread, lock, done = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event()
-    raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    raised: list[bool] = []
 
     def break_off() -> None:
         if done.wait(seconds):
             return
-        with lock:  # once: it may arrive where the other thread leaves, before that has said so
+        with lock:
             if not done.is_set():
-                raise_in_thread(thread, ctypes.py_object(_TimeIsUp))
+                raised.append(True)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsUp))
 
-    watcher = threading.Thread(target=break_off, daemon=True)
-    watcher.start()
+    ends, error = False, None
     try:
-        yield
-    finally:
+        threading.Thread(target=break_off, daemon=True).start()
+        try:
+            copy_context().run(run)  # what it has set there, and may not set back, is left behind
+            ends = True
+        except Exception as raised_by_run:
+            error = raised_by_run
         with lock:
             done.set()
-            raise_in_thread(thread, None)  # one on its way is not for what comes next
-        watcher.join()
+        while raised:  # it is on its way: taking it back would leave the interpreter looking for it
+            pass
+    except _TimeIsUp:
+        pass
+    finally:
+        done.set()
+    if error is not None:
+        raise error
+    return ends
