@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 from hypothesis import settings
+
+# No test depends on the clock: what is compiled stays so, but where a test says otherwise.
+os.environ.setdefault("KERNELGRAPH_NUMPY", "0")
 
 # An example takes as long as a busy machine lets it, and some compile.
 settings.register_profile("any machine", deadline=None)

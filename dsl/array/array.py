@@ -395,6 +395,21 @@ def _allocate_memory_of_array(device: Device, nbytes: int) -> Memory:
                 raise OutOfMemory(f"{error}; {Array.operations.owners_in_words(device)}") from None
 
 
+def own_numpy_array(host: Host, device: Device) -> Array | None:
+    """A new NumPy array that nobody else has, as it lies in the CPU's memory; None where it has to be copied."""
+    if not host.flags.carray or host.base is not None or not device.host_memory:
+        return None
+    spec, memory = _spec_of_array_in_place(host.shape, host.dtype), NumpyMemory(host)
+    return None if spec is None or memory.address & 15 else Array(memory, spec, device)
+
+
+@lru_cache(4096)
+def _spec_of_array_in_place(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec | None:
+    """The spec of NumPy's values as they lie; None for those that no `kg.Array` has, or in another byte order."""
+    spec = _spec_of_host_array(shape, dtype) if dtype.kind in "biufc" else None
+    return spec if spec is not None and spec.dtype == dtype else None
+
+
 @lru_cache(4096)
 def _spec_of_host_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec:
     """The spec of NumPy's values, in this machine's byte order."""

@@ -78,6 +78,18 @@ def array_before_change(array: Array) -> Array:
         return snapshot(array)  # type: ignore[no-any-return]
 
 
+def values_before_change(array: Array) -> tuple[Any, Host]:
+    """The values of `array_before_change`, and what has to be held for as long as they are to stay as they are."""
+    with lock_of_array(array):
+        if array._event is None and (host := array._host) is not None:
+            return array._memory, host
+        before = snapshot(array)
+    host = before.numpy()
+    if array._memory is before._memory:
+        array._host = host
+    return before, host
+
+
 def memory_before_change(array: Array) -> Any:
     """The memory of `array_before_change`."""
     with lock_of_array(array):

@@ -41,6 +41,8 @@ MANY = 10000  # turns after which a loop that may not be reached is thought to h
 FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
+MOST_LOOPS = 128  # of one trace that values end: they take 10 ms each to trace, and 20 to compile
+
 
 ITERATORS = (zip, enumerate, reversed, map, filter, np.ndindex, np.ndenumerate, itertools.repeat, itertools.product)
 
@@ -263,6 +265,18 @@ class CarriedSlot:
         self.slot.put(made)
 
 
+def _check_few_loops(trace: Trace) -> None:
+    """Raises UnsupportedError for one loop too many, where the function may run in NumPy instead: each is traced and
+    compiled for itself, which takes longer than thousands of turns of it in Python."""
+    trace.loops_that_values_end += 1
+    if trace.reruns and trace.loops_that_values_end > MOST_LOOPS:
+        raise UnsupportedError(
+            f"the function runs more than {MOST_LOOPS} loops that values end, as a recursion does; write one loop over "
+            "all of the data",
+            needs_values=True,
+        )
+
+
 class CompiledLoop:
     """One loop."""
 
@@ -276,6 +290,7 @@ class CompiledLoop:
 
     def run(self, flag: Any) -> None:
         trace, builder = self.trace, self.trace.builder
+        _check_few_loops(trace)
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
         start = builder.reshape(start, ())
         if (reached := is_reached(trace)) is not True:  # elsewhere its turns might be without end

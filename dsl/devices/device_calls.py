@@ -23,13 +23,12 @@ from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_call, waitall
-from ..array.in_numpy import InNumPy
 from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
 from ..core.pytree import flatten, unflatten
 from ..core.spec import Spec, kernel_readable_copy, spec_of
-from ..jit.launcher import Launcher
+from ..jit.launcher import InNumPy, Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, values_before_call, write_back_to_arguments

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device, Event
-from ..array.array import Array, asarray
+from ..array.array import Array, asarray, own_numpy_array
 from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kg_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..array.memory import owners_in_words
@@ -25,6 +25,8 @@ from ..trace.operands import is_traced, to_traced_array
 from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from ..trace.view_rules import VIEWS
+
+SMALL_PART = 4096  # bytes of a part that is copied to memory of NumPy's
 
 # functions that change their first argument, and methods that change their array
 CHANGING: set[Any] = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
@@ -270,6 +272,13 @@ class _EagerArrayOperations:
         if current_trace() is not None:  # an array that the traced function brought along
             return to_traced_array(array)[key]  # type: ignore[no-any-return]
         host = array.numpy()
+        if type(key) is slice or type(key) is int:
+            part = host[key]
+            if type(part) is not np.ndarray or not 0 < part.nbytes <= SMALL_PART:
+                return to_kg_arrays(part, array._device, (host,), (array,))  # type: ignore[no-any-return]
+            if (made := own_numpy_array(part.copy(), array._device)) is not None:
+                made._part = True
+                return made
         return to_kg_arrays(host[to_numpy_arrays(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
 
     def set_item(self, array: Array, key: Any, value: Any) -> None:

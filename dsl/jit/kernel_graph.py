@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
@@ -22,7 +25,6 @@ from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
-from ..array.in_numpy import InNumPy, call_in_numpy
 from ..array.mutation import write_differing_elements
 from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import context
@@ -48,10 +50,22 @@ from ..interop.labelled_calls import LabelledArguments, LabelledCalls
 from ..state.opening import OpenedTree, Opening
 from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
+from .in_numpy import (
+    NumPyCall,
+    NumPyLauncher,
+    call_in_numpy,
+    call_without_warnings,
+    copied_leaf,
+    copied_leaf_for_numpy,
+    fast_call_by_kinds,
+    fresh_arguments,
+    numpy_fast_call,
+)
 from .launcher import (
     NOT_TAKEN,
     FailedCall,
     Fast,
+    InNumPy,
     Launcher,
     OnAnotherDevice,
     not_taken_by_fast_launcher,
@@ -138,14 +152,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if (code := getattr(function, "__code__", None)) is not None:
             treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
-        self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
-        self._variadic = self._parameters.positional and self._parameters.variadic
+        self._least, self._most = self._parameters.places  # arguments of a call each of which has a place
         self._latest = Launcher(
             not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._labelled: LabelledCalls | None = None  # where arguments were of pandas and the like
         self._opening: Opening | None = None  # of arguments with objects, or with what it changes
+        self._calls_by_kinds = itertools.count(1)
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
@@ -157,14 +171,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
-        if not (options or (unusual and (settings.special or context.busy))):
-            fast = self._fast
-            result = fast(args)
-            if result is not NOT_TAKEN:
-                return result  # type: ignore[no-any-return]
-        elif context.trace is not None:
+        usual = not (options or (unusual and (settings.special or context.busy)))
+        if not usual and context.trace is not None:
             return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
+            if usual:
+                fast = self._fast
+                result = fast(args)
+                if result is not NOT_TAKEN:
+                    return result  # type: ignore[no-any-return]
             return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
         except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
@@ -194,6 +209,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 raise
             self._versions.note_argument_in_numpy(error)
             elsewhere = InNumPy(error)
+            if not options:
+                self._run_kinds_in_numpy(args, error, self._looks_again)
         if isinstance(elsewhere, OnAnotherDevice):
             return self._call_on_another_device(elsewhere, args, options)
         if isinstance(elsewhere, LabelledArguments):
@@ -217,6 +234,35 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if reason.caught is not None:
             self._versions.note_caught_error(reason.caught, reason.error)
         return result
+
+    def _looks_again(self) -> bool:
+        """Whether a call whose kinds of arguments ran in NumPy is looked at in full: ever fewer are."""
+        count = next(self._calls_by_kinds)
+        return not count & (count - 1)
+
+    def _numpy_call(self, error: Exception) -> NumPyCall:
+        return NumPyCall(self._function, self._versions.device, error, self._error_for_user)
+
+    def _fast_call_in_numpy(
+        self, entry: NumPyLauncher, tree: Tree, leaves: Sequence[Any], given: Sequence[Any]
+    ) -> Fast:
+        values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+        function = self._function if self._parameters.simple else None
+        return numpy_fast_call(entry, tree, leaves, given, values, function, self._numpy_call(entry.error))
+
+    def _run_in_numpy_from_now_on(
+        self, entry: NumPyLauncher, tree: Tree, leaves: Sequence[Any], given: Sequence[Any]
+    ) -> None:
+        """The next calls like this one run in NumPy after a look at the arguments."""
+        if entry.fast_call is not_taken_by_fast_launcher:
+            entry.fast_call = self._fast_call_in_numpy(entry, tree, leaves, given)
+            if type(tree) is OpenedTree:
+                self._recent.appendleft(entry.fast_call)
+        self._fast, self._latest = entry.fast_call, entry
+
+    def _run_kinds_in_numpy(self, args: tuple[Any, ...], error: Exception, declines: Callable[[], bool]) -> None:
+        """The next calls with arguments of these kinds run in NumPy, but for those that are declined."""
+        self._fast = fast_call_by_kinds(args, self._parameters.least, self._numpy_call(error), declines)
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
@@ -243,14 +289,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._specialized_for_device(context.device)(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
-        if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
+        if options or not self._least <= len(args) <= self._most:
             args, options = self._parameters.bind(args, options)
             fast = None
         if settings.verify:
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if self._arity >= 0 and not options:
+        if not options and self._most >= 0:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result
@@ -299,6 +345,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         caller: Sequence[Any] = ()
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
+        elif type(entry) is NumPyLauncher:
+            result = self._call_entry_in_numpy(entry, args)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
@@ -310,6 +358,12 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             result = self._run_known_call(entry, leaves, places, caller, producer)
         if entry.assigned and leaves is not args and result is not NOT_TAKEN:
             return _write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {}, {})
+        return result
+
+    def _call_entry_in_numpy(self, entry: NumPyLauncher, args: tuple[Any, ...]) -> Any:
+        result = entry.fast_call(args)
+        if result is not NOT_TAKEN:
+            self._fast, self._latest = entry.fast_call, entry
         return result
 
     def _run_known_call(
@@ -439,8 +493,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _is_quick_key_enough(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
-        fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
-        return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
+        placed = self._least <= len(leaves) <= self._most and not named.names
+        return placed and all(child == LEAF for child in positional.children)
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
@@ -519,7 +573,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return f"{self._name} {reason}"
         if lines := self.lines_of_devices(args, options):
             text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
+        if self._is_faster_in_numpy(args, options):
+            text += "\nCalls like this run in NumPy, as it is written, which is faster."
         return text
+
+    def _is_faster_in_numpy(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether calls could run as compiled, and do not."""
+        tree, leaves = self._leaves_of_arguments(*self._parameters.bind(args, options))
+        return type(self._versions.known(self._cache_key_of_leaves(tree, leaves), leaves, ())) is NumPyLauncher
 
     def reason_to_run_in_numpy(self, error: Refusal) -> str | None:
         """Why calls that are refused so run in NumPy, for people; None where they fail."""
@@ -622,11 +683,11 @@ class NewCall:
     holders: of opened arguments. shared: memory of other libraries among the leaves. caller: the streams that the call
     is forked from and joined to. within: the capture of theirs that it becomes a part of. entry: what runs it."""
 
-    __slots__ = ("caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
+    __slots__ = ("args", "caller", "entry", "given", "holders", "leaves", "of", "shared", "tree", "within")
     entry: Launcher
 
     def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self.of = of
+        self.of, self.args = of, args
         self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
         if any(type(x) not in LEAF_TYPES and labelled_kind(type(x)) is not None for x in self.given):
             raise LabelledArguments
@@ -667,13 +728,22 @@ class NewCall:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
             )
+            if entry.contest is not None:
+                self.entry = entry = of._versions.settle_contest(entry, self._rivals)
+                begin_calls_natively()
+            if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
+                of._run_kinds_in_numpy(self.args, entry.error, partial(of._versions.declines_new_key, entry))
+            elif type(entry) is NumPyLauncher:
+                of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
+            else:
+                of._fast = not_taken_by_fast_launcher  # it may run more than this in NumPy
+                if behind:
+                    of._install_fast_path(self.tree, entry, leaves)
             if self.within is not None and entry.uses_holders:
                 raise ArgumentsError(
                     f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
                     "replays would not; return the new values"
                 )
-            if behind:
-                of._install_fast_path(self.tree, entry, leaves)
             copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
             result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         except KernelGraphError:
@@ -685,6 +755,33 @@ class NewCall:
         if not entry.assigned:
             return result
         return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)
+
+    def _rivals(self, plain: NumPyLauncher) -> tuple[Callable[[], float], Callable[[], float], Callable[[], Any]]:
+        """Timed runs of the call with copies of its arguments, as compiled and in NumPy, and of the function alone."""
+        of, function, device = self.of, self.of._function, self.of._versions.device
+        fast_call = of._fast_call_in_numpy(plain, self.tree, self.leaves, self.given)
+
+        def run_compiled(args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            results: list[Any] = []
+            flatten(of(*args, **options), results, results=True)
+            for x in results:
+                if type(x) is Array:
+                    x.wait()
+
+        def run_in_numpy(args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            if fast_call(args) is NOT_TAKEN or options:
+                call_in_numpy(function, args, options, device, plain.error)
+
+        def timed(run: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> float:
+            args, options = fresh_arguments(self.tree, self.leaves, copied_leaf)
+            start = time.perf_counter()
+            run(args, options)
+            return time.perf_counter() - start
+
+        def run_alone() -> None:
+            call_without_warnings(function, *fresh_arguments(self.tree, self.leaves, copied_leaf_for_numpy))
+
+        return partial(timed, run_compiled), partial(timed, run_in_numpy), run_alone
 
 
 def _write_back_to_arguments(

@@ -33,10 +33,10 @@ from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary, root_tasks_of_plan
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
+from ...runtime.tune.rivals import Contest
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import followed, make_room, track_call, track_host_memory, track_memory
-from ..array.in_numpy import OFTEN, InNumPy
 from ..array.memory import owners_in_words
 from ..array.mutation import (
     BLOCK_BYTES,
@@ -69,6 +69,7 @@ Execute = Callable[..., tuple[Event, ...]]
 Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
 UNREAD = -2  # the buffer of what is looked at, and not read
+OFTEN = 8  # calls that catch an error, after which those like them run in NumPy at once
 SMALL_BYTES = 64  # of memory that is read as bytes sooner than as an array
 
 
@@ -88,6 +89,8 @@ class Launcher:
     __slots__ = (
         "assigned",
         "by_value",
+        "caught",
+        "contest",
         "fast",
         "guards",
         "opened",
@@ -116,8 +119,25 @@ class Launcher:
         self.uses_holders = uses_holders
         self.repeatable = repeatable  # whether `run` may be called again without more than a look at the arguments
         self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
+        self.caught: list[Exception] | None = None  # of calls that have met errors, and caught them in NumPy
+        self.contest: Contest | None = None  # between it and NumPy, until that is decided
         self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
+
+
+class InNumPy(BaseException):
+    """A call runs in NumPy. Not an Exception, so that nobody swallows it.
+
+    error: what it raises where that cannot be. caught: of a call that has met an error, those of earlier ones that the
+    function has caught."""
+
+    def __init__(self, error: Exception, caught: list[Exception] | None = None) -> None:
+        super().__init__()
+        self.error, self.caught = error, caught
+
+    def raise_again(self, *_: Any) -> Any:
+        """For the next call of this kind."""
+        raise InNumPy(self.error)
 
 
 class FailedCall:
@@ -215,7 +235,9 @@ def generate_launcher(
     fast = scope.get("fast", not_taken_by_fast_launcher)
     if start is not None and writer.computes_numbers_alone():
         fast = writer.native_number_function(watched) or fast
-    return Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
+    made = Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
+    made.caught = scope["caught"]
+    return made
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:

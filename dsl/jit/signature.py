@@ -52,12 +52,15 @@ def check_function(function: Any) -> None:
         raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
 
 
+NUMPYS = (np.ufunc, type(np.mean))  # NumPy's own functions, whose defaults are no values to be passed
+
+
 class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.leaves_out = isinstance(function, np.ufunc) or getattr(function, "leaves_out_defaults", False)
+        self.leaves_out = isinstance(function, NUMPYS) or getattr(function, "leaves_out_defaults", False)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
         self._read_signature()
@@ -69,8 +72,8 @@ class DecoratedFunctionParameters:
         self.variadic = bool(self.rest)
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
-        if isinstance(function, np.ufunc):  # which is called with its inputs alone, as a rule
-            self.names, self.positional = self.names[: function.nin], not static
+        self.least = sum(p.name in self.names and p.default is inspect.Parameter.empty for p in parameters)
+        self.places = self._counts_of_placed_arguments(bool(static))
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
@@ -78,6 +81,14 @@ class DecoratedFunctionParameters:
                 f"static_argnames names {unknown[0]!r}, which {self} does not have; write one of its parameters"
             )
         self.static = frozenset(static)
+
+    def _counts_of_placed_arguments(self, static: bool) -> tuple[int, int]:
+        """From how many to how many arguments a call may give, each of which has its place, and no others are there."""
+        if self.leaves_out and not static:
+            return self.least, sys.maxsize if self.variadic else len(self.names)
+        if not self.positional:
+            return 0, -1
+        return len(self.names), sys.maxsize if self.variadic else len(self.names)
 
     def __str__(self) -> str:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]

@@ -28,6 +28,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
+from ...runtime.tune.rivals import MANY_LOOPS, PLAIN, Rival, open_contest, wins_uncompiled
 from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_plan_for_trial
 from ..array.devices import (
     begin_opening_device,
@@ -36,19 +37,35 @@ from ..array.devices import (
     kernel_target_of_device_kind,
     open_device,
 )
-from ..array.in_numpy import OFTEN, InNumPy
-from ..core.errors import ArgumentKindError, FallbackWarning, Refusal, locate_graph_error, user_line, warn_user
+from ..core.errors import (
+    ArgumentKindError,
+    ArgumentsError,
+    FallbackWarning,
+    Refusal,
+    locate_graph_error,
+    user_line,
+    warn_user,
+)
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import GraphBreakValueReader
-from .launcher import Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
+from .in_numpy import NumPyLauncher, call_without_warnings, copied_leaf_for_numpy, fresh_arguments
+from .launcher import (
+    OFTEN,
+    Launcher,
+    Run,
+    call_waits,
+    failing_launcher,
+    generate_launcher,
+    layout_of_argument,
+    not_taken_by_fast_launcher,
+)
 from .options import Options
 from .segments import GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
-from .trace_check import check_traces_are_same
 from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
-from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
+from .traced_function import SpecializationEvent, TracedArgument, TracedFunction, check_traces_are_same
 
 
 @dataclass
@@ -189,6 +206,7 @@ ALL = -1  # such numbers, in place of one leaf
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
 ON_MESH = "..devices.mesh_calls"  # what functions with `mesh=` are
+_PACKAGE = __package__.partition(".")[0]
 SEVERAL = "..devices.device_calls"  # what runs calls on several devices; it stands above
 
 
@@ -208,7 +226,8 @@ class Specializations:
         self._place = options.place
         self._warned_of: set[str] = set()  # lines because of which calls run in NumPy: one warning each
         self._refused = 0  # calls of new keys since one was compiled
-        self._refusing: Launcher | None = None  # what the latest of them had
+        self._refusing: NumPyLauncher | None = None  # what the latest of them had
+        self._of_numbers: NumPyLauncher | None = None  # of calls of numbers alone, whose values decide many traces
         self._told_of: set[str] = set()  # arguments for which calls run there
         self._device: Device | None = None
 
@@ -232,9 +251,10 @@ class Specializations:
     def _trace_and_compile_launcher(
         self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
     ) -> Launcher:
-        if self._refusing is not None and self._refused > OFTEN and self._refused & (self._refused - 1):
-            self._refused += 1  # where each call has another key, traces that end so would take longer than NumPy
+        if self._refusing is not None and self.passes_over_new_key():
             return self._refusing
+        if self._of_numbers is not None and _are_numbers(leaves):
+            return self._of_numbers
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
@@ -251,18 +271,97 @@ class Specializations:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
             self._note_calls_in_numpy(f"at {error}")
-            self._refused, self._refusing = self._refused + 1, Launcher(InNumPy(error).raise_again, "", GuardSet(()))
-            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()), repeatable=True)
+            self._refused, self._refusing = self._refused + 1, NumPyLauncher(error, GuardSet(()))
+            entry: Launcher = NumPyLauncher(error, error.guards or GuardSet(()))
             self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
         self._refused = 0
+        if (plain := self._launcher_for_many_loops(captured, tree, leaves)) is not None:
+            self._remember_launcher(key, leaves, known, needed, plain)
+            return plain
         entry = (
             self._make_segmented_launcher(tree, arguments, captured)
             if captured.line
             else self._make_launcher(captured, leaves)
         )
+        if type(entry) is Launcher and self._may_be_numpys(captured):
+            code = getattr(self.function, "__code__", None)
+            direct = entry.fast is not not_taken_by_fast_launcher
+            text = f"{self.name} {'' if code is None else code.co_code.hex()}"
+            entry.contest = open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
+
+    def _may_be_numpys(self, captured: TracedFunction) -> bool:
+        """Whether calls may as well run in NumPy, and twice to be timed: they only write to arguments and what these
+        hold. What is decorated, or else of this package, means something else, or is slow, outside of a trace."""
+        outside = (row.value for row in captured.guards.rows)
+        return self.may_run_in_numpy and not captured.watched and not any(map(_is_of_this_package, outside))
+
+    def _launcher_for_many_loops(
+        self, captured: TracedFunction, tree: Tree, leaves: Sequence[Any]
+    ) -> NumPyLauncher | None:
+        """What runs calls with more loops than are worth compiling, where NumPy is faster."""
+        loops = len({node.args for node in captured.graph.nodes if node.op == "loop"})
+        if loops < MANY_LOOPS or captured.line or not self._may_be_numpys(captured):
+            return None
+
+        def run() -> None:
+            call_without_warnings(self.function, *fresh_arguments(tree, leaves, copied_leaf_for_numpy))
+
+        try:
+            wins = wins_uncompiled(str(captured.graph), loops, self.device, run)
+        except Exception:  # an error of the function's, which its call raises
+            return None
+        return self._note_faster_in_numpy(f"{loops} loops", self._plain_launcher(captured.guards)) if wins else None
+
+    def _plain_launcher(self, guards: GuardSet) -> NumPyLauncher:
+        """What runs calls in NumPy that could be compiled."""
+        text = f"{self.name} runs in NumPy, which takes no such arguments; pass NumPy arrays"
+        return NumPyLauncher(ArgumentsError(text), guards)
+
+    def _note_faster_in_numpy(self, slower: str, entry: NumPyLauncher) -> NumPyLauncher:
+        text = f"runs in NumPy, as it is written, which is faster: {slower}"
+        self.note(SpecializationEvent("in NumPy", text))
+        return entry
+
+    def settle_contest(
+        self, entry: Launcher, rivals: Callable[[NumPyLauncher], tuple[Rival, Rival, Rival]]
+    ) -> Launcher:
+        """What runs calls from now on: the compiled code, or NumPy. rivals: what the clock decides between."""
+        contest, entry.contest = entry.contest, None
+        assert contest is not None
+        plain = self._plain_launcher(entry.guards)
+        plain.by_value = entry.by_value
+        decided = contest.stored_winner()
+        if decided is None:
+            try:
+                decided = contest.decide_winner(*rivals(plain), lambda: entry.fast is not not_taken_by_fast_launcher)
+            except Exception:  # an error of the function's, which its call raises
+                return entry
+        winner, times = decided
+        if winner != PLAIN:
+            return entry
+        for key, known in [*self.entries.items()]:
+            if known is entry:
+                self.entries[key] = plain
+        return self._note_faster_in_numpy(", ".join(f"{name} {us:.1f} us" for name, us in times.items()), plain)
+
+    def passes_over_new_key(self) -> bool:
+        """Whether a call of a new key runs in NumPy without a trace: where each call has another key, traces that end
+        so would take longer than NumPy."""
+        if self._refused <= OFTEN or not self._refused & (self._refused - 1):
+            return False
+        self._refused += 1
+        return True
+
+    def declines_new_key(self, entry: NumPyLauncher) -> bool:
+        """Whether a call of a new key is to be traced, although this entry runs calls of any key."""
+        return entry is not self._of_numbers and not self.passes_over_new_key()
+
+    def runs_any_key_in_numpy(self, entry: Launcher) -> bool:
+        """Whether it is what runs calls of ever new keys, of which none, or numbers alone, was compiled."""
+        return (entry is self._refusing and not self.plans) or entry is self._of_numbers
 
     def _note_calls_in_numpy(self, reason: str) -> None:
         text = f"runs in NumPy, as it is written, since {reason}"
@@ -275,7 +374,7 @@ class Specializations:
     def count(self) -> tuple[int, int]:
         """How many kinds of calls there were, and how many of them run in NumPy."""
         kept = [entry for entry in list(self.entries.values()) if isinstance(entry, Launcher)]
-        refused = sum(isinstance(getattr(entry.run, "__self__", None), InNumPy) for entry in kept)
+        refused = sum(isinstance(entry, NumPyLauncher) for entry in kept)
         return len(kept) + len(self._told_of), refused + len(self._told_of)
 
     def note_argument_in_numpy(self, error: ArgumentKindError) -> None:
@@ -288,6 +387,10 @@ class Specializations:
         """A call has met an error, and has caught it in NumPy. caught: such errors of earlier calls of its kind."""
         caught.append(error)
         if len(caught) == OFTEN + 1:
+            for key, entry in [*self.entries.items()]:
+                if isinstance(entry, Launcher) and entry.caught is caught:
+                    self.entries[key] = NumPyLauncher(caught[0], entry.guards)
+                    self.entries[key].by_value = entry.by_value
             self._note_calls_in_numpy(f"it often catches an error that values decide ({error!r})")
 
     @property
@@ -373,7 +476,7 @@ class Specializations:
                             "traced", f"traced for ({', '.join(shown)})", user_line(), shown, took, tree
                         )
                     )
-                    self._count_static_values(known, leaves)
+                    self._count_static_values(known, leaves, found)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
             assert not found <= known, "what is known is asked for again, and would be without end"
@@ -418,14 +521,17 @@ class Specializations:
                 "again what differs; pass it as an argument"
             )
 
-    def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
+    def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any], captured: TracedFunction) -> None:
+        """Warns of many traces for new values; a function of numbers alone then runs in Python, which traces do too."""
         numbers = [leaf for leaf in sorted(known) if byte_strides_of_leaf(leaves[leaf]) is None]
+        alone = not (captured.graph.outputs or captured.watched) and self.may_run_in_numpy and _are_numbers(leaves)
         for leaf in numbers:
             if self._is_first_past_limit(leaf, repr(leaves[leaf]), MANY_VALUES):
                 warn_user(
                     f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
                     "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
+                self._run_numbers_in_python(alone)
         if any(len(self._values[leaf]) > MANY_VALUES for leaf in numbers):
             return
         if self._is_first_past_limit(ALL, repr([leaves[leaf] for leaf in numbers]), MANY_COMBINATIONS):
@@ -433,6 +539,13 @@ class Specializations:
                 f"{self.name} was traced for more than {MANY_COMBINATIONS} combinations of the values of numbers, "
                 "since these decide the trace; pass lists of numbers as arrays, and write np.where in place of if"
             )
+            self._run_numbers_in_python(alone)
+
+    def _run_numbers_in_python(self, alone: bool) -> None:
+        """From now on, where the traces were of numbers alone: a trace takes longer than the function does."""
+        if alone:
+            self._of_numbers = self._plain_launcher(GuardSet(()))
+            self.note(SpecializationEvent("in NumPy", "runs in Python, as it is written, for other numbers"))
 
     def _is_first_past_limit(self, of: int, value: str, limit: int) -> bool:
         """Whether it is a new value, with which they become more than so many."""
@@ -582,6 +695,17 @@ def describe_traced_argument(argument: TracedArgument) -> str:
         return repr(argument.value) if argument.static else type(argument.value).__name__
     except Exception:  # of a `__repr__` that does not take what it holds
         return object.__repr__(argument.value)
+
+
+def _are_numbers(leaves: Sequence[Any]) -> bool:
+    """Whether no array is among them."""
+    return all(type(leaf) in (int, float, complex, StaticArgument) for leaf in leaves)
+
+
+def _is_of_this_package(value: Any) -> bool:
+    """Whether a value that a trace has read from outside is this package's module, function or object."""
+    names = (type(value).__module__, getattr(value, "__module__", None), getattr(value, "__name__", None))
+    return any(isinstance(name, str) and name.partition(".")[0] == _PACKAGE for name in names)
 
 
 def _is_dense(leaf: Any) -> bool:

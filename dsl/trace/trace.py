@@ -182,6 +182,7 @@ class Trace:
         self.refusals: list[Refusal] = []
         self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten
+        self.loops_that_values_end = 0
         self.walked_values = 0  # how many values decisions have walked to see which may change
         self.journal: Any = None  # what notes which arrays are written to, while a side of a decision is traced
         self.path: list[Value] = []  # the flags of the sides that are being traced

@@ -71,6 +71,7 @@ ENTRIES = (
     "call_decorated_function_from_python",
     "compute_native_numbers",
     "make_native_object",
+    "test_native_item_types",
 )
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
@@ -146,6 +147,7 @@ class EngineFunctions:
         self.call_decorated = code.functions["call_decorated_function_from_python"]
         self.compute_numbers = code.functions["compute_native_numbers"]
         self.make_object = code.functions["make_native_object"]
+        self.test_item_types = code.functions["test_native_item_types"]
         self.run_loop = code.functions["run_native_loop"]
         self.run_branch = code.functions["run_native_branch"]
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import FunctionType, MemberDescriptorType, WrapperDescriptorType
 from typing import Any
 
 from ..codegen.word_language import (
     HEAD,
+    LENGTH_AT,
     TUPLE_AT,
     machine_code_can_read_bytes_objects,
     make_builtin_from_machine_code,
@@ -65,6 +66,22 @@ def native_maker_of_objects(kind: type, slot: str, others: Mapping[str, Any]) ->
     words = [allocator, id(kind), places[0], len(others)]
     words += [word for at, value in zip(places[1:], others.values(), strict=True) for word in (at, id(value))]
     return make_builtin_from_machine_code(native.make_object, words, (kind, others))  # type: ignore[arg-type]
+
+
+def native_test_of_item_types(kinds: Sequence[type]) -> Callable[[Any], bool] | None:
+    """test(x) says whether x is a list whose items are all of these classes themselves; None where lists do not lie in
+    memory as expected."""
+    native = native_engine_functions()
+    if native is None or not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    sample = [None, kinds]
+    items = read_memory_word(id(sample) + HEAD + 8)
+    if read_memory_word(id(sample) + LENGTH_AT) != 2 or [read_memory_word(items + 8 * i) for i in range(2)] != [
+        *map(id, sample)
+    ]:
+        return None
+    words = [id(list), id(True), id(False), len(kinds), *map(id, kinds)]
+    return make_builtin_from_machine_code(native.test_item_types, words, kinds)
 
 
 def _slot_wrapper_base() -> int | None:

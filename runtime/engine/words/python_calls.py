@@ -76,6 +76,11 @@ from .records import (
     STATEMENT_COUNT,
     SUBTRACT,
     TAKE_FLOAT,
+    TEST_BYTES,
+    TEST_COUNT,
+    TEST_LIST,
+    TEST_NO,
+    TEST_YES,
     TUPLE_TYPE,
     UNUSUAL,
     WATCHED_BYTES,
@@ -266,3 +271,32 @@ def make_native_object(this: int, given: int, count: int) -> int:
         store(made + load(at), value)
         at += OTHER_BYTES
     return made
+
+
+def test_native_item_types(this: int, given: int, count: int) -> int:
+    """A function for Python (METH_FASTCALL, `this` is bytes) of a value: whether it is a list whose items are all of
+    the types that the record says."""
+    head = this + BYTES_AT
+    if count != 1:
+        return 0
+    items = load(given)
+    fits = load(items + TYPE_AT) == load(head + TEST_LIST)
+    if fits:
+        at = load(items + HEAD + 8)
+        last = at + 8 * load(items + LENGTH_AT)
+        end = head + TEST_BYTES + 8 * load(head + TEST_COUNT)
+        usual = 0
+        while fits and at != last:
+            kind = load(load(at) + TYPE_AT)
+            if kind != usual:
+                usual = head + TEST_BYTES
+                while usual != end and load(usual) != kind:
+                    usual += 8
+                fits = usual != end
+                usual = kind
+            at += 8
+    answer = load(head + TEST_NO)
+    if fits:
+        answer = load(head + TEST_YES)
+    hold(answer)
+    return answer

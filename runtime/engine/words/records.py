@@ -121,6 +121,10 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, TAKE_FLOAT, MAKE_FLOAT, CALL = range(7)
 OBJECT_ALLOCATOR, OBJECT_TYPE, OBJECT_VALUE, OBJECT_OTHERS = range(0, 32, 8)
 OBJECT_BYTES, OTHER_BYTES = 32, 16
 
+# A test of the types of a list's items: the type of lists, the answers yes and no, how many types will do; then those.
+TEST_LIST, TEST_YES, TEST_NO, TEST_COUNT = range(0, 32, 8)
+TEST_BYTES = 32
+
 # A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
 # state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
 BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48

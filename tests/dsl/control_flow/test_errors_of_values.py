@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.array.in_numpy import OFTEN
+from kernelgraph.dsl.jit.launcher import OFTEN
 
 from .error_table import COUNT, OPERATIONS, cases, wrong_calls
 

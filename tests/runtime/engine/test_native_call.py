@@ -21,7 +21,7 @@ from kernelgraph.runtime.engine.direct_call import (
     direct_call_table_packers,
 )
 from kernelgraph.runtime.engine.engine import native_engine_functions
-from kernelgraph.runtime.engine.native_call import native_maker_of_objects
+from kernelgraph.runtime.engine.native_call import native_maker_of_objects, native_test_of_item_types
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, in_order, kernel_task
@@ -211,3 +211,23 @@ def test_blocks_of_few_bytes_lie_in_their_objects(nbytes: int) -> None:
         numpy_view_of_pool_block(block, np.dtype("u1"), (nbytes,))[...] = n
     assert [bytes(block) for block in blocks] == [bytes([n]) * nbytes for n in range(64)]
     assert inline_block_class(17) is None
+
+
+class Number(float):
+    """None of Python's own."""
+
+
+@given(
+    st.lists(st.sampled_from([1, 2.5, True, "text", None, 1j, Number(1), np.float64(2), [], np.zeros(1)]), max_size=9)
+)
+def test_the_types_of_a_lists_items_are_told(items: list[Any]) -> None:
+    kinds = [int, float, bool, type(None)]
+    test = native_test_of_item_types(kinds)
+    assert test is not None
+    counts = [sys.getrefcount(x) for x in (items, *kinds)]
+    for _ in range(20):
+        assert test(items) is {*kinds}.issuperset(map(type, items))
+        assert test(tuple(items)) is test("text") is test(None) is False
+    assert [sys.getrefcount(x) for x in (items, *kinds)] == counts
+    with pytest.raises(SystemError):
+        test()  # type: ignore[call-arg]

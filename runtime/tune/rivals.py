@@ -1,0 +1,104 @@
+"""Whether calls of one kind run as compiled or in plain Python. Runs of both in, timed in pairs; the faster out.
+
+It is decided once, before the first such call, and kept on disk: each process gives the same answers to the bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..core.disk_cache import sha256_digest
+from ..core.frozen import dataclass
+from ..core.settings import settings
+from ..core.time_limit import ends_within_seconds
+from ..program.device import Device
+from ..program.plan import Branch, Loop
+from ..program.program import Program
+from .tuner import load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
+
+COMPILED, PLAIN = "compiled", "NumPy"
+SMALL = (
+    1000.0  # predicted microseconds of what is not compiled from loops, up to which the overhead of a call may matter
+)
+PAIRS = 9  # of runs at most,
+SECONDS = 0.03  # for so long
+WARM = 100  # runs before them, in which a plan is chosen
+GAIN = 0.95  # plain Python must take less than this part of the time
+PATIENCE = 0.02  # seconds for the first plain run of a program with loops, or
+MANY_LOOPS = 64  # that values end: compiling them takes a second, and
+LOOP_SECONDS = 1e-5  # each runs as long at least
+LATER = 4  # times what a compiled one takes
+Rival = Callable[[], Any]  # one that is timed gives its seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What tells a program's contest from others. bounded: the plain run may take much longer than the compiled one."""
+
+    key: str
+    sizes: tuple[int, ...]
+    name: str
+    bounded: bool
+
+    def stored_winner(self) -> tuple[str, Mapping[str, float]] | None:
+        """What an earlier process has found, and the microseconds of each."""
+        known = load_stored_tuning_winner(self.key, self.sizes)
+        return (known.winner, known.times) if known is not None and known.exact else None
+
+    def decide_winner(
+        self, compiled: Rival, plain: Rival, untimed: Rival, has_plan: Callable[[], bool]
+    ) -> tuple[str, Mapping[str, float]]:
+        """The same by the clock. untimed: a plain run that may be broken off between two of Python's instructions.
+        has_plan: whether the compiled runs need no more trials of their own."""
+        first = min(compiled(), compiled())
+        for _ in range(min(WARM, int(SECONDS / first))):
+            if has_plan():
+                break
+            first = min(first, compiled())
+        times: tuple[list[float], list[float]] = ([first], [])
+        if not self.bounded or ends_within_seconds(max(PATIENCE, LATER * first), untimed):
+            plain()
+            times[0].clear()
+            while len(times[0]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
+                for i in (0, 1) if len(times[0]) % 2 else (1, 0):
+                    times[i].append((compiled, plain)[i]())
+        least = {name: min(each) * 1e6 for name, each in zip((COMPILED, PLAIN), times, strict=True) if each}
+        winner = PLAIN if least.get(PLAIN, least[COMPILED]) < GAIN * least[COMPILED] else COMPILED
+        store_tuning_winner(self.key, self.sizes, winner, least, self.name)
+        return winner, least
+
+
+def open_contest(program: Program, device: Device, direct: bool, function: str) -> Contest | None:
+    """The contest for a program; None where plain Python has no chance, or the device is no CPU.
+
+    direct: whether calls run its kernels past the engine. function: what tells the Python function from others."""
+    loops = any(isinstance(task.kernel, Loop | Branch) for task in program.tasks)
+    if not _is_contest_allowed(device) or not (
+        loops or (not direct and 0 < sum(task.cost for task in program.tasks) < SMALL)
+    ):
+        return None
+    key = size_free_program_key(program, device.identity, PLAIN, function)
+    return Contest(key, size_bucket_of_program(program), program.name, loops)
+
+
+def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:
+    """Whether plain Python is faster than a program of so many loops can be, by one run, which need not be compiled for
+    that. text: tells the program from others."""
+    if loops < MANY_LOOPS or not _is_contest_allowed(device):
+        return False
+    key = sha256_digest(PLAIN, text, device.identity)
+    known = load_stored_tuning_winner(key, ())
+    if known is None:
+        start = time.thread_time()
+        ends = ends_within_seconds(PATIENCE, run)
+        winner = PLAIN if ends and time.thread_time() - start < loops * LOOP_SECONDS else COMPILED
+        store_tuning_winner(key, (), winner, {})
+        return winner == PLAIN
+    return known.winner == PLAIN
+
+
+def _is_contest_allowed(device: Device) -> bool:
+    allowed = settings.tune and settings.numpy and settings.engine == "async" and not settings.verify
+    return allowed and device.kind == "cpu"
