@@ -232,7 +232,7 @@ HEAVY = {
     "dsl/interop/host_import",
     "dsl/jit/kernel_graph",
     "dsl/jit/plan_cache",
-    "dsl/recorded_loops/long_traces",
+    "dsl/recorded_loops/capture",
     "dsl/recorded_loops/record",
     "runtime/codegen/numba_functions",
     "runtime/core/readable_text",

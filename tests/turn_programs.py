@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.trace.trace import RecordedLoops, Trace, TraceTooLong
+from kernelgraph.dsl.recorded_loops.capture import FEW, LoopCapture, UserLoop
+from kernelgraph.dsl.trace.trace import REPEATED, ROUTINE, KnownLoops
 
 LENGTHS = (9, 12)
 DTYPES = ("f8", "f8", "f4", "i8", "i4")
@@ -397,49 +398,38 @@ def programs(seed: int, count: int, comprehensions: bool = False) -> Iterator[Pr
         yield Program(name, "\n".join(writer.lines), (rng.choice(DTYPES), rng.choice(DTYPES)), rng.choice(LENGTHS))
 
 
-@contextmanager
-def recorded() -> Iterator[list[RecordedLoops]]:
-    """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
-    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
-    before = traces.LONG, lengths.TURNS, lengths.RAGGED
-    made: list[RecordedLoops] = []
-
-    def loops(*args: Any, **options: Any) -> RecordedLoops:
-        made.append(RecordedLoops(*args, **options))
-        return made[-1]
-
-    traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
-    try:
-        yield made
-    finally:
-        traces.LONG, lengths.TURNS, lengths.RAGGED = before
-        traces.RecordedLoops = RecordedLoops
+def recorded() -> AbstractContextManager[list[KnownLoops]]:
+    """Sees to it that loops are recorded however short the trace is; what is known of those of each specialisation."""
+    return _captured_at_once(ROUTINE, FEW)
 
 
-@contextmanager
-def repeated() -> Iterator[list[RecordedLoops]]:
+def repeated() -> AbstractContextManager[list[KnownLoops]]:
     """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
-    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
-    before = traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace
-    made: list[RecordedLoops] = []
+    return _captured_at_once(REPEATED, 2)
 
-    def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
-        made.append(RecordedLoops(record, whole, 2, repeated))
-        return made[-1]
 
-    def check_length(trace: Trace) -> None:
-        if trace.turn is not None:
-            before[2](trace)
-        elif trace.loops_of is None and not trace.depth:
-            raise TraceTooLong(True, 2, True)
+@contextmanager
+def _captured_at_once(way: str, few: int) -> Iterator[list[KnownLoops]]:
+    """few: the turns of loops that are not."""
+    notes: list[KnownLoops] = []
 
-    traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = 1, loops, check_length
+    class EagerCapture(LoopCapture):
+        def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
+            if (loop.count or 0) <= few or loop.site in self.known.at_once:
+                return super()._way_at_once(loop, ways)
+            return way if way in ways else REPEATED if REPEATED in ways else None
+
+        def _captured(self, loop: UserLoop, way: str) -> Any:
+            if all(self.known is not known for known in notes):
+                notes.append(self.known)
+            return super()._captured(loop, way)
+
+    capture: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.capture")
+    capture.LoopCapture = EagerCapture
     try:
-        yield made
+        yield notes
     finally:
-        traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = before
+        capture.LoopCapture = LoopCapture
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
@@ -516,7 +506,7 @@ def check(
                 if said:
                     wrong.append(f"{p.text}\n# {p.dtypes} n={p.n} arguments {turn}: {said}")
                     break
-            reasons = [r for n in notes for r in n.unrolled.values()]
+            reasons = [r for n in notes for r in n.reasons.values()]
             seen["recorded" if notes and not reasons else "in part"] += 1
             seen.update(f"because {r}" for r in reasons)
     return wrong, seen

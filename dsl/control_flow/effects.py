@@ -215,6 +215,10 @@ class Journal:
             if before is not None:
                 before.made.update(self.made)
 
+    def may_detach(self, root: Tracer) -> bool:
+        """Whether a view of an array may get memory of its own, which is not put back."""
+        return id(root) in self.made
+
     def note(self, root: Tracer) -> None:
         if id(root) not in self.made:
             self.written.setdefault(id(root), (root, root._held))

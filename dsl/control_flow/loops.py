@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,18 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
     if trace is not None and trace.recorder is not None:
         trace.recorder.run_for(iterable, body, stop)
         return
-    if trace is not None and trace.loops_of is not None and trace.loops_of.record(trace, iterable, body, stop):
-        return
+    if trace is None or trace.capture is None:
+        _run_for_turns(iterable, body, stop, _go_on)
+    else:
+        trace.capture.run_for(iterable, body, stop, partial(_run_for_turns, iterable, body, stop))
+
+
+def _go_on() -> None: ...
+
+
+def _run_for_turns(
+    iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None, end_turn: Callable[[], None]
+) -> None:
     items = iter(iterable)
     for turn, item in enumerate(items):
         _check_loop_ends(turn)
@@ -110,6 +121,7 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
             return
         if stopped:
             return
+        end_turn()
 
 
 def _check_nobody_reads_rest(iterable: Any) -> None:
@@ -275,7 +287,7 @@ class CompiledLoop:
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
         self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
-    def run(self, flag: Any) -> None:
+    def run(self, flag: Any) -> bool:
         trace, builder = self.trace, self.trace.builder
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
         start = builder.reshape(start, ())
@@ -296,6 +308,7 @@ class CompiledLoop:
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
+        return True
 
     def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
