@@ -233,7 +233,6 @@ HEAVY = {
     "dsl/jit/kernel_graph",
     "dsl/jit/plan_cache",
     "dsl/recorded_loops/capture",
-    "dsl/recorded_loops/record",
     "runtime/codegen/numba_functions",
     "runtime/core/readable_text",
     "runtime/core/settings",

@@ -400,36 +400,51 @@ def programs(seed: int, count: int, comprehensions: bool = False) -> Iterator[Pr
 
 def recorded() -> AbstractContextManager[list[KnownLoops]]:
     """Sees to it that loops are recorded however short the trace is; what is known of those of each specialisation."""
-    return _captured_at_once(ROUTINE, FEW)
+    return _captured(_AtOnce)
 
 
 def repeated() -> AbstractContextManager[list[KnownLoops]]:
     """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
-    return _captured_at_once(REPEATED, 2)
+    return _captured(_RepeatedAtOnce)
+
+
+def captured_late() -> AbstractContextManager[list[KnownLoops]]:
+    """Sees to it that loops go back after a few turns, however short the trace is."""
+    return _captured(_Noting, FEW=2, LONG=4, SURE=12, MANY=24, LOOKS=2)
+
+
+class _Noting(LoopCapture):
+    notes: list[KnownLoops]
+
+    def _captured(self, loop: UserLoop, way: str) -> Any:
+        if all(self.known is not known for known in self.notes):
+            self.notes.append(self.known)
+        return super()._captured(loop, way)
+
+
+class _AtOnce(_Noting):
+    way, few = ROUTINE, FEW  # the turns of loops that are not captured
+
+    def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
+        if (loop.count or 0) <= self.few or loop.site in self.known.at_once:
+            return super()._way_at_once(loop, ways)
+        return self.way if self.way in ways else REPEATED if REPEATED in ways else None
+
+
+class _RepeatedAtOnce(_AtOnce):
+    way, few = REPEATED, 2
 
 
 @contextmanager
-def _captured_at_once(way: str, few: int) -> Iterator[list[KnownLoops]]:
-    """few: the turns of loops that are not."""
-    notes: list[KnownLoops] = []
-
-    class EagerCapture(LoopCapture):
-        def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
-            if (loop.count or 0) <= few or loop.site in self.known.at_once:
-                return super()._way_at_once(loop, ways)
-            return way if way in ways else REPEATED if REPEATED in ways else None
-
-        def _captured(self, loop: UserLoop, way: str) -> Any:
-            if all(self.known is not known for known in notes):
-                notes.append(self.known)
-            return super()._captured(loop, way)
-
+def _captured(kind: type[_Noting], **constants: int) -> Iterator[list[KnownLoops]]:
+    kind.notes = []
     capture: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.capture")
-    capture.LoopCapture = EagerCapture
+    before = {name: getattr(capture, name) for name in ("LoopCapture", *constants)}
+    vars(capture).update(constants, LoopCapture=kind)
     try:
-        yield notes
+        yield kind.notes
     finally:
-        capture.LoopCapture = LoopCapture
+        vars(capture).update(before)
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
@@ -475,13 +490,13 @@ def in_columns(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check(
-    seed: int, count: int, device: str = "cpu", comprehensions: bool = False
+    seed: int, count: int, device: str = "cpu", comprehensions: bool = False, late: bool = False
 ) -> tuple[list[str], collections.Counter[str]]:
     """What went wrong, in words, and how often each thing happened."""
     wrong: list[str] = []
     seen: collections.Counter[str] = collections.Counter()
     made = [*programs(seed, count, comprehensions)]
-    with tempfile.TemporaryDirectory() as folder, recorded() as notes:
+    with tempfile.TemporaryDirectory() as folder, captured_late() if late else recorded() as notes:
         scope = load(made, Path(folder))
         for p in made:
             notes.clear()
@@ -518,9 +533,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--comprehensions", action="store_true", help="with lists and generators in them")
+    parser.add_argument("--late", action="store_true", help="loops are captured after a few turns")
     given = parser.parse_args()
     start = time.perf_counter()
-    wrong, seen = check(given.seed, given.count, given.device, given.comprehensions)
+    wrong, seen = check(given.seed, given.count, given.device, given.comprehensions, given.late)
     print("\n\n".join(wrong))
     for what, times in seen.most_common():
         print(times, what)

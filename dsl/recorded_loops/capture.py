@@ -225,21 +225,24 @@ class LoopCapture:
     def _better_way(self, run: RunningLoop) -> str | None:
         """How a loop had better be captured; None where it had better go on."""
         trace, count = self.trace, run.loop.count or 0
-        nodes = trace.builder.nodes[run.began :]
+        nodes, length = trace.builder.nodes[run.began :], len(trace.builder.nodes)
         total = run.began + len(nodes) * max(count, run.done, 1) // max(run.done, 1)
         if total < LONG or (run.loop.is_short and len(nodes) < MANY):
             return None
-        single = _are_single_elements(nodes)
-        if ROUTINE in run.ways:
-            latest = run.turn - run.began if run.done <= LOOKS else len(nodes) // 2
-            if single or (run.done > 1 and _do_shapes_change(nodes, latest)) or (run.nested and total >= SURE):
-                return ROUTINE
-        alone = REPEATED in run.ways and not run.nested and count > MANY_ITERATIONS and not trace.deriving
-        if alone and total >= SURE and (total >= MANY or trace.target_name() == "cpu"):
-            return REPEATED
-        if ROUTINE in run.ways and len(trace.builder.nodes) >= SURE and not self._does_trace_repeat():
+        if ROUTINE in run.ways and (self._is_ragged_or_single(run, nodes) or (run.nested and total >= SURE)):
             return ROUTINE
-        return None
+        most = SURE if trace.target_name() == "cpu" else MANY
+        if REPEATED in run.ways and not run.nested and count > MANY_ITERATIONS and not trace.deriving and total >= most:
+            return REPEATED
+        repeats = ROUTINE not in run.ways or length < SURE or self._does_trace_repeat()
+        return None if repeats else ROUTINE
+
+    def _is_ragged_or_single(self, run: RunningLoop, nodes: list[Node]) -> bool:
+        """Whether most is done to single elements, or to arrays of ever new shapes."""
+        if _are_single_elements(nodes):
+            return True
+        latest = run.turn - run.began if run.done <= LOOKS else len(nodes) // 2
+        return run.done > 1 and _do_shapes_change(nodes, latest)
 
     def note_length(self) -> None:
         """To be called where a trace has become long. Raises UnsupportedError, at the loop's line, where it would
