@@ -36,6 +36,7 @@ LOOPS = 6  # or no more loops than that
 RECORDINGS = 64  # times that one loop is captured, in turns of another one that is not
 TURNS = 8  # operations to a line of the source from which these are turns
 LONGEST = 4096  # nodes of a trace that is not taken if its turns do not repeat,
+HEAVY = 128  # fewer, of which so many are calls of their own, for which NumPy is as good,
 UNWRITTEN = 8192  # or if there are functions whose loops cannot be captured,
 ENDLESS = 65_536  # or at all; half as many of loops in one another, of which each turn is a loop again
 
@@ -257,8 +258,13 @@ class LoopCapture:
         if length < TURNS * len({*builder.lines}):
             return
         most = UNWRITTEN if self.trace.unwritten and not self.around else ENDLESS // max(min(self.around, 2), 1)
-        if length >= most or (length >= LONGEST and not self._does_trace_repeat()):
+        is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
+        if length >= most or (is_long and not self._may_go_back() and not self._does_trace_repeat()):
             raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+
+    def _may_go_back(self) -> bool:
+        """Whether a loop around may still be captured."""
+        return self.trace.builder.limit <= LONGEST and any(ROUTINE in run.ways for run in self.running)
 
     def _does_trace_repeat(self) -> bool:
         """Whether the traced turns are a few loops again, or may be with more."""
