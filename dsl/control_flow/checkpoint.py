@@ -54,15 +54,20 @@ class Checkpoint(Journal):
                 if id(root) not in self.around.made:
                     self.around.written.setdefault(id(root), (root, old))
 
+    def has_changed_others(self) -> bool:
+        """Whether iterators have moved, or something else that cannot be put back has changed."""
+        try:
+            self.check_others_unchanged()
+        except Refusal:
+            del self.trace.refusals[-1]
+            return True
+        return False
+
     def go_back(self) -> bool:
         """Puts all back. Returns whether that was possible: else the function has to be traced again."""
         trace = self.trace
         trace.journal = self.around
-        try:
-            self.check_others_unchanged()
-        except Refusal:
-            self.is_reversible = False
-        if not self.is_reversible:
+        if not self.is_reversible or self.has_changed_others():
             return False
         self.undo()
         for held, length in self.lengths:

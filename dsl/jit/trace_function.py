@@ -224,8 +224,8 @@ class TraceAttempt:
             if not capture.captured:
                 raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
             for site in capture.captured if error.site is None else [error.site]:
-                for way in (ROUTINE, REPEATED):
-                    loops.refuse(site, way, error.reason)
+                loops.refuse(site, ROUTINE, error.reason)
+                loops.refuse(site, REPEATED, error.reason)
 
     def _error_of_function(self, error: Exception) -> BaseException:
         """The function's own error or NumPy's, at the user's line; UnfinishedFunction where arguments were assigned to

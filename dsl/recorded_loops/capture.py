@@ -68,8 +68,8 @@ class LoopGoesBack(TraceRestart):
 class RunningLoop:
     """A loop that runs turn by turn, and may go back to be captured in one of these ways."""
 
-    def __init__(self, loop: UserLoop, ways: list[str], began: int) -> None:
-        self.loop, self.ways, self.began = loop, ways, began
+    def __init__(self, loop: UserLoop, ways: list[str], began: int, checkpoint: Checkpoint) -> None:
+        self.loop, self.ways, self.began, self.checkpoint = loop, ways, began, checkpoint
         self.done, self.next_look = 0, LOOKS
         self.turn = self.next_turn = began  # the first nodes of the latest turn, and behind it
         self.nested = False  # whether other loops are in it
@@ -137,8 +137,8 @@ class LoopCapture:
             waits = any(ROUTINE in run.ways and not run.loop.is_short for run in self.running)
             if way is None and (not ways or waits):
                 return self._turns(loop, None)
-            run = RunningLoop(loop, ways, len(self.trace.builder.nodes)) if way is None else None
             checkpoint, goes_back = Checkpoint(self.trace, loop.functions), True
+            run = RunningLoop(loop, ways, len(self.trace.builder.nodes), checkpoint) if way is None else None
             try:
                 found = self._captured(loop, way) if way is not None else self._turns(loop, run)
                 goes_back = False
@@ -153,6 +153,8 @@ class LoopCapture:
                 if not goes_back:
                     checkpoint.close()
             if not checkpoint.go_back():
+                if way is not None:
+                    self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
                 raise TraceAgain
 
     def _goes_back(
@@ -175,6 +177,10 @@ class LoopCapture:
             if goes:
                 known.at_once[site] = ROUTINE
         return goes
+
+    def _refuse_all(self, site: CodeType, reason: str) -> None:
+        for way in (ROUTINE, REPEATED):
+            self.known.refuse(site, way, reason)
 
     def _captured(self, loop: UserLoop, way: str) -> Any:
         if self.captured.count(loop.site) >= RECORDINGS:
@@ -220,8 +226,11 @@ class LoopCapture:
             run.next_look *= 2
         for other in self.running:
             way = self._better_way(other) if settings.roll else None
-            if way is not None:
+            if way is not None and not other.checkpoint.has_changed_others():
                 raise LoopGoesBack(other, way)
+            if way is not None:
+                self._refuse_all(other.loop.site, "it changes what cannot be put back, such as an iterator")
+                other.ways = []
 
     def _better_way(self, run: RunningLoop) -> str | None:
         """How a loop had better be captured; None where it had better go on."""
