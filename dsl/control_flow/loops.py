@@ -73,22 +73,33 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
+    trace = current_trace()
+    if trace is None or trace.capture is None:
+        _run_while_turns(test, body, stop, _go_on)
+    else:
+        trace.capture.run_while(test, body, stop, partial(_run_while_turns, test, body, stop))
+
+
+def _run_while_turns(test: Part, body: Part, stop: Part | None, end_turn: Callable[[], None]) -> bool:
+    """Returns whether a value ends it, so that it is a node."""
     for turn in itertools.count():
         _check_loop_ends(turn)
         flag = test()
         if is_undecided_condition(flag):
             _run_compiled_while_loop(flag, test, body, stop)
-            return
+            return True
         if not flag:
-            return
+            return False
         body()
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             going = not_(stopped)
             _run_compiled_while_loop(and_(going, test), test, body, stop)
-            return
+            return True
         if stopped:
-            return
+            return False
+        end_turn()
+    raise AssertionError
 
 
 def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:

@@ -22,7 +22,12 @@ from ..control_flow.comprehensions import ComprehensionClause
 from ..core.errors import Refusal, UnsupportedError
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain, TraceRestart
 from .iterables import axes_of_indices, count_loop_items
-from .record import record_comprehension, record_loop_as_repeated_body, record_loop_as_routine
+from .record import (
+    record_comprehension,
+    record_loop_as_repeated_body,
+    record_loop_as_routine,
+    record_while_as_routine,
+)
 
 FEW = 8  # turns for which a loop is left as it is, unless it becomes very long
 LONG = 128  # operations on single elements, or of ever new shapes, that are captured;
@@ -101,6 +106,17 @@ class LoopCapture:
         elif length_hint(iterable) > FEW:
             self.known.refuse(body.__code__, ROUTINE, "it goes over more than ranges and arrays")
         self._run(UserLoop(body.__code__, count, (body, *([stop] if stop else [])), turns, captures))
+
+    def run_while(
+        self,
+        test: Callable[[], Any],
+        body: Callable[[], Any],
+        stop: Callable[[], Any] | None,
+        turns: Callable[..., bool],
+    ) -> None:
+        """`while test(): body()`, until `stop()`."""
+        captures = {ROUTINE: partial(record_while_as_routine, self.trace, test, body, stop)}
+        self._run(UserLoop(body.__code__, None, (test, body, *([stop] if stop else [])), turns, captures))
 
     def collect(self, clause: ComprehensionClause, turns: Callable[..., Any]) -> list[Any]:
         """The list that a comprehension makes."""
@@ -204,8 +220,11 @@ class LoopCapture:
             found = loop.turns(partial(self._end_turn, run))
             if isinstance(self.trace.restart, LoopGoesBack):  # which was swallowed
                 raise self.trace.restart
-            if run is not None and ROUTINE in run.ways and len(self.trace.refusals) > refusals:
-                self.trace.check_refusals()
+            if run is not None and ROUTINE in run.ways:
+                if len(self.trace.refusals) > refusals:
+                    self.trace.check_refusals()
+                if found is True and self._is_better_as_routine(run):
+                    raise LoopGoesBack(run, ROUTINE)
             return found
         finally:
             self.around -= 1
@@ -246,6 +265,10 @@ class LoopCapture:
             return REPEATED
         repeats = ROUTINE not in run.ways or length < SURE or self._does_trace_repeat()
         return None if repeats else ROUTINE
+
+    def _is_better_as_routine(self, run: RunningLoop) -> bool:
+        """Whether a loop that a value ends is over single elements."""
+        return not self.trace.deriving and _are_single_elements(self.trace.builder.nodes[run.began :])
 
     def _is_ragged_or_single(self, run: RunningLoop, nodes: list[Node]) -> bool:
         """Whether most is done to single elements, or to arrays of ever new shapes."""

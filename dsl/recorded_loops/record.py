@@ -48,6 +48,16 @@ def record_loop_as_routine(
     )
 
 
+def record_while_as_routine(
+    trace: Trace, test: Callable[[], Any], body: Callable[[], Any], stop: Callable[[], Any] | None
+) -> None:
+    """Makes `while test(): body()`, until `stop()`, a node of the trace. Raises as `record_loop_as_routine`."""
+    functions = [test, body, *([stop] if stop else [])]
+    _record_statements(
+        trace, body.__code__, functions, False, lambda recorder: recorder.run_while(test, body, stop)
+    )
+
+
 def record_comprehension(trace: Trace, clause: ComprehensionClause, is_short: bool) -> list[Any]:
     """The list that a comprehension makes, whose elements are rows of one array. Raises as `record_loop_as_routine`."""
     found = _record_statements(
