@@ -423,16 +423,16 @@ class _Noting(LoopCapture):
 
 
 class _AtOnce(_Noting):
-    way, few = ROUTINE, FEW  # the turns of loops that are not captured
+    forced, few = ROUTINE, FEW  # the turns of loops that are not captured
 
     def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
         if (loop.count or 0) <= self.few or loop.site in self.known.at_once:
             return super()._way_at_once(loop, ways)
-        return self.way if self.way in ways else REPEATED if REPEATED in ways else None
+        return self.forced if self.forced in ways else REPEATED if REPEATED in ways else None
 
 
 class _RepeatedAtOnce(_AtOnce):
-    way, few = REPEATED, 2
+    forced, few = REPEATED, 2
 
 
 @contextmanager
