@@ -53,9 +53,7 @@ def record_while_as_routine(
 ) -> None:
     """Makes `while test(): body()`, until `stop()`, a node of the trace. Raises as `record_loop_as_routine`."""
     functions = [test, body, *([stop] if stop else [])]
-    _record_statements(
-        trace, body.__code__, functions, False, lambda recorder: recorder.run_while(test, body, stop)
-    )
+    _record_statements(trace, body.__code__, functions, False, lambda recorder: recorder.run_while(test, body, stop))
 
 
 def record_comprehension(trace: Trace, clause: ComprehensionClause, is_short: bool) -> list[Any]:

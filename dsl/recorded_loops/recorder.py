@@ -439,7 +439,7 @@ class _LoopRecordingAttempt:
             else:
                 c.ends = loop_kinds_of(value)
                 kinds = number_kinds_after_iteration(c.kinds, c.ends)
-                if c.starts:
+                if is_number(c.before):
                     check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds
