@@ -140,7 +140,7 @@ class LoopCapture:
 
     def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
         """In which it is captured without a turn."""
-        way = self.known.at_once.get(loop.site, None if loop.is_short else self.way)
+        way = self.known.at_once.get(loop.site, self.way if (loop.count or 0) > FEW else None)
         way = REPEATED if way == ROUTINE and ROUTINE not in ways else way
         if way not in ways or (way == REPEATED and (loop.count or 0) <= (MANY_ITERATIONS if self.way == way else FEW)):
             return None
