@@ -12,6 +12,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, EnumMeta
 from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
@@ -50,7 +51,7 @@ from ..core.object_model import (
 from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
-from ..trace.trace import HOOKS, Trace, trace_in_progress
+from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
 from .frozen_containers import frozen_container_class, refuse_frozen_container_change
@@ -570,6 +571,8 @@ class Environment:
         if "datetime64" in texts and not texts.isdisjoint(("now", "today")):
             line = user_line_of_name([function.__code__], ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL"), "datetime64")
             raise outside_call_error("np.datetime64('now')", line)
+        if self.trace.may_rewrite and _may_compare_arguments(function):
+            raise UndecidedValue
 
     def _fill_closure(self, function: Any, cells: Sequence[CellType], users: bool) -> None:
         code = function.__code__
@@ -815,6 +818,22 @@ def _changed_part(now: dict[Any, Any], then: dict[Any, Any]) -> Any:
 def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     return {"__class__": type(value), **attributes_of_object(value)}
+
+
+def _may_compare_arguments(function: Any) -> bool:
+    """Whether an `is` in it may have arrays or containers of the caller's on both sides."""
+    scope = function.__globals__
+
+    def may_be_argument(name: str) -> bool:
+        first, dot, _ = name.partition(".")
+        value = scope.get(first)
+        if dot:
+            return value is not None and not isinstance(value, (ModuleType, EnumMeta))
+        of_user = is_user_class(type(value)) and not isinstance(value, (type, Enum))
+        return of_user or is_told_by_contents(value) or type(value) in (int, float, str)
+
+    names = code_names_compared_by_identity(function.__code__)
+    return any(name in ("", "True") or may_be_argument(name) for name in names)
 
 
 def is_told_by_contents(value: Any) -> bool:

@@ -21,6 +21,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
+from ..control_flow.source import codes_of_traceback, has_loop, may_have_loops
 from ..core.errors import (
     AxisError,
     EscapedValueError,
@@ -61,13 +62,15 @@ from ..trace.trace import (
     Trace,
     TraceAgain,
     TraceRestart,
+    UndecidedValue,
     trace_in_progress,
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_read_at_break
 from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
 
-LONG = 128  # nodes from which it is looked at whether they are turns of a loop
+LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
+TURNS = 8  # as they may be if they are so many times as many as lines of the source
 
 
 class UnfinishedFunction(BaseException):
@@ -98,9 +101,9 @@ def trace_function(
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     request = TraceRequest(function, name, tree, arguments, reader, target_name, reruns, loops or KnownLoops())
-    found = TraceAttempt(request).run()
-    while found is None:  # outside of what has ended the one before: that is no error's context
-        found = TraceAttempt(request).run()
+    found: Outcome = TraceAttempt(request, may_have_loops(function))
+    while isinstance(found, TraceAttempt):  # outside of what has ended the one before: that is no error's context
+        found = found.run()
     return found
 
 
@@ -119,22 +122,23 @@ class TraceRequest:
 
 
 class TraceAttempt:
-    """One run of the user's function on stand-ins. It gives the trace, or the values that it needs."""
+    """One run of the user's function on stand-ins. It gives the trace, the values that it needs, or the next attempt.
 
-    def __init__(self, request: TraceRequest) -> None:
+    rewriting: functions run with their control flow rewritten."""
+
+    def __init__(self, request: TraceRequest, rewriting: bool) -> None:
         self.request = request
         trace = self.trace = Trace(request.name, request.target_name)
         trace.split, trace.leaves, trace.reruns = request.reader, len(request.arguments), request.reruns
         self.world: Environment | None = environment_of(trace)
         trace.world = self.world
-        trace.rewriting = self.world is not None and trace.split is None
+        trace.rewriting = rewriting and trace.may_rewrite
         self.opened: OpenedArguments | None = None
 
-    def run(self) -> Outcome | None:
-        """Trace; None where that has to be done again. Raises as `trace_function` does."""
+    def run(self) -> Outcome:
+        """Trace. Raises as `trace_function` does."""
         trace, world = self.trace, self.world
-        if trace.rewriting:
-            _watch_loops_of_call(trace, self.request.loops)
+        _watch_loops_of_call(trace, self.request.loops)
         outside = contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails()
         try:
             with trace_in_progress(trace), paused_garbage_collection(), outside:
@@ -145,6 +149,8 @@ class TraceAttempt:
                 raise
             return outcome(self, reason)
         except Refusal as error:
+            if trace.may_rewrite and any(has_loop(code) for code in codes_of_traceback(error.__traceback__)):
+                return TraceAttempt(self.request, True)
             self._raise_refusal(error)
         except Exception as error:
             if (found := self._error_of_function(error)) is error:
@@ -216,8 +222,8 @@ class TraceAttempt:
             add_note_to_error_once(error, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
         self.raise_guarded(error)
 
-    def begin_again(self, error: LoopNotRecordable | TraceAgain) -> None:
-        """Notes what loops are not captured in the next attempt."""
+    def begin_again(self, error: LoopNotRecordable | TraceAgain) -> TraceAttempt:
+        """The next attempt. Notes what loops are not captured in the next attempt."""
         capture, loops = self.trace.capture, self.request.loops
         loops.again += 1
         if isinstance(error, LoopNotRecordable):
@@ -226,6 +232,7 @@ class TraceAttempt:
             for site in capture.captured if error.site is None else [error.site]:
                 loops.refuse(site, ROUTINE, error.reason)
                 loops.refuse(site, REPEATED, error.reason)
+        return TraceAttempt(self.request, True)
 
     def _error_of_function(self, error: Exception) -> BaseException:
         """The function's own error or NumPy's, at the user's line; UnfinishedFunction where arguments were assigned to
@@ -245,12 +252,13 @@ class TraceAttempt:
             return UnfinishedFunction(found, _finish_trace(trace, self.request.function, None, self.opened))
 
 
-Outcome = TracedFunction | frozenset[int]
+Outcome = TracedFunction | frozenset[int] | TraceAttempt
 
 
 # why an attempt ends without a trace -> what comes of it; other reasons are the caller's
-_OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome | None]] = {
+_OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
     NeedValue: lambda attempt, _: frozenset(attempt.trace.needed),
+    UndecidedValue: lambda attempt, _: TraceAttempt(attempt.request, True),
     LoopNotRecordable: lambda attempt, error: attempt.begin_again(error),
     TraceAgain: lambda attempt, error: attempt.begin_again(error),
     GraphBreak: lambda attempt, suspended: attempt.segment(suspended.part),
@@ -319,9 +327,16 @@ def _watch_loops_of_call(trace: Trace, known: KnownLoops) -> None:
 
         return LoopCapture(trace, known)
 
-    trace.capture_of = capture_of
-    if settings.roll:
-        trace.builder.limit, trace.builder.at_limit = LONG, lambda: trace.capture.note_length()
+    def rewrite_if_of_loops() -> None:
+        trace.builder.limit *= 2
+        if len(trace.builder.nodes) >= TURNS * len({*trace.builder.lines}):
+            raise UndecidedValue
+
+    if trace.rewriting:
+        trace.capture_of = capture_of
+    if settings.roll and (trace.rewriting or trace.may_rewrite):
+        trace.builder.limit = LONG
+        trace.builder.at_limit = (lambda: trace.capture.note_length()) if trace.rewriting else rewrite_if_of_loops
 
 
 def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:

@@ -268,7 +268,8 @@ class LoopCapture:
 
     def _is_better_as_routine(self, run: RunningLoop) -> bool:
         """Whether a loop that a value ends is over single elements."""
-        return not self.trace.deriving and _are_single_elements(self.trace.builder.nodes[run.began :])
+        trace = self.trace  # which has to be able to run again in NumPy: errors have the user's lines there
+        return trace.reruns and not trace.deriving and _are_single_elements(self.trace.builder.nodes[run.began :])
 
     def _is_ragged_or_single(self, run: RunningLoop, nodes: list[Node]) -> bool:
         """Whether most is done to single elements, or to arrays of ever new shapes."""

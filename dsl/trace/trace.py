@@ -204,6 +204,11 @@ class Trace:
         """Whether something may have failed so far."""
         return self.failure["first"] is not NO_FAILURE
 
+    @property
+    def may_rewrite(self) -> bool:
+        """Whether the function may be traced again with its control flow rewritten."""
+        return not self.rewriting and self.world is not None and self.split is None
+
     def capture_array(self, array: Host) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
@@ -349,6 +354,10 @@ def loop_recorder_of_trace() -> Any:
     """What writes down the loop whose body runs in this thread, if one does."""
     found: Trace | None = context.trace
     return None if found is None else found.recorder
+
+
+class UndecidedValue(TraceRestart):
+    """A value decides that no call knows yet: the trace is run again with the function's control flow rewritten."""
 
 
 @contextmanager

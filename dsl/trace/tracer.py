@@ -33,7 +33,7 @@ from .dispatch import (
     check_options_of_numpy_call,
 )
 from .memory_layout import MemoryLayout
-from .trace import Trace
+from .trace import Trace, UndecidedValue
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
@@ -274,13 +274,21 @@ class Tracer(NumpyProtocols):
         return found
 
     def __bool__(self) -> bool:
-        trace = check_trace_alive(self)
+        trace = self._trace_for_decision()
         instead = "write np.where(condition, a, b), or &, |, ~"
         for name, reason in trace.unwritten.items():
             instead += f"; the control flow of {name} is not compiled, since {reason}"
         return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
 
+    def _trace_for_decision(self) -> Trace:
+        """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
+        trace = check_trace_alive(self)
+        if trace.may_rewrite and concrete_value(trace, self._value) is None:
+            raise UndecidedValue
+        return trace
+
     def __int__(self) -> int:
+        self._trace_for_decision()
         return int(
             self._known_scalar(
                 "is no Python int",
@@ -317,6 +325,7 @@ class Tracer(NumpyProtocols):
         """What a function of `math` that rounds gives."""
         if self._held.weak in (bool, int):
             return self._itself_as_number()
+        self._trace_for_decision()
         return function(self._known_scalar("is no Python int", "write np.trunc(x), np.floor(x) or np.ceil(x)")[()])
 
     def __trunc__(self) -> Any:
@@ -329,6 +338,7 @@ class Tracer(NumpyProtocols):
         return self._whole_number(math.ceil)
 
     def __float__(self) -> float:
+        self._trace_for_decision()
         return float(
             self._known_scalar(
                 "is no Python float",
