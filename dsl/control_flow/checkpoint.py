@@ -67,6 +67,8 @@ class Checkpoint(Journal):
         """Puts all back. Returns whether that was possible: else the function has to be traced again."""
         trace = self.trace
         trace.journal = self.around
+        if len(trace.refusals) > self.lengths[1][1]:  # what is refused once may not be refused again
+            return False
         if not self.is_reversible or self.has_changed_others():
             return False
         self.undo()

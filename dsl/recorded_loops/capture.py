@@ -169,7 +169,7 @@ class LoopCapture:
                 if not goes_back:
                     checkpoint.close()
             if not checkpoint.go_back():
-                if way is not None:
+                if way is not None and not self.trace.refusals:
                     self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
                 raise TraceAgain
 

@@ -16,7 +16,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.jit.trace_function import TraceAttempt
 
-MOST_TRACES = 3  # of one call: the function begins again for numbers that decide, and once for what cannot be put back
+MOST_TRACES = 6  # of one call: the function begins again for numbers that decide, and for what cannot be put back
 
 # what computes an element of `out` from row `i` of `x`
 THINGS = {
