@@ -23,6 +23,7 @@ from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, rewrite_matmuls_as_tf32
 from .passes.online_sums import sum_exponentials_in_parts
+from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
 from .targets.target import Target, target_of
 
@@ -64,6 +65,8 @@ def run_graph_pass_stages(
     types = types_checked_between_stages(graph)
     simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts))
     check_graph_after_stage(simple, types, "simplify")
+    simple = compute_rows_in_scalars(simple)
+    check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if target.axis_orders:

@@ -85,7 +85,9 @@ ALLOWED: dict[str, str] = {
         "compiler/sequential compiler/targets runtime/core runtime/program"
     ),
     "compiler/ops": "compiler/core compiler/kernel runtime/core runtime/program",
-    "compiler/passes": "compiler/core compiler/graph compiler/layout compiler/ops runtime/core",
+    "compiler/passes": (
+        "compiler/core compiler/graph compiler/kernel compiler/layout compiler/ops compiler/sequential runtime/core"
+    ),
     "compiler/placement": "compiler/core compiler/graph compiler/ops runtime/core",
     "compiler/reroll": (
         "compiler compiler/core compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes "

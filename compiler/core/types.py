@@ -216,6 +216,14 @@ def common_kind_promotion_rule(kinds: str = "biufc") -> Rule:
     return resolve_common_dtype
 
 
+def single_or_double_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    """All arguments in float32, or all in float64: the loops of SciPy's functions."""
+    common = dtype or promoted_dtype(*dtypes)
+    if common not in (FLOAT32, FLOAT64):
+        raise NoLoop("")
+    return (common,) * len(dtypes), common
+
+
 def raw_bits_promotion_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 

@@ -6,7 +6,7 @@ bodies of counted loops and of branches take the axis along; anything else is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType
@@ -28,6 +28,8 @@ from ..ops.table import OPS
 def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
     """batched: for each input whether it has a first axis, of `size` rows. All outputs have one."""
     batcher = GraphBatcher(GraphBuilder(graph.name), size)
+    for node in graph.nodes:
+        batcher.results.setdefault(_call_of_result(node), []).append(node)
     inputs = iter(batched)
     new: list[Value] = []
     for _, node in nodes_to_copy(graph, batcher.builder):
@@ -47,14 +49,16 @@ def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> G
 
 @dataclass(slots=True)
 class GraphBatcher:
-    """builder: of the batched graph; size: how many rows; rows: the nodes that have a first axis of them."""
+    """builder: of the batched graph; size: how many rows; rows: the nodes that have a first axis of them; results: the
+    nodes that are results of one call, by what calls have in common."""
 
     builder: GraphBuilder
     size: int
     rows: set[int]
+    results: dict[Hashable, list[Node]]
 
     def __init__(self, builder: GraphBuilder, size: int) -> None:
-        self.builder, self.size, self.rows = builder, size, set()
+        self.builder, self.size, self.rows, self.results = builder, size, set(), {}
 
     def batched_node(self, node: Node, args: Sequence[Value]) -> Value:
         """A node on values of which some are batched."""
@@ -190,8 +194,9 @@ def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Va
 
 
 def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    """A loop over the rows."""
+    """A loop over the rows. All results of a call are made in the same one."""
     nodes = b.builder.nodes
+    results = b.results[_call_of_result(node)]
     numbers = [a for a in dict.fromkeys(args) if nodes[a.number].op == "number"]
     rows = [a for a in dict.fromkeys(args) if b.is_batched(a)]
     others = [a for a in dict.fromkeys(args) if not b.is_batched(a) and a not in numbers]
@@ -205,10 +210,16 @@ def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value])
     add_body_scalar(made, ITERATION)
     for a in numbers:
         known[a.number] = add_body_scalar(made, a.type)
-    value = made.add(node.op, tuple(known[a.number].number for a in args), node.type, node.attrs)
+    places = tuple(known[a.number].number for a in args)
+    values = [made.add(result.op, places, result.type, result.attrs) for result in results]
     windows = tuple(_batch_window_of_rows(len(a.shape)) for a in rows)
-    loop = Loop(made.finish([value]), 0, windows, b.size)
-    return add_control_flow_node(b.builder, loop, [*rows, *others, *numbers])[0]
+    loop = Loop(made.finish(values), 0, windows, b.size)
+    return add_control_flow_node(b.builder, loop, [*rows, *others, *numbers])[results.index(node)]
+
+
+def _call_of_result(node: Node) -> Hashable:
+    """Equal for nodes that are results of the same call."""
+    return node.op, node.args, tuple(attr for attr in node.attrs if attr[0] != "part")
 
 
 def _batch_window_of_rows(rank: int) -> Window:

@@ -50,6 +50,11 @@ def interpret_node(node: Node, args: Sequence[Array]) -> Array:
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
 
 
+def interpret_view_node(node: Node, args: Sequence[Array]) -> Array:
+    """A view, join or update of arrays, whatever their elements are."""
+    return np.asarray(_STRUCTURAL[node.op](node, *args))
+
+
 def interpreter_function_of_op(op: str) -> Callable[..., Any]:
     """What NumPy does for a row."""
     function = OPS[op].numpy

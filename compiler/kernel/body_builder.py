@@ -166,7 +166,7 @@ class KernelValue:
     log10, log1p, sin, cos, tan = map(_kernel_value_method, ("log10", "log1p", "sin", "cos", "tan"))
     asin, acos, atan, sinh, cosh = map(_kernel_value_method, ("asin", "acos", "atan", "sinh", "cosh"))
     tanh, asinh, acosh, atanh, cbrt = map(_kernel_value_method, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
-    erf, erfc, lgamma = map(_kernel_value_method, ("erf", "erfc", "lgamma"))
+    erf, erfc, lgamma, tgamma = map(_kernel_value_method, ("erf", "erfc", "lgamma", "tgamma"))
     pow, atan2, hypot, fmod = map(_kernel_value_method, ("pow", "atan2", "hypot", "fmod"))
 
     def __bool__(self) -> bool:

@@ -33,7 +33,10 @@ class Primitive:
     """`numpy(*args, dtype)` gives its meaning on arrays.
 
     accepts: the dtypes of its arguments, which are all the same (from argument `same_from` on); result: its dtype,
-    or None for that of the last argument, or "any" where the instruction says.
+    or None for that of the last argument, or "any" where the instruction says. row: the row of the op table that means
+    the same, whose derivative it has. libm: whether it is C's function of that name, which takes many instructions;
+    libmvec: whether glibc (2.35 and later) has one of vectors; costly: whether a GPU takes as long for it in float32 as
+    for moving 4 bytes.
     """
 
     numpy: Callable[..., Any]
@@ -41,6 +44,10 @@ class Primitive:
     accepts: frozenset[DType]
     result: DType | Literal["any"] | None = None
     same_from: int = 0
+    row: str = ""
+    libm: bool = False
+    libmvec: bool = False
+    costly: bool = False
 
 
 def _ufunc_as_kernel_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,25 +124,45 @@ def _math_module_kernel_primitive(function: Callable[[float], float], overflow: 
     return lambda x, dtype: over(x.astype(np.float64)).astype(x.dtype)
 
 
-def _same_dtype_kernel_primitive(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
-    return Primitive(_ufunc_as_kernel_primitive(function), arity, accepts)
+def _gamma_of_float(x: float) -> float:
+    if x == -math.inf or (x < 0 and x == math.floor(x)):
+        return math.nan
+    try:
+        return math.gamma(x) if x else math.copysign(math.inf, x)
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _same_dtype_kernel_primitive(
+    function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2, row: str = "", costly: bool = False
+) -> Primitive:
+    return Primitive(_ufunc_as_kernel_primitive(function), arity, accepts, row=row, costly=costly)
 
 
 def _comparison_kernel_primitive(function: Callable[..., Any]) -> Primitive:
     return Primitive(_ufunc_as_kernel_primitive(function), 2, NUMBERS, BOOL)
 
 
-def _math_kernel_primitive(function: Callable[..., Any], arity: int = 1) -> Primitive:
-    return Primitive(_ufunc_as_kernel_primitive(function), arity, FLOATS)
+def _math_kernel_primitive(function: Callable[..., Any], arity: int = 1, costly: bool = False) -> Primitive:
+    return Primitive(_ufunc_as_kernel_primitive(function), arity, FLOATS, costly=costly)
+
+
+def _libm_kernel_primitive(
+    function: Callable[..., Any], row: str = "", arity: int = 1, libmvec: bool = True, costly: bool = False
+) -> Primitive:
+    meaning = _ufunc_as_kernel_primitive(function) if isinstance(function, np.ufunc) else function
+    return Primitive(meaning, arity, FLOATS, row=row, libm=True, libmvec=libmvec, costly=costly)
 
 
 PRIMITIVES: dict[str, Primitive] = {
     "add": _same_dtype_kernel_primitive(np.add, NUMBERS),
-    "sub": _same_dtype_kernel_primitive(np.subtract, NUMBERS),
-    "mul": _same_dtype_kernel_primitive(np.multiply, NUMBERS),
-    "div": _same_dtype_kernel_primitive(np.divide, FLOATS),
-    "approx_div": _same_dtype_kernel_primitive(np.divide, FLOATS),  # to two units in the last place
-    "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1),
+    "sub": _same_dtype_kernel_primitive(np.subtract, NUMBERS, row="subtract"),
+    "mul": _same_dtype_kernel_primitive(np.multiply, NUMBERS, row="multiply"),
+    "div": _same_dtype_kernel_primitive(np.divide, FLOATS, row="divide", costly=True),
+    "approx_div": _same_dtype_kernel_primitive(
+        np.divide, FLOATS, row="approximate_divide", costly=True
+    ),  # to two units in the last place
+    "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1, row="negative"),
     "quot": _same_dtype_kernel_primitive(_evaluate_quotient_primitive, INTS),
     "rem": _same_dtype_kernel_primitive(np.fmod, INTS),
     "and": _same_dtype_kernel_primitive(np.bitwise_and, BITS),
@@ -150,11 +177,11 @@ PRIMITIVES: dict[str, Primitive] = {
     "ge": _comparison_kernel_primitive(np.greater_equal),
     "eq": _comparison_kernel_primitive(np.equal),
     "ne": _comparison_kernel_primitive(np.not_equal),
-    "select": Primitive(_ufunc_as_kernel_primitive(np.where), 3, STORED, same_from=1),
+    "select": Primitive(_ufunc_as_kernel_primitive(np.where), 3, STORED, same_from=1, row="where"),
     "cast": Primitive(_evaluate_cast_primitive, 1, STORED, "any"),
     "bitcast": Primitive(lambda x, dtype: x.view(dtype), 1, STORED - {BOOL}, "any"),
-    "abs": _math_kernel_primitive(np.abs),
-    "sqrt": _math_kernel_primitive(np.sqrt),
+    "abs": Primitive(_ufunc_as_kernel_primitive(np.abs), 1, FLOATS, row="absolute"),
+    "sqrt": _math_kernel_primitive(np.sqrt, costly=True),
     "floor": _math_kernel_primitive(np.floor),
     "ceil": _math_kernel_primitive(np.ceil),
     "trunc": _math_kernel_primitive(np.trunc),
@@ -163,37 +190,40 @@ PRIMITIVES: dict[str, Primitive] = {
     "fma": _math_kernel_primitive(_evaluate_fma_primitive, 3),
     "maximum": _same_dtype_kernel_primitive(np.maximum, NUMBERS),
     "minimum": _same_dtype_kernel_primitive(np.minimum, NUMBERS),
-    "exp": _math_kernel_primitive(np.exp),
-    "exp2": _math_kernel_primitive(np.exp2),
-    "expm1": _math_kernel_primitive(np.expm1),
-    "log": _math_kernel_primitive(np.log),
-    "log2": _math_kernel_primitive(np.log2),
-    "log10": _math_kernel_primitive(np.log10),
-    "log1p": _math_kernel_primitive(np.log1p),
-    "sin": _math_kernel_primitive(np.sin),
-    "cos": _math_kernel_primitive(np.cos),
-    "tan": _math_kernel_primitive(np.tan),
-    "asin": _math_kernel_primitive(np.arcsin),
-    "acos": _math_kernel_primitive(np.arccos),
-    "atan": _math_kernel_primitive(np.arctan),
-    "sinh": _math_kernel_primitive(np.sinh),
-    "cosh": _math_kernel_primitive(np.cosh),
-    "tanh": _math_kernel_primitive(np.tanh),
-    "asinh": _math_kernel_primitive(np.arcsinh),
-    "acosh": _math_kernel_primitive(np.arccosh),
-    "atanh": _math_kernel_primitive(np.arctanh),
-    "cbrt": _math_kernel_primitive(np.cbrt),
-    "erf": Primitive(_math_module_kernel_primitive(math.erf, math.nan), 1, FLOATS),
-    "erfc": Primitive(_math_module_kernel_primitive(math.erfc, math.nan), 1, FLOATS),
-    "lgamma": Primitive(_math_module_kernel_primitive(math.lgamma, math.inf), 1, FLOATS),
-    "pow": _math_kernel_primitive(np.power, 2),
-    "atan2": _math_kernel_primitive(np.arctan2, 2),
-    "hypot": _math_kernel_primitive(np.hypot, 2),
-    "fmod": _math_kernel_primitive(np.fmod, 2),
+    "exp": _libm_kernel_primitive(np.exp, costly=True),
+    "exp2": _libm_kernel_primitive(np.exp2, costly=True),
+    "expm1": _libm_kernel_primitive(np.expm1, costly=True),
+    "log": _libm_kernel_primitive(np.log, costly=True),
+    "log2": _libm_kernel_primitive(np.log2, costly=True),
+    "log10": _libm_kernel_primitive(np.log10, costly=True),
+    "log1p": _libm_kernel_primitive(np.log1p, costly=True),
+    "sin": _libm_kernel_primitive(np.sin),
+    "cos": _libm_kernel_primitive(np.cos),
+    "tan": _libm_kernel_primitive(np.tan),
+    "asin": _libm_kernel_primitive(np.arcsin, "arcsin"),
+    "acos": _libm_kernel_primitive(np.arccos, "arccos"),
+    "atan": _libm_kernel_primitive(np.arctan, "arctan"),
+    "sinh": _libm_kernel_primitive(np.sinh),
+    "cosh": _libm_kernel_primitive(np.cosh),
+    "tanh": _libm_kernel_primitive(np.tanh, costly=True),
+    "asinh": _libm_kernel_primitive(np.arcsinh, "arcsinh"),
+    "acosh": _libm_kernel_primitive(np.arccosh, "arccosh"),
+    "atanh": _libm_kernel_primitive(np.arctanh, "arctanh"),
+    "cbrt": _libm_kernel_primitive(np.cbrt),
+    "erf": _libm_kernel_primitive(_math_module_kernel_primitive(math.erf, math.nan), costly=True),
+    "erfc": _libm_kernel_primitive(_math_module_kernel_primitive(math.erfc, math.nan), costly=True),
+    "lgamma": _libm_kernel_primitive(_math_module_kernel_primitive(math.lgamma, math.inf), libmvec=False),
+    "tgamma": _libm_kernel_primitive(_math_module_kernel_primitive(_gamma_of_float, math.inf), "gamma", libmvec=False),
+    "pow": _libm_kernel_primitive(np.power, "power", arity=2),
+    "atan2": _libm_kernel_primitive(np.arctan2, "arctan2", arity=2),
+    "hypot": _libm_kernel_primitive(np.hypot, arity=2),
+    "fmod": _libm_kernel_primitive(np.fmod, arity=2, libmvec=False),
     "popcount": Primitive(_ufunc_as_kernel_primitive(_evaluate_popcount_primitive), 1, INTS, DTYPES["u8"]),
     "gcd": _same_dtype_kernel_primitive(np.gcd, UINTS),
     "mulhi": _same_dtype_kernel_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
+
+COSTLY = frozenset(name for name, primitive in PRIMITIVES.items() if primitive.costly)
 
 
 Load: TypeAlias = Callable[[int, int], Array]

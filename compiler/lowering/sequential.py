@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from ...runtime.core.settings import settings
 from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
@@ -13,6 +14,7 @@ from ..sequential.form import Let, Routine, Store, statements_in_routine_block
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target
+from .gathers import GatherErrorReports
 
 STEP_US = 1e-3  # what a step takes, by and large
 
@@ -36,12 +38,16 @@ def lower_sequential_node(
     reads: list[Region] = []
     writes: list[Region] = []
     unwanted: list[int] = []
+    reports = GatherErrorReports()
     part = 0
     for n, array in enumerate(routine.arrays):
         type = ArrayType(array.shape, array.dtype)
         if array.role == "in":
             region = _buffer_region_of_routine_array(type, places[next(given)])
             reads.append(region)
+        elif array.role == "report":
+            region = _buffer_region_of_routine_array(type, _place_of_lookup_reports(routine, reports, buffers))
+            writes.append(region)
         else:
             place = wanted.get(part) if array.role != "temp" else None
             part += array.role != "temp"
@@ -62,19 +68,45 @@ def lower_sequential_node(
         arguments.append(Pointer(region.buffer, region.offset))
     over = {w.buffer for w in writes}
     reads = [r for r in reads if r in writes or r.buffer not in over]  # see `reads_before_routine_writes`
-    lifted, numbers = lift_routine_sizes(routine_for_printing(routine, unwanted))
-    kernel, shape = target.routine(lifted)
-    cost = round(routine.turns * STEP_US + 1, 3)
-    both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
     regions = tuple(reads), tuple(writes)
+    launch = _launch_of_routine(routine_for_printing(routine, unwanted), target, arguments, starts, regions, line)
+    if routine.lookups and (target.checks_indices or settings.verify):
+        return reports.wrap_tasks_with_report_checks([*copies, launch], target, line)
+    return [*copies, launch]
+
+
+def _launch_of_routine(
+    routine: Routine,
+    target: Target,
+    arguments: Sequence[Pointer],
+    starts: Sequence[Region],
+    regions: tuple[tuple[Region, ...], tuple[Region, ...]],
+    line: str,
+) -> Task:
+    """arguments: its arrays; starts: what it copies first; regions: what it reads and writes."""
+    lifted, numbers = lift_routine_sizes(routine)
+    kernel, shape = target.routine(lifted, numbers)
+    cost = round(routine.turns * STEP_US + 1, 3)
+    reads, writes = regions
+    both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
     words: tuple[Argument, ...] = (
         *arguments,
         *(Pointer(s.buffer, s.offset) for s in starts),
         *(Int(n - 1) for n in numbers),  # see the targets
         *(Int(0 if s in writes else math.prod(s.shape) * s.itemsize) for s in starts),
     )
-    launch = Task("loop", kernel, words, *regions, both, grid=shape.grid, block=shape.block, cost=cost, line=line)
-    return [*copies, launch]
+    return Task(
+        "loop", kernel, words, *regions, both,
+        units=shape.units, grain=shape.grain, grid=shape.grid, block=shape.block, cost=cost, line=line,
+    )  # fmt: skip
+
+
+def _place_of_lookup_reports(routine: Routine, reports: GatherErrorReports, buffers: list[Buffer]) -> BufferLocation:
+    places = [
+        reports.place_of_report(slot, lookup.axis, lookup.length, lookup.line, buffers)
+        for slot, lookup in enumerate(routine.lookups)
+    ]
+    return places[0]
 
 
 def source_of_routine_result(node: Node) -> int | None:

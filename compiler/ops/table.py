@@ -24,6 +24,7 @@ from . import integer as it
 from . import numpy_reference as ref
 from . import philox as rnd
 from . import real as fl
+from . import special as sp
 
 Formula: TypeAlias = Callable[..., KernelValue]
 
@@ -636,9 +637,23 @@ _STRUCTURE = (
     Op("sequential", "library", -1, cost=20, contiguous=True),
 )
 
+_SPECIAL = tuple(
+    _custom_op_table_row(
+        name,
+        len(row.partials),
+        sp.scipy_function(name),
+        rules.single_or_double_promotion_rule,
+        row.cost,
+        f=row.expansion,
+        parity=row.parity,
+        derivative=d.partial_derivative_formulas(*row.partials),
+    )
+    for name, row in sp.SPECIAL_FUNCTIONS.items()
+)
+
 OPS: dict[str, Op] = {
     row.name: row
-    for rows in (_ARITHMETIC, _BITS, _COMPARISONS, _ROUNDING, _FUNCTIONS, _OWN, _REDUCTIONS, _STRUCTURE)
+    for rows in (_ARITHMETIC, _BITS, _COMPARISONS, _ROUNDING, _FUNCTIONS, _OWN, _SPECIAL, _REDUCTIONS, _STRUCTURE)
     for row in rows
 }
 

@@ -123,7 +123,8 @@ S = TypeVar("S", bound=Statement)
 
 @dataclass(frozen=True, slots=True)
 class RoutineMemory:
-    """An array of the routine. role: `in`, `out` (its first contents are undefined), `inout` or `temp`.
+    """An array of the routine. role: `in`, `out` (its first contents are undefined), `inout`, `temp`, or `report`: an
+    int64 for each of the routine's lookups, an index of it that is out of range.
 
     shape: of the node that fills it or that it fills; a temp's is for its size alone.
     """
@@ -145,6 +146,15 @@ class RoutineMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """An index along an axis of this length, of an array that the user's line looks up."""
+
+    axis: int
+    length: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class Routine:
     """A whole loop nest. checks: how many checks it has. With any, its last array is the int64 error words.
 
@@ -161,6 +171,7 @@ class Routine:
     wide: float = 0.0
     size: int = 0  # statements
     numbers: int = 0  # how many int64 numbers it takes: see `lifting`
+    lookups: tuple[Lookup, ...] = ()  # that may miss: its last array reports which did
 
     def lines(self) -> Iterator[str]:
         for i, array in enumerate(self.arrays):

@@ -10,34 +10,11 @@ from collections.abc import Collection
 from typing import Any
 
 from ..kernel.body_builder import KernelValue
+from ..kernel.primitives import PRIMITIVES
 from ..ops.derivatives import Partials, Term, Zero
 from ..ops.table import OPS
 from .body import RoutineBody
 from .form import Let, RowResult
-
-_NAMES = (
-    "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh cbrt erf erfc lgamma hypot fmod copysign "
-    "floor ceil trunc rint maximum minimum"
-)
-# primitive -> the row that means the same
-_ROWS = {name: name for name in _NAMES.split()} | {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "approx_div": "approximate_divide",
-    "neg": "negative",
-    "select": "where",
-    "abs": "absolute",
-    "pow": "power",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "atan2": "arctan2",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-}
 
 
 class NoDerivative(Exception):
@@ -62,12 +39,16 @@ class _RoutineTermBuilder:
         return self.body.const(value, dtype)
 
 
+def _row_of_primitive(name: str) -> str:
+    return PRIMITIVES[name].row or name if name in PRIMITIVES else name
+
+
 def row_result_of_routine_value(s: Let, known: Collection[int]) -> RowResult:
     """The row that a value is a result of, and its arguments. known: the values that there are. The name is that of a
     primitive where there is no row."""
     if s.row is not None and all(a in known for a in s.row.args):
         return s.row
-    return RowResult(_ROWS.get(s.instr.op, s.instr.op), s.instr.args)
+    return RowResult(_row_of_primitive(s.instr.op), s.instr.args)
 
 
 def is_routine_derivative_bounded(name: str) -> bool:

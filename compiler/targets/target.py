@@ -31,7 +31,7 @@ class LaunchShape:
 Calls = Callable[..., list[Task]]
 
 
-def _refuse_routine_on_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple[Kernel, LaunchShape]:
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
@@ -45,10 +45,10 @@ class Target:
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
-    or of small matrices, None where a library does it; routine: a loop nest that runs in order -> its kernel,
-    and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders: elementwise
-    work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long rows are
-    read once for their maxima and for sums of exponentials below them."""
+    or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
+    kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
+    elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
+    rows are read once for their maxima and for sums of exponentials below them."""
 
     name: str
     model: WorkCostModel
@@ -64,7 +64,7 @@ class Target:
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
-    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_on_target
+    routine: Callable[[Routine, Sequence[int]], tuple[Kernel, LaunchShape]] = _refuse_routine_on_target
     routine_copies: bool = False
     axis_orders: bool = False
     online_sums: bool = False
@@ -94,10 +94,11 @@ def _dispatch_kernel_printing_to_cpu_target(form: LoopNest, library: str | None,
     )
 
 
-def _dispatch_routine_to_cpu_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
-    from .cpu.sequential import cpu_kernel_of_routine
+def _dispatch_routine_to_cpu_target(routine: Routine, numbers: Sequence[int]) -> tuple[Kernel, LaunchShape]:
+    from .cpu.sequential import cpu_kernel_of_routine, units_and_grain_of_rows
 
-    return cpu_kernel_of_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
+    kernel = cpu_kernel_of_routine(routine, *cpu_vector_features())
+    return kernel, LaunchShape(*units_and_grain_of_rows(routine, numbers))
 
 
 def _dispatch_launch_shape_to_cpu_target(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -113,7 +114,9 @@ def _dispatch_kernel_to_cuda_target(form: LoopNest) -> Kernel:
     return cuda_kernel_of_nest(form)
 
 
-def _dispatch_routine_to_cuda_target(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _dispatch_routine_to_cuda_target(
+    gpu: GpuProperties, routine: Routine, numbers: Sequence[int]
+) -> tuple[Kernel, LaunchShape]:
     from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 
     routine, shape = cuda_routine_and_shape(routine, gpu.compute_capability >= (9, 0))

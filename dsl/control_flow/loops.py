@@ -346,13 +346,13 @@ class CompiledLoop:
             changed = began.changes()
             self.made = began.made
             outputs = self._outputs(changed, going)
-            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, began.written)
         finally:
             trace.loops -= 1
             trace.path = path
             began.undo_array_writes()
             for key, held in helds.items():
                 self.roots[key]._held = held
+        again = self._note_carried_values(before, changed, {id(x): x for x in mine}, began.written)
         return None if again or outputs is None else (stand_ins, outputs)
 
     def _has_next_iteration(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, promoted_dtype
 from ...compiler.graph.graph import Value
+from ...compiler.ops.special import SPECIAL_FUNCTIONS
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
 from ..core.spec import Host, checked_dtype, to_index
@@ -118,7 +120,12 @@ def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
     return result
 
 
-_SCIPY = {"erf": ("erf",), "erfc": ("erfc",), "gammaln": ("lgamma",), "expit": ("sigmoid",)}  # ufuncs of scipy.special
+# ufuncs of scipy.special, and the rows that mean the same
+_SCIPY = {
+    **{name: name for name in (*SPECIAL_FUNCTIONS, "erf", "erfc", "exp2", "expm1", "log1p", "cbrt")},
+    "gammaln": "lgamma",
+    "expit": "sigmoid",
+}
 _VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power_of_scalar_exponent}
 
 
@@ -165,13 +172,13 @@ def call_ufunc(
         return apply_view_rule_of_numpy(ufunc.__name__, implementation(*inputs, **options), inputs, options)
     if extra_options:
         raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(extra_options))}=; leave it out")
-    parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
+    parts = UFUNC_PARTS.get(ufunc)
     if parts is None:
-        name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
-        raise UnsupportedError(
-            f"{name} cannot be traced{nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])}",
-            needs_values=True,
-        )
+        parts = (_row_of_scipy_ufunc(ufunc),)
+        inputs = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
+        if any(x.dtype not in (FLOAT32, FLOAT64) for x in inputs):
+            raise _unsupported_ufunc(ufunc)
+        dtype, signature = None, None
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
         dtype = None
@@ -187,6 +194,20 @@ def call_ufunc(
         _ufunc_result_where_mask_holds(result, o, where, casting) for result, o in zip(found, outs, strict=True)
     )
     return results if len(results) > 1 else results[0]
+
+
+def _row_of_scipy_ufunc(ufunc: np.ufunc) -> str:
+    """Other libraries have ufuncs of the same names. Raises UnsupportedError where there is no row."""
+    row, module = _SCIPY.get(ufunc.__name__), sys.modules.get("scipy.special")
+    if row is None or getattr(module, ufunc.__name__, None) is not ufunc:
+        raise _unsupported_ufunc(ufunc)
+    return row
+
+
+def _unsupported_ufunc(ufunc: np.ufunc) -> UnsupportedError:
+    name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
+    near = nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])
+    return UnsupportedError(f"{name} cannot be traced{near}", needs_values=True)
 
 
 def _ufunc_inputs_in_loop_dtypes(

@@ -188,6 +188,17 @@ def test_monte_carlo() -> None:
         assert abs(mean - payoff.mean()) < 5 * np.hypot(error, own)
 
 
+def test_ensembles() -> None:
+    """Each system ends where NumPy has it end, after as many steps."""
+    example = load("12_*")
+    ends, steps = example.main(300, checked=3)
+    starts, rho = example.systems(300)
+    expected = [example.trajectory(*row) for row in zip(starts, rho, strict=True)]
+    np.testing.assert_array_equal(ends, [end for end, _ in expected])
+    np.testing.assert_array_equal(steps, [number for _, number in expected])
+    assert steps.max() > 10 * steps.min()
+
+
 def test_mandelbrot() -> None:
     example = load("08_*")
     shades, inside = example.main(width=40, height=11)

@@ -39,13 +39,13 @@ def emit_llvm_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValu
             assert lanes.i is not None
             steps = lanes.i + f.vector(list(range(lanes.count)), "i64")
             offset = offset + (steps if letter == "1" else steps * access.frame.strides[number, access.axis])  # type: ignore[index]
-        raw = _gather_vector_lanes(
+        raw = gather_vector_lanes(
             access.places[number][0].at(part, elem), elem, offset * parts if parts > 1 else offset, lanes.mask
         )
     return raw.ne(0) if operand.dtype == BOOL else raw
 
 
-def _gather_vector_lanes(base: LlvmValue, elem: str, offset: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
+def gather_vector_lanes(base: LlvmValue, elem: str, offset: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
     f, wide = base.f, offset.lanes
     where = f.let(f"getelementptr {elem}, ptr {base}, {offset.typed}", "ptr", wide)
     name, kind = f"@llvm.masked.gather.{llvm_intrinsic_suffix(elem, wide)}.v{wide}p0", llvm_type(elem, wide)

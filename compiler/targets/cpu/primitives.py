@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
+from ...kernel.primitives import PRIMITIVES as MEANINGS
 from .inline_math import FLOAT_MATH, llvm_any_lane, llvm_clamp
 from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, llvm_intrinsic_suffix, llvm_type_bits
 from .vector_libm import llvm_libm_call, llvm_libm_call_for_each_lane
@@ -251,10 +252,7 @@ def _llvm_select(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValu
 # rows
 
 # Functions that take many instructions.
-MATH = frozenset(
-    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "pow", "sin", "cos", "tan", "asin", "acos"}
-    | {"atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "atan2", "hypot", "fmod"}
-)
+MATH = frozenset(name for name, primitive in MEANINGS.items() if primitive.libm)
 
 
 def _llvm_binary_operator(write: Callable[..., LlvmValue]) -> Row:

@@ -6,14 +6,16 @@ LLVM's vectoriser gets told which loops have independent turns, and that folds m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import and_
 from typing import Any
 
+import numpy as np
+
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
-from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
+from ...core.types import FLOAT32, FLOAT64, INT64, DType, real_dtype
 from ...sequential.form import (
     Block,
     Fold,
@@ -30,25 +32,42 @@ from ...sequential.form import (
 )
 from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
+from .rows import RowsInVectors, deciding_rows_for_vectors, lanes_of_rows, loop_over_deciding_rows, rows_of_group
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 ZERO_AND_ONE = {n.to_bytes(8, "little") for n in (0, 1)}  # as attributes of constants
+GRAIN = 64  # rows that a thread takes at least
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
-def cpu_kernel_of_routine(routine: Routine, vector_library: str | None = None) -> Kernel:
-    """The kernel of a routine, in one unit. Its parameters are its arrays; for each that starts from another one, in
-    order, that other one; its numbers less one; and how many bytes each of those copies has."""
-    body = _LlvmRoutinePrinter(routine, vector_library).text()
+def cpu_kernel_of_routine(routine: Routine, vector_library: str | None = None, width: int = 32) -> Kernel:
+    """The kernel of a routine, in one unit, or of rows, each a unit. Its parameters are its arrays; for each that
+    starts from another one, in order, that other one; its numbers less one; and how many bytes each of those copies
+    has. width: bytes of a vector."""
+    body = _LlvmRoutinePrinter(routine, vector_library, width).text()
     name = f"k_seq_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     copies = sum(a.role == "inout" for a in routine.arrays)
     signature = ("ptr",) * (len(routine.arrays) + copies) + ("i64",) * (routine.numbers + copies)
     return Kernel(name, "cpu", body.replace(_NAME, name), signature, form=routine)
 
 
+def units_and_grain_of_rows(routine: Routine, numbers: Sequence[int]) -> tuple[int, int]:
+    """Rows, and how many of them a thread takes at a time. numbers: those that the routine takes."""
+    if (loop := loop_over_deciding_rows(routine)) is None:
+        return 1, 1
+    known = {s.number: s.instr for s in routine.body if isinstance(s, Let)}
+
+    def value(number: int) -> int:
+        instr = known[number]
+        return numbers[instr.attr] if instr.op == "number" else int(np.frombuffer(instr.attr, INT64)[0])
+
+    return value(loop.stop) - value(loop.start), GRAIN
+
+
 class _LlvmRoutinePrinter:
-    def __init__(self, routine: Routine, vector_library: str | None) -> None:
-        self.routine = routine
+    def __init__(self, routine: Routine, vector_library: str | None, width: int) -> None:
+        self.routine, self.width = routine, width
+        self.rows = loop_over_deciding_rows(routine)
         self.module = LlvmModule(vector_library)
         self.f = LlvmFunction(self.module)
         self.values: dict[int, LlvmValue] = {}
@@ -142,6 +161,9 @@ class _LlvmRoutinePrinter:
         self.variables[s.variable].store(self.values[s.value])
 
     def run_for(self, s: For) -> None:
+        if s is self.rows:
+            self.run_rows(s)
+            return
         index = self.index_dtype(s.start)
         if s.parallel:
             group = self.note("distinct !{}")
@@ -171,6 +193,20 @@ class _LlvmRoutinePrinter:
             self.f.jump(done)
             self.f.block(done)
         self.groups = outside
+
+    def run_rows(self, s: For) -> None:
+        """The rows of this call's units."""
+        low, high = (self.values[s.start] + LlvmValue(self.f, name, "i64") for name in ("%begin", "%end"))
+        rows, lanes = deciding_rows_for_vectors(s), lanes_of_rows(self.width)
+        if rows is not None and (group := rows_of_group(self.routine, rows, lanes)):
+            RowsInVectors(self, rows, lanes, group).write(low, high)
+            return
+
+        def write_row(i: LlvmValue) -> None:
+            self.put(s.index, i, self.index_dtype(s.start))
+            self.block(s.body)
+
+        self.loop(low, high, write_row, 0)
 
     def loop_with_known_strides(self, s: For | Fold, body: Callable[[LlvmValue], None], group: int) -> None:
         """An innermost loop, twice where axes may be broadcast in it: vectors need to know that none is."""

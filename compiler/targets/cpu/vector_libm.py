@@ -6,15 +6,11 @@ position of an array.
 
 from __future__ import annotations
 
+from ...kernel.primitives import PRIMITIVES
 from .llvm_ir import LlvmFunction, LlvmValue, llvm_intrinsic_suffix, llvm_type, llvm_type_bits
 
 # libmvec's names: _ZGV, instruction set (d: AVX2, e: AVX-512), N (no mask), lanes, one `v` a parameter, name.
 VECTOR_LIBRARIES = {"libmvec-avx512": ("e", 512), "libmvec-avx2": ("d", 256)}
-# glibc 2.35 and later.
-IN_LIBMVEC = frozenset(
-    {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp2"}
-    | {"expm1", "hypot", "log", "log10", "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh"}
-)
 
 
 def llvm_libm_call(name: str, *args: LlvmValue, scalar_only: bool = False) -> LlvmValue:
@@ -23,7 +19,7 @@ def llvm_libm_call(name: str, *args: LlvmValue, scalar_only: bool = False) -> Ll
     wide = [a.splat(lanes) for a in args]
     symbol = name + ("f" if elem == "float" else "")
     library = f.module.vector_library
-    if library is not None and name in IN_LIBMVEC and not scalar_only:
+    if library is not None and PRIMITIVES[name].libmvec and not scalar_only:
         return _llvm_vector_libm_call(f, library, symbol, wide)
     scalar = "@" + symbol
     f.module.declare(scalar, f"{elem} {scalar}({', '.join([elem] * len(args))}) nounwind willreturn memory(none)")

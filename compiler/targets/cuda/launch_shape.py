@@ -21,6 +21,7 @@ from ...kernel.loop_nest import (
     loop_nest_calls_looping_function,
     user_functions_of_loop_nest,
 )
+from ...kernel.primitives import COSTLY
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -35,10 +36,6 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
 _MAX_LANES = 32
-# Float32 functions that take as long as moving 4 bytes; those of angles need registers for large ones.
-_SLOW = frozenset(
-    {"div", "approx_div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "tanh"}
-)
 _ARITHMETIC_THREADS = (
     768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
 )
@@ -269,7 +266,7 @@ def _is_cuda_nest_bound_by_arithmetic(nest: LoopNest) -> bool:
         for o in cuda_operands_touched_in_phases(nest, LOOP)
         if cuda_operand_moves_along(nest, o, inner) and any(cuda_operand_moves_along(nest, o, axis) for axis in outer)
     ]
-    slow = [sum(i.op in _SLOW and i.dtype == np.float32 for i in phase.instrs) for phase in loops]
+    slow = [sum(i.op in COSTLY and i.dtype == np.float32 for i in phase.instrs) for phase in loops]
     return 4 * max(slow) > sum(moved)  # what one phase has computed, the next ones keep
 
 

@@ -17,6 +17,7 @@ from kernelgraph.compiler.derive.derive import derive_forward, derive_reverse
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.ops.derivatives import Partials
+from kernelgraph.compiler.ops.special import SPECIAL_FUNCTIONS
 from kernelgraph.compiler.ops.table import OPS
 from kernelgraph.runtime.core.frozen import replace
 from tests.counts import examples
@@ -155,6 +156,7 @@ ROWS: dict[str, Row] = {
     "real": Row(lambda x: x),
     "nan_to_num": Row(lambda x: x),
 }
+OF_SCIPY = SPECIAL_FUNCTIONS.keys()  # `tests/dsl/functions/test_special.py`
 OF_STRUCTURE = {"where", "complex", "imag", "angle", "ldexp"}  # of other dtypes: `test_map_rules`
 ALL = (0.0, -0.0, 0.5, -1.0, 1.0, 2.0, 30.0, -40.0, 300.0)
 MORE = (-0.5, -2.0, 1e-3, -1e-3, 7.25, -300.0, 0.9375, -0.9375, 100.0, 12.0)
@@ -168,7 +170,7 @@ MODES = [modes for n in (1, 2, 3) for modes in product("fr", repeat=n)]
 
 def test_every_row_with_formulas_is_here() -> None:
     rows = {name for name, row in OPS.items() if row.kind == "map" and isinstance(row.derivative, Partials)}
-    assert rows == {name.removesuffix(" by tanh") for name in ROWS} | OF_STRUCTURE
+    assert rows == {name.removesuffix(" by tanh") for name in ROWS} | OF_STRUCTURE | OF_SCIPY
 
 
 def points_of(row: Row, arity: int, dtype: str, more: bool) -> list[tuple[Any, ...]]:

@@ -106,3 +106,19 @@ def test_joined_results_of_loops_for_each_row(loop: str) -> None:
         for i, part in enumerate(parts):
             wanted = np.stack([np.asarray(e[i] if isinstance(found, tuple) else e) for e in expected])
             np.testing.assert_allclose(part, wanted, rtol=1e-12, atol=1e-12, err_msg=f"{loop}, {change}, {join}")
+
+
+def _written_and_bound_anew(x: Any, turns: Any) -> Any:
+    x, turn = x * 1.0, 0
+    while turn < turns:
+        turn = turn + 1
+        x[2] = 5.0
+        x = x * 2.0
+    return x
+
+
+def test_what_a_loop_writes_waits_for_its_first_turn() -> None:
+    """Where a name has another array later, and a row takes no turn."""
+    turns = np.array([0, 1, 2])
+    found = kg.vmap(_written_and_bound_anew)(ROWS, turns)
+    np.testing.assert_array_equal(found, [_written_and_bound_anew(*row) for row in zip(ROWS, turns, strict=True)])

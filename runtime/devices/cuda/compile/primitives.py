@@ -210,7 +210,8 @@ def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
 
 
 _SAME_NAME = (
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "cbrt", "fmod", "erf", "erfc", "lgamma"),
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "cbrt", "fmod", "erf", "erfc"),
+    *("lgamma", "tgamma"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sqrt", "floor", "ceil", "trunc", "rint", "copysign", "fma"),
 )
