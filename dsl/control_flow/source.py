@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import dis
 import linecache
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
-from types import CodeType, TracebackType
-from typing import Any
+from types import CodeType
 
 from ...runtime.core.frozen import dataclass
 
@@ -106,31 +104,3 @@ def _codes_in_source_code(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _codes_in_source_code(constant)
-
-
-@lru_cache(maxsize=4096)
-def has_loop(code: CodeType) -> bool:
-    """Whether a function's code, or that of functions within, jumps backward."""
-    if any("JUMP_BACKWARD" in instruction.opname for instruction in dis.get_instructions(code)):
-        return True
-    return any(has_loop(constant) for constant in code.co_consts if isinstance(constant, CodeType))
-
-
-def may_have_loops(function: Any) -> bool:
-    """Whether `for` or `while` stands in a function; of one without source, whether its code jumps backward."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is None or not has_loop(code):
-        return False
-    try:
-        node = syntax_tree_of_function(code).node
-    except SourceUnavailable:
-        return True
-    return any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node))
-
-
-def codes_of_traceback(trace: TracebackType | None) -> Iterator[CodeType]:
-    """The codes of the user's functions that an error went through."""
-    while trace is not None:
-        if type(trace.tb_frame.f_globals) is not dict:  # a function that is traced
-            yield trace.tb_frame.f_code
-        trace = trace.tb_next

@@ -21,7 +21,6 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
-from ..control_flow.source import codes_of_traceback, has_loop, may_have_loops
 from ..core.errors import (
     AxisError,
     EscapedValueError,
@@ -30,6 +29,8 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
     UserError,
+    codes_of_traceback,
+    has_loop,
     is_raised_by_compiled_code,
     line_of_traceback,
     locate_graph_error,
@@ -39,7 +40,12 @@ from ..core.errors import (
 )
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
-from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
+from ..environment.environment import (
+    Environment,
+    frozen_container_maker,
+    guards_of_named_globals,
+    may_have_loops,
+)
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_miss_past_proxy
 from ..environment.returned_objects import check_classes_of_returned_containers
