@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.trace.trace import RecordedLoops, Trace, TraceTooLong
+from kernelgraph.dsl.recorded_loops.capture import FEW, LoopCapture, UserLoop
+from kernelgraph.dsl.trace.trace import REPEATED, ROUTINE, KnownLoops
 
 LENGTHS = (9, 12)
 DTYPES = ("f8", "f8", "f4", "i8", "i4")
@@ -397,49 +398,53 @@ def programs(seed: int, count: int, comprehensions: bool = False) -> Iterator[Pr
         yield Program(name, "\n".join(writer.lines), (rng.choice(DTYPES), rng.choice(DTYPES)), rng.choice(LENGTHS))
 
 
-@contextmanager
-def recorded() -> Iterator[list[RecordedLoops]]:
-    """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
-    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
-    before = traces.LONG, lengths.TURNS, lengths.RAGGED
-    made: list[RecordedLoops] = []
-
-    def loops(*args: Any, **options: Any) -> RecordedLoops:
-        made.append(RecordedLoops(*args, **options))
-        return made[-1]
-
-    traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
-    try:
-        yield made
-    finally:
-        traces.LONG, lengths.TURNS, lengths.RAGGED = before
-        traces.RecordedLoops = RecordedLoops
+def recorded() -> AbstractContextManager[list[KnownLoops]]:
+    """Sees to it that loops are recorded however short the trace is; what is known of those of each specialisation."""
+    return _captured(_AtOnce)
 
 
-@contextmanager
-def repeated() -> Iterator[list[RecordedLoops]]:
+def repeated() -> AbstractContextManager[list[KnownLoops]]:
     """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
-    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
-    before = traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace
-    made: list[RecordedLoops] = []
+    return _captured(_RepeatedAtOnce)
 
-    def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
-        made.append(RecordedLoops(record, whole, 2, repeated))
-        return made[-1]
 
-    def check_length(trace: Trace) -> None:
-        if trace.turn is not None:
-            before[2](trace)
-        elif trace.loops_of is None and not trace.depth:
-            raise TraceTooLong(True, 2, True)
+def captured_late() -> AbstractContextManager[list[KnownLoops]]:
+    """Sees to it that loops go back after a few turns, however short the trace is."""
+    return _captured(_Noting, FEW=2, LONG=4, SURE=12, MANY=24, LOOKS=2)
 
-    traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = 1, loops, check_length
+
+class _Noting(LoopCapture):
+    notes: list[KnownLoops]
+
+    def _captured(self, loop: UserLoop, way: str) -> Any:
+        if all(self.known is not known for known in self.notes):
+            self.notes.append(self.known)
+        return super()._captured(loop, way)
+
+
+class _AtOnce(_Noting):
+    forced, few = ROUTINE, FEW  # the turns of loops that are not captured
+
+    def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
+        if (loop.count or 0) <= self.few or loop.site in self.known.at_once:
+            return super()._way_at_once(loop, ways)
+        return self.forced if self.forced in ways else REPEATED if REPEATED in ways else None
+
+
+class _RepeatedAtOnce(_AtOnce):
+    forced, few = REPEATED, 2
+
+
+@contextmanager
+def _captured(kind: type[_Noting], **constants: int) -> Iterator[list[KnownLoops]]:
+    kind.notes = []
+    capture: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.capture")
+    before = {name: getattr(capture, name) for name in ("LoopCapture", *constants)}
+    vars(capture).update(constants, LoopCapture=kind)
     try:
-        yield made
+        yield kind.notes
     finally:
-        traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = before
+        vars(capture).update(before)
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
@@ -485,13 +490,13 @@ def in_columns(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check(
-    seed: int, count: int, device: str = "cpu", comprehensions: bool = False
+    seed: int, count: int, device: str = "cpu", comprehensions: bool = False, late: bool = False
 ) -> tuple[list[str], collections.Counter[str]]:
     """What went wrong, in words, and how often each thing happened."""
     wrong: list[str] = []
     seen: collections.Counter[str] = collections.Counter()
     made = [*programs(seed, count, comprehensions)]
-    with tempfile.TemporaryDirectory() as folder, recorded() as notes:
+    with tempfile.TemporaryDirectory() as folder, captured_late() if late else recorded() as notes:
         scope = load(made, Path(folder))
         for p in made:
             notes.clear()
@@ -516,7 +521,7 @@ def check(
                 if said:
                     wrong.append(f"{p.text}\n# {p.dtypes} n={p.n} arguments {turn}: {said}")
                     break
-            reasons = [r for n in notes for r in n.unrolled.values()]
+            reasons = [r for n in notes for r in n.reasons.values()]
             seen["recorded" if notes and not reasons else "in part"] += 1
             seen.update(f"because {r}" for r in reasons)
     return wrong, seen
@@ -528,9 +533,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--comprehensions", action="store_true", help="with lists and generators in them")
+    parser.add_argument("--late", action="store_true", help="loops are captured after a few turns")
     given = parser.parse_args()
     start = time.perf_counter()
-    wrong, seen = check(given.seed, given.count, given.device, given.comprehensions)
+    wrong, seen = check(given.seed, given.count, given.device, given.comprehensions, given.late)
     print("\n\n".join(wrong))
     for what, times in seen.most_common():
         print(times, what)

@@ -7,6 +7,7 @@ turn: `value()` is an element, or the clause within.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -43,10 +44,13 @@ def listed(iterable: Iterable[Any], body: Callable[[Any], Turn]) -> list[Any]:
 
 def _list_of_clause(clause: ComprehensionClause) -> list[Any]:
     trace = current_trace()
-    if trace is not None and trace.loops_of is not None and trace.loops_of.collect is not None:
-        rows: list[Any] | None = trace.loops_of.collect(trace, clause)
-        if rows is not None:
-            return rows
+    if trace is None or trace.capture is None:
+        return _collect_turns(clause, _go_on)
+    found: list[Any] = trace.capture.collect(clause, partial(_collect_turns, clause))
+    return found
+
+
+def _collect_turns(clause: ComprehensionClause, end_turn: Callable[[], None]) -> list[Any]:
     found = []
     for item in clause.iterable:
         for test, value in clause.body(item):
@@ -56,6 +60,7 @@ def _list_of_clause(clause: ComprehensionClause) -> list[Any]:
                     found += _list_of_clause(element)
                 else:
                     found.append(element)
+        end_turn()
     return found
 
 
@@ -63,7 +68,7 @@ def generated(function: Any, iterable: Iterable[Any], body: Callable[[Any], Turn
     """`function(value for item in iterable)`."""
     clause, trace = ComprehensionClause(iterable, body), current_trace()
     if trace is not None and isinstance(function, BuiltinFunctionType):
-        if function is sum and (trace.recorder is not None or trace.loops_of is not None):
+        if function is sum:
             return _sum_of_clause(clause)
         if function in (any, all):
             return _truth_of_clause(clause, function is any)

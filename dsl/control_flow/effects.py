@@ -18,7 +18,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
-from ..core.errors import TraceError, UnsupportedError
+from ..core.errors import Refusal, TraceError, UnsupportedError
 from ..core.object_model import (
     PLAIN,
     are_same_objects,
@@ -37,7 +37,7 @@ from ..core.object_model import (
     walk_objects,
 )
 from ..core.object_model import UNSET as NOTHING
-from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
+from ..trace.trace import Trace, TracedLoopSymbolBase, TraceRestart, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
@@ -210,10 +210,17 @@ class Journal:
         before, trace.journal = trace.journal, self
         try:
             yield
+        except (TraceRestart, Refusal):  # after which a loop around may go back
+            self.undo_array_writes()
+            raise
         finally:
             trace.journal = before
             if before is not None:
                 before.made.update(self.made)
+
+    def may_detach(self, root: Tracer) -> bool:
+        """Whether a view of an array may get memory of its own, which is not put back."""
+        return id(root) in self.made
 
     def note(self, root: Tracer) -> None:
         if id(root) not in self.made:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,22 +75,33 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
+    trace = current_trace()
+    if trace is None or trace.capture is None:
+        _run_while_turns(test, body, stop, _go_on)
+    else:
+        trace.capture.run_while(test, body, stop, partial(_run_while_turns, test, body, stop))
+
+
+def _run_while_turns(test: Part, body: Part, stop: Part | None, end_turn: Callable[[], None]) -> bool:
+    """Returns whether a value ends it, so that it is a node."""
     for turn in itertools.count():
         _check_loop_ends(turn)
         flag = test()
         if is_undecided_condition(flag):
             _run_compiled_while_loop(flag, test, body, stop)
-            return
+            return True
         if not flag:
-            return
+            return False
         body()
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             going = not_(stopped)
             _run_compiled_while_loop(and_(going, test), test, body, stop)
-            return
+            return True
         if stopped:
-            return
+            return False
+        end_turn()
+    raise AssertionError
 
 
 def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
@@ -98,8 +110,18 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
     if trace is not None and trace.recorder is not None:
         trace.recorder.run_for(iterable, body, stop)
         return
-    if trace is not None and trace.loops_of is not None and trace.loops_of.record(trace, iterable, body, stop):
-        return
+    if trace is None or trace.capture is None:
+        _run_for_turns(iterable, body, stop, _go_on)
+    else:
+        trace.capture.run_for(iterable, body, stop, partial(_run_for_turns, iterable, body, stop))
+
+
+def _go_on() -> None: ...
+
+
+def _run_for_turns(
+    iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None, end_turn: Callable[[], None]
+) -> None:
     items = iter(iterable)
     for turn, item in enumerate(items):
         _check_loop_ends(turn)
@@ -112,6 +134,7 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
             return
         if stopped:
             return
+        end_turn()
 
 
 def _check_nobody_reads_rest(iterable: Any) -> None:
@@ -288,7 +311,7 @@ class CompiledLoop:
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
         self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
-    def run(self, flag: Any) -> None:
+    def run(self, flag: Any) -> bool:
         trace, builder = self.trace, self.trace.builder
         _check_few_loops(trace)
         start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
@@ -310,6 +333,7 @@ class CompiledLoop:
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
+        return True
 
     def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""

@@ -47,10 +47,6 @@ PLAIN = (bool, int, complex, str, bytes, type(None))
 Ints: TypeAlias = tuple[int, ...]
 
 
-class FirstTurnDiffers(Exception):
-    """The first turn computes in other types than the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class MovingPart:
     """The part of an array that a turn looks at: `starts + t * moves`, in `steps`, of so many elements; as `shape`."""
@@ -104,7 +100,8 @@ class RepeatedBodyLoop(CompiledLoop):
 
     # a body
 
-    def run(self, flag: Any = None) -> None:
+    def run(self, flag: Any = None) -> bool:
+        """Whether it is a node now; else the first turn computes in other types than the others."""
         builder = self.trace.builder
         before = Journal([self.body])
         noticed = self._noticed()
@@ -117,7 +114,7 @@ class RepeatedBodyLoop(CompiledLoop):
         again = self._traced_once(before, True)
         if again is None or not _are_same_repeated_bodies(found.raw, again.raw):
             if any(leaf.begins != (leaf.start, leaf.weak) for leaf in self._leaves()):
-                raise FirstTurnDiffers
+                return False
             raise LoopNotRecordable("its body is not the same each time it is traced")
         if self._noticed() != noticed:
             raise LoopNotRecordable("its body asks for values when the call has run")
@@ -130,6 +127,7 @@ class RepeatedBodyLoop(CompiledLoop):
         args = [*carried, *bases, *map(builder.at, (*found.cut.inputs, *found.cut.numbers))]
         results = add_control_flow_node(builder, loop, args)
         self._deliver(found, results, count)
+        return True
 
     def check_length(self) -> None:
         """To be called where a trace has become long. Raises LoopNotRecordable where that is the body's."""

@@ -9,7 +9,7 @@ import dis
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
@@ -568,3 +568,19 @@ def _location_in_file(code: CodeType, at: int, file: str) -> SourceLocation:  # 
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)
     return SourceLocation(file, line or code.co_firstlineno, *columns, code.co_name)
+
+
+@lru_cache(maxsize=4096)
+def has_loop(code: CodeType) -> bool:
+    """Whether a function's code, or that of functions within, jumps backward."""
+    if any("JUMP_BACKWARD" in instruction.opname for instruction in dis.get_instructions(code)):
+        return True
+    return any(has_loop(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+def codes_of_traceback(trace: TracebackType | None) -> Iterator[CodeType]:
+    """The codes of the traced functions that an error went through."""
+    while trace is not None:
+        if type(trace.tb_frame.f_globals) is not dict:
+            yield trace.tb_frame.f_code
+        trace = trace.tb_next

@@ -25,6 +25,7 @@ from ..core.errors import (
     UnsupportedError,
     code_names_compared_by_identity,
     code_of_user,
+    has_loop,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -817,6 +818,22 @@ def _changed_part(now: dict[Any, Any], then: dict[Any, Any]) -> Any:
 def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     return {"__class__": type(value), **attributes_of_object(value)}
+
+
+def may_have_loops(function: Any) -> bool:
+    """Whether `for` or `while` stands in a function; of one without source, whether its code jumps backward."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or not has_loop(code):
+        return False
+    import ast
+
+    from ..control_flow.source import SourceUnavailable, syntax_tree_of_function
+
+    try:
+        node = syntax_tree_of_function(code).node
+    except SourceUnavailable:
+        return True
+    return any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node))
 
 
 def _may_compare_arguments(function: Any) -> bool:

@@ -49,6 +49,7 @@ from ..core.errors import (
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
+from ..trace.trace import KnownLoops
 from .graph_break import GraphBreakValueReader
 from .in_numpy import NumPyLauncher, call_without_warnings, copied_leaf_for_numpy, fresh_arguments
 from .launcher import (
@@ -450,6 +451,7 @@ class Specializations:
         arrays the layout is what it saw."""
         if self.options.untraceable == "split":  # a later part might ask
             known |= {i for i, leaf in enumerate(leaves) if byte_strides_of_leaf(leaf) is not None}
+        loops = KnownLoops()
         while True:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
@@ -461,7 +463,7 @@ class Specializations:
             if found is None:
                 began = time.perf_counter_ns()
                 try:
-                    found = self._trace_for_arguments(tree, arguments)
+                    found = self._trace_for_arguments(tree, arguments, loops)
                 except (NeedCachedProperty, Refusal) as need:
                     need.known = known
                     raise
@@ -482,7 +484,9 @@ class Specializations:
             assert not found <= known, "what is known is asked for again, and would be without end"
             known |= found
 
-    def _trace_for_arguments(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
+    def _trace_for_arguments(
+        self, tree: Tree, arguments: Sequence[TracedArgument], loops: KnownLoops | None = None
+    ) -> TracedFunction | frozenset[int]:
         reader = GraphBreakValueReader() if self.options.untraceable == "split" else None
         return trace_function(
             self.function,
@@ -492,6 +496,7 @@ class Specializations:
             reader,
             target_name=lambda: kernel_target_of_device_kind(self.kind),
             reruns=self.may_run_in_numpy,
+            loops=loops,
         )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:

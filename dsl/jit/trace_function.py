@@ -14,7 +14,7 @@ from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.passes.unused_results import drop_unused_loop_results
 from ...compiler.reroll.joining import join_loop_iterations
-from ...compiler.reroll.reroll import LEAST_NODES, MANY_ITERATIONS, reroll_graph
+from ...compiler.reroll.reroll import LEAST_NODES, reroll_graph
 from ...compiler.reroll.rewrite import Rerolled
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass
@@ -29,6 +29,8 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
     UserError,
+    codes_of_traceback,
+    has_loop,
     is_raised_by_compiled_code,
     line_of_traceback,
     locate_graph_error,
@@ -38,7 +40,7 @@ from ..core.errors import (
 )
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
-from ..environment.environment import Environment, frozen_container_maker
+from ..environment.environment import Environment, frozen_container_maker, may_have_loops
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
@@ -51,12 +53,14 @@ from ..trace.failures import Failures, check_error_is_of_python, outputs_of_fail
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
+    REPEATED,
+    ROUTINE,
+    KnownLoops,
     LoopNotRecordable,
     NeedValue,
-    RecordedLoops,
     Trace,
+    TraceAgain,
     TraceRestart,
-    TraceTooLong,
     UndecidedValue,
     trace_in_progress,
 )
@@ -65,7 +69,7 @@ from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_
 from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
 
 LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
-LONGER = 2048  # and that again where loops are recorded
+TURNS = 8  # as they may be if they are so many times as many as lines of the source
 
 
 class UnfinishedFunction(BaseException):
@@ -84,17 +88,19 @@ def trace_function(
     reader: GraphBreakValueReader | None = None,
     target_name: Callable[[], str] = lambda: "cpu",
     reruns: bool = False,
+    loops: KnownLoops | None = None,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     target_name: of the target that the graph is for, asked where it decides.
-    reruns: whether a call that meets an error runs again in NumPy.
+    reruns: whether a call that meets an error runs again in NumPy. loops: what earlier traces have found of them.
     Raises UserError at the user's line, NeedCachedProperty, UnfinishedFunction; what the function raises goes through.
     """
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
-    found: Outcome = TraceAttempt(TraceRequest(function, name, tree, arguments, reader, target_name, reruns))
+    request = TraceRequest(function, name, tree, arguments, reader, target_name, reruns, loops or KnownLoops())
+    found: Outcome = TraceAttempt(request, may_have_loops(function))
     while isinstance(found, TraceAttempt):  # outside of what has ended the one before: that is no error's context
         found = found.run()
     return found
@@ -111,33 +117,27 @@ class TraceRequest:
     reader: GraphBreakValueReader | None
     target_name: Callable[[], str]
     reruns: bool
+    loops: KnownLoops
 
 
 class TraceAttempt:
     """One run of the user's function on stand-ins. It gives the trace, the values that it needs, or the next attempt.
 
-    The next one is made for one of the reasons in `_OUTCOMES`, or after a refusal in a loop. rewriting: functions run
-    with their control flow rewritten. loops: which loops are recorded, where any is."""
+    rewriting: functions run with their control flow rewritten."""
 
-    def __init__(self, request: TraceRequest, rewriting: bool = False, loops: RecordedLoops | None = None) -> None:
+    def __init__(self, request: TraceRequest, rewriting: bool) -> None:
         self.request = request
         trace = self.trace = Trace(request.name, request.target_name)
-        trace.split, trace.leaves, trace.rewriting = request.reader, len(request.arguments), rewriting
-        trace.loops_of, trace.reruns = loops, request.reruns
+        trace.split, trace.leaves, trace.reruns = request.reader, len(request.arguments), request.reruns
         self.world = environment_of(trace)
         trace.world = self.world
+        trace.rewriting = rewriting and trace.may_rewrite
         self.opened: OpenedArguments | None = None
-
-    def again(self, loops: RecordedLoops | None) -> TraceAttempt:
-        """The next attempt."""
-        return TraceAttempt(self.request, True, loops)
 
     def run(self) -> Outcome:
         """Trace. Raises as `trace_function` does."""
         trace, world = self.trace, self.world
-        if trace.loops_of is not None:
-            trace.loops_of.recorded.clear()
-        _watch_trace_length_of_call(trace)
+        _watch_loops_of_call(trace, self.request.loops)
         try:
             with trace_in_progress(trace), paused_garbage_collection(), world.restore_outside_if_trace_fails():
                 result = self._result_of_function(*self._arguments_of_function())
@@ -147,7 +147,9 @@ class TraceAttempt:
                 raise
             return outcome(self, reason)
         except Refusal as error:
-            return self._attempt_after_refusal(error)
+            if trace.may_rewrite and any(has_loop(code) for code in codes_of_traceback(error.__traceback__)):
+                return TraceAttempt(self.request, True)
+            self._raise_refusal(error)
         except Exception as error:
             if (found := self._error_of_function(error)) is error:
                 raise
@@ -207,24 +209,23 @@ class TraceAttempt:
         reason.guards = GuardSet([*self.world.guards.values()])
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
-    def _attempt_after_refusal(self, error: Refusal) -> TraceAttempt:
-        """What is refused in a loop may be followed once that is recorded. Else raises the refusal."""
-        if self._is_refused_in_loop(error):
-            return self.again(_recorded_loops(False, 0))
-        loops = self.trace.loops_of
-        if loops is not None and loops.unrolled:
-            reasons = [*dict.fromkeys(loops.unrolled.values())]
+    def _raise_refusal(self, error: Refusal) -> NoReturn:
+        """Raises it with what is known of the loops around."""
+        if reasons := [*dict.fromkeys(self.request.loops.reasons.values())]:
             add_note_to_error_once(error, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
         self.raise_guarded(error)
 
-    def _is_refused_in_loop(self, error: Refusal) -> bool:
-        """Whether the trace comes to slices and masks that a value decides, and no loop was recorded."""
-        trace = self.trace
-        if trace.split is not None or trace.loops_of is not None or trace.depth:
-            return False
-        from ..recorded_loops.long_traces import is_error_from_user_loop
-
-        return is_error_from_user_loop(error.__traceback__)
+    def begin_again(self, error: LoopNotRecordable | TraceAgain) -> TraceAttempt:
+        """The next attempt. Notes what loops are not captured in the next attempt."""
+        capture, loops = self.trace.capture, self.request.loops
+        loops.again += 1
+        if isinstance(error, LoopNotRecordable):
+            if not capture.captured:
+                raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
+            for site in capture.captured if error.site is None else [error.site]:
+                loops.refuse(site, ROUTINE, error.reason)
+                loops.refuse(site, REPEATED, error.reason)
+        return TraceAttempt(self.request, True)
 
     def _error_of_function(self, error: Exception) -> BaseException:
         """The function's own error or NumPy's, at the user's line; UnfinishedFunction where arguments were assigned to
@@ -247,35 +248,12 @@ class TraceAttempt:
 Outcome = TracedFunction | frozenset[int] | TraceAttempt
 
 
-def _recorded_loops(whole: bool, few: int) -> RecordedLoops:
-    from ..recorded_loops.record import record_comprehension, record_loop
-
-    return RecordedLoops(record_loop, whole, few, collect=record_comprehension)
-
-
-def _repeated_loops(whole: bool, few: int) -> RecordedLoops:
-    from ..recorded_loops.record import record_loop_as_routine
-
-    return RecordedLoops(record_loop_as_routine, whole, few, True)
-
-
-def _loops_without(loops: RecordedLoops | None, error: LoopNotRecordable) -> RecordedLoops:
-    """What is recorded in the next attempt, where a loop was not."""
-    if loops is None or not loops.recorded:
-        raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
-    for site in loops.recorded if error.site is None else [error.site]:
-        loops.refuse(site, error.reason)
-    return _repeated_loops(True, MANY_ITERATIONS) if loops.whole and not loops.repeated else loops
-
-
 # why an attempt ends without a trace -> what comes of it; other reasons are the caller's
 _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
     NeedValue: lambda attempt, _: frozenset(attempt.trace.needed),
-    UndecidedValue: lambda attempt, _: attempt.again(attempt.trace.loops_of),
-    TraceTooLong: lambda attempt, long: attempt.again(
-        _repeated_loops(False, long.few) if long.repeated else _recorded_loops(long.rolls, long.few)
-    ),
-    LoopNotRecordable: lambda attempt, error: attempt.again(_loops_without(attempt.trace.loops_of, error)),
+    UndecidedValue: lambda attempt, _: TraceAttempt(attempt.request, True),
+    LoopNotRecordable: lambda attempt, error: attempt.begin_again(error),
+    TraceAgain: lambda attempt, error: attempt.begin_again(error),
     GraphBreak: lambda attempt, suspended: attempt.segment(suspended.part),
     NeedCachedProperty: lambda attempt, need: attempt.raise_guarded(need),
 }
@@ -324,18 +302,24 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
         ) from error
 
 
-def _watch_trace_length_of_call(trace: Trace) -> None:
-    """Sees to it that a trace that gets long is looked at: see `long_traces`."""
-    if trace.split is not None or not settings.roll:
-        return
+def _watch_loops_of_call(trace: Trace, known: KnownLoops) -> None:
+    """Sees to it that loops are captured, and that a trace that gets long is looked at."""
 
-    def check_trace_length_of_call() -> None:
-        from ..recorded_loops.long_traces import check_loops_of_long_trace
+    def capture_of(trace: Trace) -> Any:
+        from ..recorded_loops.capture import LoopCapture
 
-        check_loops_of_long_trace(trace)
+        return LoopCapture(trace, known)
 
-    first = trace.loops_of is None or (trace.loops_of.repeated and not trace.loops_of.whole)
-    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, check_trace_length_of_call
+    def rewrite_if_of_loops() -> None:
+        trace.builder.limit *= 2
+        if len(trace.builder.nodes) >= TURNS * len({*trace.builder.lines}):
+            raise UndecidedValue
+
+    if trace.rewriting:
+        trace.capture_of = capture_of
+    if settings.roll and (trace.rewriting or trace.may_rewrite):
+        trace.builder.limit = LONG
+        trace.builder.at_limit = (lambda: trace.capture.note_length()) if trace.rewriting else rewrite_if_of_loops
 
 
 def traced_function_of_segment(trace: Trace, part: Segment) -> TracedFunction:
@@ -426,7 +410,7 @@ def _traced_function_of_call(
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
     graph, why = whole.graph, tuple[str, ...]()
-    if trace.loops_of is not None and trace.loops_of.holds_repeated_turns:
+    if trace.has_repeated_bodies:
         graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
     few = len(graph.nodes) < LEAST_NODES
     made = Rerolled(graph, []) if few else reroll_graph(graph, trace.target_name)
@@ -472,12 +456,11 @@ def _traced_function_of_call(
 
 def _unrecorded_loops_of_call(trace: Trace) -> tuple[str, ...]:
     """The loops that a long trace has turn by turn, and why."""
-    loops = trace.loops_of
-    found = {} if loops is None or (loops.repeated and not loops.whole) else loops.unrolled
+    found = {} if trace.capture is None or len(trace.builder.nodes) < LONG else trace.capture.known.reasons
     return tuple(
         f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: this loop is traced turn by turn, since {why}"
         for code, why in found.items()
-        if loops is None or code not in loops.repeating or code not in loops.recorded
+        if code not in trace.capture.captured
     )
 
 

@@ -2,5 +2,5 @@
 each NumPy call, gathers, sections, linear expressions, number kinds.
 
 In reading order: linear, values, independence, kinds, items, gather, memory, functions, arithmetic,
-conversions, growing_lists, iterables, recorder, record, long_traces.
+conversions, growing_lists, iterables, recorder, record, capture.
 """

@@ -193,7 +193,7 @@ class _RowsOfTurns:
 def collect_clause_in_loop(recorder: Recorder, clause: ComprehensionClause, outermost: bool = False) -> Any:
     """The list that a comprehension makes: a LoopList, or a list. outermost: it is the loop that is recorded."""
     items = recorded_loop_items_of_iterable(recorder, clause.iterable)
-    few = items is None or (items.count.known is not None and items.count.known <= recorder.unrolled_iteration_limit())
+    few = items is None or (items.count.known is not None and items.count.known <= recorder.unrolled)
     if few and not outermost:
         return [*_elements_of_few_turns(recorder, clause)]
     rows = _RowsOfTurns(recorder)

@@ -1,10 +1,9 @@
-"""A loop of the function that is traced: recorded as a routine, which becomes one node of the trace."""
+"""The ways to capture a loop of the function that is traced: as a routine, or as one body for all turns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -22,74 +21,63 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..control_flow.comprehensions import ComprehensionClause
 from ..control_flow.effects import ControlFlowSlot, Journal
-from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
+from ..control_flow.repeated_loops import PEELED, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import fail_in_loop, is_reached
-from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
+from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList, RecordAgain
-from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
+from .iterables import collect_clause_in_loop, list_of_collected_rows, loop_item_at
 from .kinds import LoopList
-from .long_traces import check_recordings_of_loop, count_user_loops_around
-from .recorder import CONSTANTS, LoopRecorder
+from .recorder import CONSTANTS, UNROLLED, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
 MOST = 20000  # statements of one routine
 
 
-def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
-    """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
+def record_loop_as_routine(
+    trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None, is_short: bool
+) -> None:
+    """Makes the loop `for item in iterable: body(item)`, until `stop()`, a node of the trace.
 
-    Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    if trace.loops_of is None:
-        return False
-    if body.__code__ in trace.loops_of.repeating:
-        return record_loop_as_routine(trace, iterable, body, stop)
-    if not _may_loop_be_recorded(trace.loops_of, trace, iterable, body.__code__):
-        return False
+    is_short: loops of few turns are many. Raises LoopNotRecordable, with the loop as its site."""
     functions: list[Callable[..., Any]] = [body, *([stop] if stop else [])]
-    _record_statements(trace, body.__code__, functions, lambda recorder: recorder.run_for(iterable, body, stop))
-    return True
-
-
-def record_comprehension(trace: Trace, clause: ComprehensionClause) -> list[Any] | None:
-    """The list that a comprehension makes, whose elements are rows of one array; None where it is not recorded.
-
-    Raises LoopNotRecordable as `record_loop` does."""
-    site = clause.body.__code__
-    if (
-        trace.loops_of is None
-        or site in trace.loops_of.repeating
-        or not _may_loop_be_recorded(trace.loops_of, trace, clause.iterable, site)
-    ):
-        return None
-    found = _record_statements(
-        trace, site, [clause.body], lambda recorder: collect_clause_in_loop(recorder, clause, outermost=True)
+    _record_statements(
+        trace, body.__code__, functions, is_short, lambda recorder: recorder.run_for(iterable, body, stop)
     )
-    return None if found is None else list_of_collected_rows(*found)
 
 
-def _may_loop_be_recorded(loops: RecordedLoops, trace: Trace, iterable: Any, site: Any) -> bool:
-    count = count_loop_items(iterable)
-    if count is None:
-        if length_hint(iterable) > FEW:
-            loops.unrolled.setdefault(site, "it goes over more than ranges and arrays")
-        return False
-    if count <= loops.few:
-        loops.short = True
-        return False
-    return trace.depth <= trace.deriving and site not in loops.unrolled
+def record_while_as_routine(
+    trace: Trace, test: Callable[[], Any], body: Callable[[], Any], stop: Callable[[], Any] | None
+) -> None:
+    """Makes `while test(): body()`, until `stop()`, a node of the trace. Raises as `record_loop_as_routine`."""
+    functions = [test, body, *([stop] if stop else [])]
+    _record_statements(trace, body.__code__, functions, False, lambda recorder: recorder.run_while(test, body, stop))
+
+
+def record_comprehension(trace: Trace, clause: ComprehensionClause, is_short: bool) -> list[Any]:
+    """The list that a comprehension makes, whose elements are rows of one array. Raises as `record_loop_as_routine`."""
+    found = _record_statements(
+        trace,
+        clause.body.__code__,
+        [clause.body],
+        is_short,
+        lambda recorder: collect_clause_in_loop(recorder, clause, outermost=True),
+    )
+    assert found is not None
+    return list_of_collected_rows(*found)
 
 
 def _record_statements(
-    trace: Trace, site: Any, functions: Sequence[Callable[..., Any]], write: Callable[[LoopRecorder], Any]
+    trace: Trace,
+    site: Any,
+    functions: Sequence[Callable[..., Any]],
+    is_short: bool,
+    write: Callable[[LoopRecorder], Any],
 ) -> tuple[Tracer, LoopList] | None:
     """Makes what `write` records a node of the trace. The array of the list that `write` gives, if it gives one."""
-    assert trace.loops_of is not None
-    check_recordings_of_loop(trace, site)
-    trace.loops_of.recorded.append(site)
-    recorder = LoopRecorder(trace, site)
+    recorder = LoopRecorder(trace, site, 1 if is_short else UNROLLED)
     rows: list[Tracer] = []
     try:
         recorder.reached = is_reached(trace)
@@ -120,40 +108,25 @@ def _record_statements(
     return None if collected is None else (rows[0], collected)
 
 
-def record_loop_as_routine(
-    trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None
-) -> bool:
-    """Whether the loop `for item in iterable: body(item)` is a node of the trace now, which has a body for all turns.
+def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[Any], Any], count: int) -> None:
+    """Makes the loop `for item in iterable: body(item)` a node of the trace, which has a body for all turns.
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
-    loops, site = trace.loops_of, body.__code__
-    refused = loops is None or (site in loops.unrolled and site not in loops.repeating)
-    count = None if refused or stop is not None else count_loop_items(iterable)
-    around = (
-        count_user_loops_around() > 1
-        or trace.depth
-        or trace.loops
-        or trace.path
-        or trace.handlers
-        or trace.turn is not None
-    )
-    if loops is None or count is None or count <= loops.few or around or axes_of_indices(iterable):
-        return False
-    loops.recorded.append(site)
-    for first in range(PEELED + 1):
+    site = body.__code__
+    for first in range(min(PEELED + 1, count)):
+        loop = RepeatedBodyLoop(
+            trace,
+            (first, count - 1),
+            partial(loop_item_at, iterable),
+            body,
+            lambda name: SpoiledLoopVariable(name, site),
+        )
         try:
-            RepeatedBodyLoop(
-                trace,
-                (first, count - 1),
-                partial(loop_item_at, iterable),
-                body,
-                lambda name: SpoiledLoopVariable(name, site),
-            ).run()
-            return True
-        except FirstTurnDiffers:
-            body(loop_item_at(iterable, first))
+            if loop.run():
+                return
         except (LoopNotRecordable, Exception) as error:
             raise _refusal_of_loop(error, site) from error
+        body(loop_item_at(iterable, first))
     raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
 
 

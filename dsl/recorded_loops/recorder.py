@@ -58,10 +58,10 @@ Part = Callable[[], Any]
 class LoopRecorder(RecordedLoopArithmetic):
     """Writes one routine."""
 
-    def __init__(self, trace: Trace, site: Any) -> None:
-        """site: the code of the outermost loop's body."""
+    def __init__(self, trace: Trace, site: Any, unrolled: int) -> None:
+        """site: the code of the outermost loop's body. unrolled: turns that are written one after the other."""
         super().__init__(trace)
-        self.site = site
+        self.site, self.unrolled = site, unrolled
         self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
         self.attempts = 0
@@ -205,7 +205,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         written one after the other."""
         axes = axes_of_indices(iterable)
         if axes:  # which have many turns together, however short each is
-            few = self.unrolled_iteration_limit() if len(axes) == 1 else 1
+            few = self.unrolled if len(axes) == 1 else 1
             self._record_ndindex_loops(
                 (), axes, lambda index: body(item_at_indices(self, iterable, index)), stop, few, key or body
             )
@@ -215,9 +215,7 @@ class LoopRecorder(RecordedLoopArithmetic):
             self._unroll_loop(iterable, body, stop)
             return
         count = items.count.known
-        if count is not None and count <= (
-            0 if stop is not None else self.unrolled_iteration_limit() if few is None else few
-        ):
+        if count is not None and count <= (0 if stop is not None else self.unrolled if few is None else few):
             self._unroll_loop(map(items.at, map(LinearExpression, range(count))), body, stop)
             return
         self._record_loop_over_items(items, body, stop, key or body)
@@ -277,12 +275,6 @@ class LoopRecorder(RecordedLoopArithmetic):
 
         count = None if stop is not None else items.count
         self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1), count)
-
-    def unrolled_iteration_limit(self) -> int:
-        """Turns that are written one after the other. They are fewer where loops of few turns have made the trace
-        long."""
-        loops = self.trace.loops_of
-        return 1 if loops is not None and loops.few == 1 else UNROLLED
 
     def _unroll_loop(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
         for item in iterable:
@@ -447,7 +439,7 @@ class _LoopRecordingAttempt:
             else:
                 c.ends = loop_kinds_of(value)
                 kinds = number_kinds_after_iteration(c.kinds, c.ends)
-                if c.starts:
+                if is_number(c.before):
                     check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds

@@ -632,7 +632,7 @@ def _give_view_own_memory(x: Tracer) -> None:
 def _check_tracer_made_in_branch(x: Tracer) -> None:
     """Raises TraceError where a traced decision's side changes what an earlier array looks at."""
     journal = x._trace.journal
-    if journal is not None and id(root_of_view(x)) not in journal.made:
+    if journal is not None and not journal.may_detach(root_of_view(x)):
         raise TraceError(
             "where a traced value decides, an array that has been reshaped before cannot be assigned to, as NumPy "
             "would copy it; write x.reshape(...).copy() there"

@@ -18,6 +18,11 @@ class ChosenContainers:
         self._known: dict[int, tuple[Any, list[Any], str]] = {}  # itself, what it held then, the line
         self._choices: dict[int, tuple[Any, Any]] = {}  # of each copy what it stands for
 
+    @property
+    def notes(self) -> tuple[dict[int, Any], ...]:
+        """All that is noted."""
+        return self._known, self._choices
+
     def note(self, containers: Iterable[Any]) -> None:
         for container in containers:
             if id(container) not in self._known:

@@ -90,53 +90,34 @@ class LoopNotRecordable(TraceRestart):
         self.reason, self.site = reason, site
 
 
-FEW = 8  # turns for which a loop is left as it is
+class TraceAgain(TraceRestart):
+    """A loop cannot go back to where it began: the trace is run again, with what is known of it by then."""
 
 
-class TraceTooLong(TraceRestart):
-    """The trace has become long where it may be short: it is run again with its loops recorded.
-
-    rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. few:
-    those of so few turns are not. repeated: a body is traced once, and each loop one node."""
-
-    def __init__(self, rolls: bool, few: int = FEW, repeated: bool = False) -> None:
-        super().__init__()
-        self.rolls, self.few, self.repeated = rolls, few, repeated
+ROUTINE, REPEATED = "routine", "repeated"  # the ways to capture a loop: one kernel, or a body for all turns
+MOST_AGAIN = 4  # times that a trace is run again for the sake of loops, before none is captured
 
 
-class RecordedLoops:
-    """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not.
+class KnownLoops:
+    """What is known of the loops of one specialisation, by the code of each one's body, from one trace to the next.
 
-    whole: all of them or none. few: those of so few turns are not. repeated: as nodes whose turns repeat; all others
-    are traced turn by turn, as without. What cannot be recorded otherwise is tried so (`repeating`) before that."""
+    refused: why they cannot be captured in a way. at_once: the ways in which they are, before any turn."""
 
-    def __init__(
-        self,
-        record: Callable[..., bool],
-        whole: bool,
-        few: int = FEW,
-        repeated: bool = False,
-        collect: Callable[..., Any] | None = None,
-    ) -> None:
-        """collect: gives what a comprehension makes as a list, or None."""
-        self.record, self.whole, self.few, self.repeated, self.collect = record, whole, few, repeated, collect
-        self.recorded: list[Any] = []  # the codes of those that this trace has recorded
-        self.short = False  # whether a loop was left as it is for its few turns
-        self.unrolled: dict[Any, str] = {}
-        self.repeating: set[Any] = set()
+    def __init__(self) -> None:
+        self.refused: dict[tuple[Any, str], str] = {}
+        self.at_once: dict[Any, str] = {}
+        self.again = 0
 
-    def refuse(self, site: Any, reason: str) -> None:
-        """The loop is recorded no more as it was."""
-        if self.repeated or site in self.unrolled:
-            self.repeating.discard(site)
-        else:
-            self.repeating.add(site)
-        self.unrolled.setdefault(site, reason)
+    def may_capture(self, site: Any, way: str) -> bool:
+        return self.again <= MOST_AGAIN and (site, way) not in self.refused
+
+    def refuse(self, site: Any, way: str, reason: str) -> None:
+        self.refused.setdefault((site, way), reason)
 
     @property
-    def holds_repeated_turns(self) -> bool:
-        """Whether this trace has nodes whose turns repeat."""
-        return any(self.repeated or site in self.repeating for site in self.recorded)
+    def reasons(self) -> dict[Any, str]:
+        """Why loops are no routines."""
+        return {site: reason for (site, way), reason in self.refused.items() if way == ROUTINE}
 
 
 class TracedLoopSymbolBase:
@@ -204,11 +185,20 @@ class Trace:
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self.recorder: Any = None  # what writes down the loop that is traced once, while its body runs
         self.turn: Any = None  # the loop whose body is traced once, as a graph, while its body runs
-        self.loops_of: RecordedLoops | None = None  # which loops are traced once; None: none is
+        self.capture_of: Callable[[Trace], Any] | None = None  # makes `capture`
+        self._capture: Any = None
+        self.has_repeated_bodies = False  # whether it has loops that were captured so
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}
         self._scalar_values: dict[str, Value] = {}
+
+    @property
+    def capture(self) -> Any:
+        """What captures loops, if anything does."""
+        if self._capture is None and self.capture_of is not None:
+            self._capture = self.capture_of(self)
+        return self._capture
 
     @property
     def has_failure(self) -> bool:

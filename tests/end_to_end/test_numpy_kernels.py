@@ -10,6 +10,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.core.pytree import flatten
+from kernelgraph.dsl.jit.trace_function import TraceAttempt
 from tests.dsl.tracing import assert_same
 
 from .numpy_kernels import LOOPS, Case, cases
@@ -17,16 +18,28 @@ from .numpy_kernels import LOOPS, Case, cases
 CASES = cases()
 
 
+MOST_TRACES = 5  # of a first call: one, and another for each group of numbers whose values decide
 BY_NUMPY = {
     "romberg",  # whose table of lists grows until a value ends it
 }
 
 
 @pytest.mark.parametrize("case", [*CASES, *cases(LOOPS)], ids=lambda c: f"{c.field}-{c.name}")
-def test_results_and_arguments(case: Case) -> None:
+def test_results_and_arguments(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces: list[TraceAttempt] = []
+    trace = TraceAttempt.run
+    monkeypatch.setattr(TraceAttempt, "run", lambda attempt: (traces.append(attempt), trace(attempt))[1])
     decorated = kg.kernel_graph(case.function, device="cpu", untraceable="numpy" if case.name in BY_NUMPY else "refuse")
     check(case, decorated)
     assert ("runs in NumPy" in decorated.why()) == (case.name in BY_NUMPY)
+    assert len(traces) <= MOST_TRACES and (len(traces) == 1 or not is_of_arrays(case))
+
+
+def is_of_arrays(case: Case) -> bool:
+    """Whether no number of its arguments may decide how the trace goes on."""
+    leaves: list[Any] = []
+    flatten(case.make(case.small), leaves)
+    return all(isinstance(leaf, np.ndarray) for leaf in leaves)
 
 
 def check(case: Case, decorated: kg.KernelGraph) -> None:

@@ -15,3 +15,10 @@ def test_random_comprehensions() -> None:
     wrong, seen = check(21, 12, comprehensions=True)
     assert not wrong, "\n\n".join(wrong)
     assert seen["recorded"] >= 3
+
+
+def test_random_loops_that_go_back_after_a_few_turns() -> None:
+    """What was traced by then counts as if it had never been."""
+    wrong, seen = check(31, 16, late=True)
+    assert not wrong, "\n\n".join(wrong)
+    assert seen["recorded"] >= 8

@@ -536,12 +536,12 @@ def test_a_function_without_loops_is_traced_once() -> None:
 
 def test_derived_operations_are_no_turns_that_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a gradient adds to a trace is not searched for loops, which takes as long as deriving it."""
-    from kernelgraph.dsl.recorded_loops import long_traces
+    from kernelgraph.dsl.recorded_loops.capture import LoopCapture
 
     looked: list[int] = []
-    check_length = long_traces.check_loops_of_long_trace
+    note_length = LoopCapture.note_length
     monkeypatch.setattr(
-        long_traces, "check_loops_of_long_trace", lambda t: (looked.append(len(t.builder.nodes)), check_length(t))
+        LoopCapture, "note_length", lambda c: (looked.append(len(c.trace.builder.nodes)), note_length(c))
     )
 
     def f(x: Any) -> Any:

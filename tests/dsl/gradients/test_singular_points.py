@@ -76,7 +76,7 @@ def test_all_ways_to_a_derivative_agree_at_all_points(arity: int) -> None:
     forward, reverse = both_modes(at_once(functions), args)
     with recorded() as notes:
         along, back = both_modes(turn_by_turn(functions), args)
-    assert not [reason for each in notes for reason in each.unrolled.values()]
+    assert not [reason for each in notes for reason in each.reasons.values()]
     for k in range(arity):
         for found in (reverse[k], along[k], back[k]):
             for name, one, other in zip(functions, forward[k], found, strict=True):
@@ -148,7 +148,7 @@ def test_the_norm_in_a_recorded_loop() -> None:
 
     with recorded() as notes:
         found = kg.kernel_graph(lambda x: kg.grad(f)(x))(np.array([[0.0, 0.0], [3.0, 4.0]]))
-    assert not [reason for each in notes for reason in each.unrolled.values()]
+    assert not [reason for each in notes for reason in each.reasons.values()]
     np.testing.assert_allclose(found, [[0, 0], [0.6, 0.8]])
 
 
@@ -168,7 +168,7 @@ def test_what_a_where_does_not_take_in_a_recorded_loop() -> None:
     with recorded() as notes:
         np.testing.assert_allclose(kg.kernel_graph(lambda x: kg.grad(f)(x))(x), expected)
         ieee = np.asarray(kg.kernel_graph(lambda x: kg.grad(f, ieee=True)(x))(x))
-    assert not [reason for each in notes for reason in each.unrolled.values()]
+    assert not [reason for each in notes for reason in each.reasons.values()]
     assert np.isnan(ieee[:2]).all() and ieee[2] == expected[2]
 
 

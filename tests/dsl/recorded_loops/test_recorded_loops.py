@@ -11,21 +11,21 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.control_flow.repeated_loops import RepeatedBodyLoop
 from kernelgraph.dsl.recorded_loops.memory import LoopMemory
-from kernelgraph.dsl.trace.trace import RecordedLoops
+from kernelgraph.dsl.trace.trace import KnownLoops
 from tests.turn_programs import recorded, repeated
 
 Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture
-def notes() -> Iterator[list[RecordedLoops]]:
+def notes() -> Iterator[list[KnownLoops]]:
     """Loops are recorded however short the trace is."""
     with recorded() as found:
         yield found
 
 
-def reasons(notes: list[RecordedLoops]) -> list[str]:
-    return [reason for each in notes for reason in each.unrolled.values()]
+def reasons(notes: list[KnownLoops]) -> list[str]:
+    return [reason for each in notes for reason in each.reasons.values()]
 
 
 def square(n: int) -> Array:
@@ -150,7 +150,7 @@ def compared(function: Callable[..., Any], ours: Callable[..., Any], *given: Any
 
 
 @pytest.mark.parametrize("function", PROGRAMS)
-def test_published_loops(function: Callable[..., Any], notes: list[RecordedLoops]) -> None:
+def test_published_loops(function: Callable[..., Any], notes: list[KnownLoops]) -> None:
     ours = kg.kernel_graph(function, device="cpu")
     compared(function, ours, square(12))
     assert not reasons(notes)
@@ -167,7 +167,7 @@ def test_a_long_trace_begins_again_with_its_loops_recorded() -> None:
     assert len(ours.graph(square(40)).nodes) < 20
 
 
-def test_an_index_out_of_range_raises(notes: list[RecordedLoops]) -> None:
+def test_an_index_out_of_range_raises(notes: list[KnownLoops]) -> None:
     @kg.kernel_graph(device="cpu")
     def f(x: Any, i: Any) -> Any:
         total = 0.0
@@ -188,7 +188,7 @@ def test_an_index_out_of_range_raises(notes: list[RecordedLoops]) -> None:
     assert not reasons(notes)
 
 
-def test_negative_indices_wrap_where_they_are_negative(notes: list[RecordedLoops]) -> None:
+def test_negative_indices_wrap_where_they_are_negative(notes: list[KnownLoops]) -> None:
     def f(x: Any) -> Any:
         for k in range(len(x)):
             x[k] += 2 * x[k - 3] + x[k - len(x)]
@@ -198,7 +198,7 @@ def test_negative_indices_wrap_where_they_are_negative(notes: list[RecordedLoops
     assert not reasons(notes)
 
 
-def test_what_is_read_while_it_is_written_is_what_it_was(notes: list[RecordedLoops]) -> None:
+def test_what_is_read_while_it_is_written_is_what_it_was(notes: list[KnownLoops]) -> None:
     def f(a: Any) -> Any:
         for i in range(1, a.shape[0]):
             before = a[i - 1] * 2
@@ -216,7 +216,7 @@ def test_what_is_read_while_it_is_written_is_what_it_was(notes: list[RecordedLoo
     assert not reasons(notes)
 
 
-def test_numbers_grow_as_they_do_in_python(notes: list[RecordedLoops]) -> None:
+def test_numbers_grow_as_they_do_in_python(notes: list[KnownLoops]) -> None:
     def f(x: Any) -> Any:
         total, count = 0, 0
         for i in range(len(x)):
@@ -230,7 +230,7 @@ def test_numbers_grow_as_they_do_in_python(notes: list[RecordedLoops]) -> None:
     assert not reasons(notes)
 
 
-def test_a_name_of_the_last_turn_lives_on(notes: list[RecordedLoops]) -> None:
+def test_a_name_of_the_last_turn_lives_on(notes: list[KnownLoops]) -> None:
     def f(x: Any) -> Any:
         for i in range(len(x)):
             last = x[i] * 2
@@ -241,7 +241,7 @@ def test_a_name_of_the_last_turn_lives_on(notes: list[RecordedLoops]) -> None:
 
 
 @pytest.mark.parametrize("n", [9, 10])
-def test_loops_that_do_not_run(n: int, notes: list[RecordedLoops]) -> None:
+def test_loops_that_do_not_run(n: int, notes: list[KnownLoops]) -> None:
     def f(x: Any) -> Any:
         for i in range(len(x)):
             for _ in range(i, 3):
@@ -254,7 +254,7 @@ def test_loops_that_do_not_run(n: int, notes: list[RecordedLoops]) -> None:
     assert not reasons(notes)
 
 
-def test_what_is_not_followed_is_unrolled(notes: list[RecordedLoops]) -> None:
+def test_what_is_not_followed_is_unrolled(notes: list[KnownLoops]) -> None:
     """With NumPy's values, and a reason."""
     table = [1.0, -2.0, 0.5] * 5
 
@@ -279,7 +279,7 @@ def test_what_is_not_followed_is_unrolled(notes: list[RecordedLoops]) -> None:
         assert reasons(notes)
 
 
-def test_arrays_that_are_views_share_their_memory(notes: list[RecordedLoops]) -> None:
+def test_arrays_that_are_views_share_their_memory(notes: list[KnownLoops]) -> None:
     def f(a: Any) -> Any:
         part, turned = a[2:, 1:], a.T
         for i in range(1, 9):
@@ -291,7 +291,7 @@ def test_arrays_that_are_views_share_their_memory(notes: list[RecordedLoops]) ->
     assert not reasons(notes)
 
 
-def test_symbols_are_what_they_stand_for(notes: list[RecordedLoops]) -> None:
+def test_symbols_are_what_they_stand_for(notes: list[KnownLoops]) -> None:
     """Python's own questions have the answers that the turns have, or the loop is unrolled."""
     texts = {"w0": 1.0, "w7": 2.0}
 
@@ -317,7 +317,7 @@ def test_symbols_are_what_they_stand_for(notes: list[RecordedLoops]) -> None:
         assert bool(reasons(notes)) == (function is not of_types)
 
 
-def test_numbers_that_were_traced_before_are_carried(notes: list[RecordedLoops]) -> None:
+def test_numbers_that_were_traced_before_are_carried(notes: list[KnownLoops]) -> None:
     def f(x: Any) -> Any:
         total, held = x[0] * 2, {"s": x[1]}
         for i in range(len(x)):
@@ -335,7 +335,7 @@ def test_numbers_that_were_traced_before_are_carried(notes: list[RecordedLoops])
 WEIGHTS = np.random.default_rng(3).random((14, 14))
 
 
-def test_outs_captured_arrays_and_verified_traces(notes: list[RecordedLoops]) -> None:
+def test_outs_captured_arrays_and_verified_traces(notes: list[KnownLoops]) -> None:
     """A trace that is made twice is the same, its checks included."""
 
     def f(a: Any) -> Any:
@@ -352,7 +352,7 @@ def test_outs_captured_arrays_and_verified_traces(notes: list[RecordedLoops]) ->
 
 
 @pytest.mark.parametrize("layout", [lambda a: a[::2, ::2], lambda a: a[::-1, ::-1][:14, :14], np.asfortranarray])
-def test_arguments_of_any_layout(layout: Callable[[Array], Array], notes: list[RecordedLoops]) -> None:
+def test_arguments_of_any_layout(layout: Callable[[Array], Array], notes: list[KnownLoops]) -> None:
     given, other = layout(square(28)), layout(square(28))
     lu(other)
     kg.kernel_graph(lu, device="cpu")(given)
@@ -379,7 +379,7 @@ def test_a_number_that_a_loop_without_turns_leaves_keeps_its_digits(start: Any) 
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_a_number_that_is_of_two_kinds_as_values_decide_is_of_neither(notes: list[RecordedLoops]) -> None:
+def test_a_number_that_is_of_two_kinds_as_values_decide_is_of_neither(notes: list[KnownLoops]) -> None:
     """Where a loop without turns, or a side of an `if`, leaves a Python number, of which NumPy makes its own."""
 
     def of_turns(x: Any) -> Any:
@@ -484,7 +484,7 @@ def test_a_mistake_of_our_own_is_no_reason_not_to_record(
             kg.kernel_graph(function)(square(41))
 
 
-def test_an_attribute_that_a_turn_lacks_is_a_reason_not_to_record(notes: list[RecordedLoops]) -> None:
+def test_an_attribute_that_a_turn_lacks_is_a_reason_not_to_record(notes: list[KnownLoops]) -> None:
     def bits(a: Any) -> Any:
         for i in range(a.shape[0]):
             a[i] += i.bit_length()
@@ -496,7 +496,7 @@ def test_an_attribute_that_a_turn_lacks_is_a_reason_not_to_record(notes: list[Re
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100, 300])
 def test_the_step_of_a_slice_that_is_assigned_to_may_differ_from_turn_to_turn(
-    size: int, notes: list[RecordedLoops]
+    size: int, notes: list[KnownLoops]
 ) -> None:
     def crossed_out(x: Any, limit: int) -> Any:
         for i in range(2, 40):
@@ -512,7 +512,7 @@ def test_the_step_of_a_slice_that_is_assigned_to_may_differ_from_turn_to_turn(
 
 @pytest.mark.parametrize("size", [3, 100])
 def test_steps_that_are_not_known_to_be_positive_or_that_read_are_traced_turn_by_turn(
-    size: int, notes: list[RecordedLoops]
+    size: int, notes: list[KnownLoops]
 ) -> None:
     def backwards(x: Any) -> Any:
         for i in range(12):

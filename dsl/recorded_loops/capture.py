@@ -1,0 +1,339 @@
+"""When a Python loop is captured: it runs turn by turn until that is seen to be long, goes back, and is one node.
+
+A loop that cannot be captured goes on turn by turn where it stands, and is not asked again. The outermost one of a nest
+is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import length_hint
+from types import CodeType
+from typing import Any
+
+from ...compiler.graph.graph import Graph, Node
+from ...compiler.ops.table import OPS
+from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
+from ..control_flow.checkpoint import Checkpoint
+from ..control_flow.comprehensions import ComprehensionClause
+from ..core.errors import Refusal, UnsupportedError
+from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain, TraceRestart
+from .iterables import axes_of_indices, count_loop_items
+from .record import (
+    record_comprehension,
+    record_loop_as_repeated_body,
+    record_loop_as_routine,
+    record_while_as_routine,
+)
+
+FEW = 8  # turns for which a loop is left as it is, unless it becomes very long
+LONG = 128  # operations on single elements, or of ever new shapes, that are captured;
+SURE = 512  # other ones, or of loops in one another;
+MANY = 2048  # other ones on a GPU, of loops of few turns, or if it is certain that the turns do not repeat
+LOOKS = 3  # turns after which a loop is looked at, and after twice as many each time
+RAGGED = 6  # of so many operations one has a new shape at least
+SINGLE = 0.75  # this part of the operations has one element
+ROLLED = 3  # turns repeat if operations are that much fewer once they are a loop again,
+LOOPS = 6  # or no more loops than that
+RECORDINGS = 64  # times that one loop is captured, in turns of another one that is not
+TURNS = 8  # operations to a line of the source from which these are turns
+LONGEST = 4096  # nodes of a trace that is not taken if its turns do not repeat,
+HEAVY = 128  # fewer, of which so many are calls of their own, for which NumPy is as good,
+UNWRITTEN = 8192  # or if there are functions whose loops cannot be captured,
+ENDLESS = 65_536  # or at all; half as many of loops in one another, of which each turn is a loop again
+
+
+@dataclass(frozen=True, slots=True)
+class UserLoop:
+    """A loop of the user's. site: the code of its body. count: of its turns, if that is known. functions: all that it
+    calls. turns: runs it turn by turn, and calls what it is given after each. captures: the ways to make it a node."""
+
+    site: CodeType
+    count: int | None
+    functions: tuple[Callable[..., Any], ...]
+    turns: Callable[[Callable[[], None]], Any]
+    captures: Mapping[str, Callable[[], Any]]
+
+    @property
+    def is_short(self) -> bool:
+        return self.count is not None and self.count <= FEW
+
+
+class LoopGoesBack(TraceRestart):
+    """A loop goes back to where it began, to be captured."""
+
+    def __init__(self, run: RunningLoop, way: str) -> None:
+        super().__init__()
+        self.run, self.way = run, way
+
+
+class RunningLoop:
+    """A loop that runs turn by turn, and may go back to be captured in one of these ways."""
+
+    def __init__(self, loop: UserLoop, ways: list[str], began: int, checkpoint: Checkpoint) -> None:
+        self.loop, self.ways, self.began, self.checkpoint = loop, ways, began, checkpoint
+        self.done, self.next_look = 0, LOOKS
+        self.turn = self.next_turn = began  # the first nodes of the latest turn, and behind it
+        self.nested = False  # whether other loops are in it
+
+
+class LoopCapture:
+    """The loops of one trace."""
+
+    def __init__(self, trace: Trace, known: KnownLoops) -> None:
+        self.trace, self.known = trace, known
+        self.running: list[RunningLoop] = []  # outermost first
+        self.around = 0  # how many loops run turn by turn, one in another
+        self.way: str | None = None  # in which a loop was captured: so are the next ones, from their first turn on
+        self.captured: list[CodeType] = []
+        self.is_due = False  # whether the trace has become that much longer
+
+    # what loops there are
+
+    def run_for(
+        self, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None, turns: Callable[..., Any]
+    ) -> None:
+        """`for item in iterable: body(item)`, until `stop()`."""
+        trace, count = self.trace, count_loop_items(iterable)
+        captures: dict[str, Callable[[], Any]] = {}
+        if count is not None:
+            captures[ROUTINE] = partial(record_loop_as_routine, trace, iterable, body, stop, count <= FEW)
+            if stop is None and not axes_of_indices(iterable):
+                captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count)
+        elif length_hint(iterable) > FEW:
+            self.known.refuse(body.__code__, ROUTINE, "it goes over more than ranges and arrays")
+        self._run(UserLoop(body.__code__, count, (body, *([stop] if stop else [])), turns, captures))
+
+    def run_while(
+        self,
+        test: Callable[[], Any],
+        body: Callable[[], Any],
+        stop: Callable[[], Any] | None,
+        turns: Callable[..., bool],
+    ) -> None:
+        """`while test(): body()`, until `stop()`."""
+        captures = {ROUTINE: partial(record_while_as_routine, self.trace, test, body, stop)}
+        self._run(UserLoop(body.__code__, None, (test, body, *([stop] if stop else [])), turns, captures))
+
+    def collect(self, clause: ComprehensionClause, turns: Callable[..., Any]) -> list[Any]:
+        """The list that a comprehension makes."""
+        site, count = clause.body.__code__, count_loop_items(clause.iterable)
+        captures: dict[str, Callable[[], Any]] = {}
+        if count is not None:
+            captures[ROUTINE] = partial(record_comprehension, self.trace, clause, count <= FEW)
+        found: list[Any] = self._run(UserLoop(site, count, (clause.body,), turns, captures))
+        return found
+
+    # what becomes of one
+
+    def _ways(self, loop: UserLoop) -> list[str]:
+        """In which it may be captured here."""
+        trace = self.trace
+        if trace.depth > trace.deriving or trace.turn is not None or loop.count == 0:
+            return []
+        apart = not (trace.depth or trace.loops or trace.path or trace.handlers or self.around)
+        ways = [way for way in loop.captures if self.known.may_capture(loop.site, way)]
+        return [way for way in ways if way == ROUTINE or apart]
+
+    def _way_at_once(self, loop: UserLoop, ways: list[str]) -> str | None:
+        """In which it is captured without a turn."""
+        way = self.known.at_once.get(loop.site, self.way if (loop.count or 0) > FEW else None)
+        way = REPEATED if way == ROUTINE and ROUTINE not in ways else way
+        if way not in ways or (way == REPEATED and (loop.count or 0) <= (MANY_ITERATIONS if self.way == way else FEW)):
+            return None
+        return way
+
+    def _run(self, loop: UserLoop) -> Any:
+        while True:
+            ways = self._ways(loop)
+            way = self._way_at_once(loop, ways)
+            waits = any(ROUTINE in run.ways and not run.loop.is_short for run in self.running)
+            if way is None and (not ways or waits):
+                return self._turns(loop, None)
+            checkpoint, goes_back = Checkpoint(self.trace, loop.functions), True
+            run = RunningLoop(loop, ways, len(self.trace.builder.nodes), checkpoint) if way is None else None
+            try:
+                found = self._captured(loop, way) if way is not None else self._turns(loop, run)
+                goes_back = False
+                return found
+            except (LoopGoesBack, LoopNotRecordable, Refusal) as reason:
+                if not (goes_back := self._goes_back(loop, run, way, reason)):
+                    raise
+            except BaseException:
+                goes_back = False
+                raise
+            finally:
+                if not goes_back:
+                    checkpoint.close()
+            if not checkpoint.go_back():
+                if way is not None and not self.trace.refusals:
+                    self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
+                raise TraceAgain
+
+    def _goes_back(
+        self,
+        loop: UserLoop,
+        run: RunningLoop | None,
+        way: str | None,
+        reason: LoopGoesBack | LoopNotRecordable | Refusal,
+    ) -> bool:
+        """Whether a loop goes back for this reason. What it shall do then is noted."""
+        known, site = self.known, loop.site
+        if isinstance(reason, LoopGoesBack):
+            goes, known.at_once[reason.run.loop.site] = reason.run is run, reason.way
+        elif isinstance(reason, LoopNotRecordable):
+            goes = way is not None and reason.site in (None, site)
+            if way is not None and goes:
+                known.refuse(site, way, reason.reason)
+        else:  # which may be followed in a routine
+            goes = run is not None and ROUTINE in run.ways and not self.trace.depth
+            if goes:
+                known.at_once[site] = ROUTINE
+        return goes
+
+    def _refuse_all(self, site: CodeType, reason: str) -> None:
+        for way in (ROUTINE, REPEATED):
+            self.known.refuse(site, way, reason)
+
+    def _captured(self, loop: UserLoop, way: str) -> Any:
+        if self.captured.count(loop.site) >= RECORDINGS:
+            raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+        found = loop.captures[way]()
+        if self.trace.restart is not None:  # which was swallowed
+            raise self.trace.restart
+        self.captured.append(loop.site)
+        self.trace.has_repeated_bodies |= way == REPEATED
+        self.way = self.way or way
+        return found
+
+    def _turns(self, loop: UserLoop, run: RunningLoop | None) -> Any:
+        for around in self.running:
+            around.nested = True
+        self.around += 1
+        if run is not None:
+            self.running.append(run)
+        refusals = len(self.trace.refusals)
+        try:
+            found = loop.turns(partial(self._end_turn, run))
+            if isinstance(self.trace.restart, LoopGoesBack):  # which was swallowed
+                raise self.trace.restart
+            if run is not None and ROUTINE in run.ways:
+                if len(self.trace.refusals) > refusals:
+                    self.trace.check_refusals()
+                if found is True and self._is_better_as_routine(run):
+                    raise LoopGoesBack(run, ROUTINE)
+            return found
+        finally:
+            self.around -= 1
+            if run is not None:
+                self.running.remove(run)
+
+    # when
+
+    def _end_turn(self, run: RunningLoop | None) -> None:
+        """To be called after each turn."""
+        if run is not None:
+            run.done += 1
+            run.turn, run.next_turn = run.next_turn, len(self.trace.builder.nodes)
+        if not self.is_due and (run is None or run.done < run.next_look):
+            return
+        self.is_due = False
+        if run is not None and run.done >= run.next_look:
+            run.next_look *= 2
+        for other in self.running:
+            way = self._better_way(other) if settings.roll else None
+            if way is not None and not other.checkpoint.has_changed_others():
+                raise LoopGoesBack(other, way)
+            if way is not None:
+                self._refuse_all(other.loop.site, "it changes what cannot be put back, such as an iterator")
+                other.ways = []
+
+    def _better_way(self, run: RunningLoop) -> str | None:
+        """How a loop had better be captured; None where it had better go on."""
+        trace, count = self.trace, run.loop.count or 0
+        nodes, length = trace.builder.nodes[run.began :], len(trace.builder.nodes)
+        total = run.began + len(nodes) * max(count, run.done, 1) // max(run.done, 1)
+        if total < LONG or (run.loop.is_short and len(nodes) < MANY):
+            return None
+        if ROUTINE in run.ways and (self._is_ragged_or_single(run, nodes) or (run.nested and total >= SURE)):
+            return ROUTINE
+        most = SURE if trace.target_name() == "cpu" else MANY
+        if REPEATED in run.ways and not run.nested and count > MANY_ITERATIONS and not trace.deriving and total >= most:
+            return REPEATED
+        repeats = ROUTINE not in run.ways or length < SURE or self._does_trace_repeat()
+        return None if repeats else ROUTINE
+
+    def _is_better_as_routine(self, run: RunningLoop) -> bool:
+        """Whether a loop that a value ends is over single elements."""
+        trace = self.trace  # which has to be able to run again in NumPy: errors have the user's lines there
+        return trace.reruns and not trace.deriving and _are_single_elements(self.trace.builder.nodes[run.began :])
+
+    def _is_ragged_or_single(self, run: RunningLoop, nodes: list[Node]) -> bool:
+        """Whether most is done to single elements, or to arrays of ever new shapes."""
+        if _are_single_elements(nodes):
+            return True
+        latest = run.turn - run.began if run.done <= LOOKS else len(nodes) // 2
+        return run.done > 1 and _do_shapes_change(nodes, latest)
+
+    def note_length(self) -> None:
+        """To be called where a trace has become long. Raises UnsupportedError, at the loop's line, where it would
+        compile for hours."""
+        builder = self.trace.builder
+        length = len(builder.nodes)
+        self.is_due, builder.limit = True, length * 2
+        if self.trace.turn is not None:
+            builder.limit = length + SURE
+            self.trace.turn.check_length()
+            return
+        if length < TURNS * len({*builder.lines}):
+            return
+        most = UNWRITTEN if self.trace.unwritten and not self.around else ENDLESS // max(min(self.around, 2), 1)
+        is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
+        if length >= most or (is_long and not self._may_go_back() and not self._does_trace_repeat()):
+            raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+
+    def _may_go_back(self) -> bool:
+        """Whether a loop around may still be captured."""
+        return self.trace.builder.limit <= LONGEST and any(ROUTINE in run.ways for run in self.running)
+
+    def _does_trace_repeat(self) -> bool:
+        """Whether the traced turns are a few loops again, or may be with more."""
+        builder = self.trace.builder
+        ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
+        graph = builder.finish([builder.at(n) for n in sorted(ends)])
+        if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
+            return True
+        loops, rolled = _count_rerolled_loops(graph, self.trace.target_name)
+        return 0 < loops <= LOOPS and (rolled * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
+
+    def _text_of_too_long_loop(self) -> str:
+        found = [f"of {name}: {reason}" for name, reason in self.trace.unwritten.items()]
+        found = [*dict.fromkeys((*found, *self.known.reasons.values()))]
+        why = f", since {'; '.join(found[:3])}" if found else ""
+        return (
+            f"a loop is traced turn by turn{why}, and has made {len(self.trace.builder.nodes)} operations; decorate a "
+            "function of its body, called from a loop in Python, or write kg.fori_loop, kg.scan or whole-array "
+            "operations"
+        )
+
+
+def _do_shapes_change(nodes: list[Node], half: int) -> bool:
+    """Whether many operations are none that there was before, whatever they are done to."""
+    known = {(node.op, node.type.shape) for node in nodes[:half]}
+    new = {(node.op, node.type.shape) for node in nodes[half:]} - known
+    return len(new) * RAGGED >= len(nodes) - half
+
+
+def _are_single_elements(nodes: list[Node]) -> bool:
+    """Whether most is done to single elements."""
+    found = [node for node in nodes if OPS[node.op].kind in ("map", "view", "reduce")]
+    return bool(found) and sum(node.type.size == 1 for node in found) >= SINGLE * len(found)
+
+
+def _count_rerolled_loops(graph: Graph, target_name: Callable[[], str]) -> tuple[int, int]:
+    """How many loops a graph is again, or more than LOOPS, and how many nodes it has then."""
+    rolled = reroll_graph(graph, target_name, LOOPS + 1).graph.nodes
+    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled), len(rolled)
