@@ -194,7 +194,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "dsl/interop/dlpack.py",
         "runtime/codegen/",
         "runtime/core/host_pool.py",
-        "runtime/core/time_limit.py",
+        "runtime/tune/time_limit.py",
         "runtime/devices/cuda/driver/",
         "runtime/devices/cuda/graphs/host_control_flow.py",
         "runtime/devices/cuda/libraries/",

@@ -12,10 +12,10 @@ from typing import Any
 from ..core.disk_cache import sha256_digest
 from ..core.frozen import dataclass
 from ..core.settings import settings
-from ..core.time_limit import ends_within_seconds
 from ..program.device import Device
 from ..program.plan import Branch, Loop
 from ..program.program import Program
+from .time_limit import ends_within_seconds
 from .tuner import load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
 
 COMPILED, PLAIN = "compiled", "NumPy"

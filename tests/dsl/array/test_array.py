@@ -119,7 +119,7 @@ def test_the_namespace_outside_of_a_trace() -> None:
     assert {"exp", "sum", "erf", "where"} <= set(dir(kg)) and a.__array_namespace__() is kg
     with pytest.raises(AttributeError):
         _ = kg.no_such_function
-    with pytest.raises(AttributeError, match=r"np\.asarray"):
+    with pytest.raises(AttributeError, match="no_such_method"):
         _ = a.no_such_method
 
 

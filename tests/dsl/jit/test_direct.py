@@ -152,11 +152,15 @@ def test_assignments_of_many_kinds_in_a_row(calls: list[tuple[int, bool]]) -> No
         other = expected if kind == 11 else other
         f = listed if in_a_list else changed
         for _ in range(2):
-            if kind in (6, 9):
-                with pytest.raises(kg.ReadOnlyError):
+            if kind == 6:  # NumPy's own error after many calls that NumPy alone could do
+                with pytest.raises(ValueError, match="read-only"):
                     f([x, y]) if in_a_list else f(x, y)
                 np.testing.assert_array_equal(x, before)
-            else:  # those that share memory in NumPy
+            elif kind == 9 and not in_a_list:
+                with pytest.raises(kg.ReadOnlyError):
+                    f(x, y)
+                np.testing.assert_array_equal(x, before)
+            elif kind != 9:  # those that share memory in NumPy
                 _, total = change(expected, other)
                 found, its_total = f([x, y]) if in_a_list else f(x, y)
                 assert found is x

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kernelgraph.runtime.core.settings import override
-from kernelgraph.runtime.core.time_limit import ends_within_seconds
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.fake import FakeDevice
 from kernelgraph.runtime.program.program import Program
 from kernelgraph.runtime.tune import rivals
 from kernelgraph.runtime.tune.rivals import COMPILED, PLAIN, Contest, open_contest, wins_uncompiled
+from kernelgraph.runtime.tune.time_limit import ends_within_seconds
 
 from ..dags import random_program
 
