@@ -54,16 +54,16 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the latest update."""
+        """The learning rate of the latest update."""
         return self.lr if self.lr_scheduler is None else float(self.lr_scheduler(self.num_update))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that decides on what an update is, but how many there were."""
+        """All attributes that decide on an update; the number of updates so far is not among them."""
         return {name: value for name, value in vars(self).items() if name != "num_update"}
 
     def set_learning_rate(self, lr: float) -> None:
-        """From the next push on. Raises OptionError where a scheduler decides."""
+        """Change the learning rate from the next push on. Raises OptionError where a scheduler decides."""
         if self.lr_scheduler is not None:
             raise OptionError("the learning rate is what lr_scheduler gives; change that, or leave it out")
         self.lr = _checked_number("lr", lr)
@@ -142,7 +142,7 @@ class Adam(Optimizer):
         self.epsilon = _checked_number("epsilon", epsilon)
 
     def numbers_of_update(self, key: Key, count: int) -> tuple[float, ...]:
-        """The learning rate is that of means which began as zeros."""
+        """The numbers of any optimizer, the learning rate corrected for means that began as zeros."""
         rate, *others = super().numbers_of_update(key, count)
         t = self.begin_num_update + count
         return rate * math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t), *others
