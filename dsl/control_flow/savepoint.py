@@ -13,7 +13,7 @@ from .effects import Journal
 
 _GROWING = ("watched", "refusals", "errors", "index_checks", "host_calls")  # lists that only get longer
 _SETS = ("assigned", "shared", "may_raise", "half_bound")
-_FIELDS = ("depth", "loops", "handlers", "said", "restart", "recorder", "turn", "walked_values")
+_FIELDS = ("depth", "loops", "handlers", "printed_line", "restart", "recorder", "turn", "walked_values")
 
 
 class Savepoint(Journal):
