@@ -174,7 +174,7 @@ class LoopCapture:
                 if not goes_back:
                     savepoint.close()
             if not savepoint.go_back():
-                if way is not None and not self.trace.refusals:
+                if way is not None and not self.trace.caught_refusals():
                     self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
                 self.trace.restart = None  # the reason, which is noted by now
                 raise TraceAgain
