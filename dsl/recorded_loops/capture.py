@@ -321,7 +321,8 @@ class LoopCapture:
     def _does_trace_repeat(self) -> bool:
         """Whether the traced turns are a few loops again, or may be with more."""
         builder = self.trace.builder
-        ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
+        computed = {n for n, node in enumerate(builder.nodes) if OPS[node.op].kind != "source"}
+        ends = computed.difference(*(n.args for n in builder.nodes))  # those of loops that went back, too
         graph = builder.finish([builder.at(n) for n in sorted(ends)])
         if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
             return True
