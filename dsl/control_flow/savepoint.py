@@ -68,7 +68,7 @@ class Savepoint(Journal):
         """Puts all back. Returns whether that was possible: else the function has to be traced again."""
         trace = self.trace
         trace.journal = self.around
-        if len(trace.refusals) > self.refusals:  # what is refused once may not be refused again
+        if trace.caught_refusals(self.refusals):  # what is refused once may not be refused again
             return False
         if not self.is_reversible or self.has_changed_others():
             return False

@@ -143,7 +143,8 @@ class TraceAttempt:
                 result = self._result_of_function(*self._arguments_of_function())
                 return _finish_trace(trace, result, self.opened)
         except TraceRestart as reason:
-            if (outcome := _OUTCOMES.get(type(reason))) is None:
+            outcome = next((found for kind, found in _OUTCOMES.items() if isinstance(reason, kind)), None)
+            if outcome is None:
                 raise
             return outcome(self, reason)
         except Refusal as error:
@@ -220,7 +221,7 @@ class TraceAttempt:
         capture, loops = self.trace.capture, self.request.loops
         loops.again += 1
         if isinstance(error, LoopNotRecordable):
-            if not capture.captured:
+            if not capture.captured and error.site is None:
                 raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
             for site in capture.captured if error.site is None else [error.site]:
                 loops.refuse(site, ROUTINE, error.reason)

@@ -6,11 +6,12 @@ is asked first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from operator import length_hint
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 from ...compiler.graph.graph import Graph, Node
 from ...compiler.ops.table import OPS
@@ -20,7 +21,7 @@ from ...runtime.core.settings import settings
 from ..control_flow.comprehensions import ComprehensionClause
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
-from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain, TraceRestart
+from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain
 from .iterables import axes_of_indices, count_loop_items
 from .record import (
     record_comprehension,
@@ -66,12 +67,12 @@ class UserLoop:
         return self.count is not None and self.count <= FEW
 
 
-class LoopGoesBack(TraceRestart):
+class LoopGoesBack(TraceAgain):
     """A loop goes back to where it began, to be captured."""
 
-    def __init__(self, run: RunningLoop, way: str) -> None:
+    def __init__(self, run: RunningLoop) -> None:
         super().__init__()
-        self.run, self.way = run, way
+        self.run = run
 
 
 class RunningLoop:
@@ -173,8 +174,9 @@ class LoopCapture:
                 if not goes_back:
                     savepoint.close()
             if not savepoint.go_back():
-                if way is not None and not self.trace.refusals:
+                if way is not None and not self.trace.caught_refusals():
                     self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
+                self.trace.restart = None  # the reason, which is noted by now
                 raise TraceAgain
 
     def _goes_back(
@@ -187,7 +189,7 @@ class LoopCapture:
         """Whether a loop goes back for this reason. What it shall do then is noted."""
         known, site = self.known, loop.site
         if isinstance(reason, LoopGoesBack):
-            goes, known.at_once[reason.run.loop.site] = reason.run is run, reason.way
+            goes = reason.run is run
         elif isinstance(reason, LoopNotRecordable):
             goes = way is not None and reason.site in (None, site)
             if way is not None and goes:
@@ -198,6 +200,21 @@ class LoopCapture:
                 known.at_once[site] = ROUTINE
         return goes
 
+    def _send_back(self, run: RunningLoop, way: str) -> NoReturn:
+        self.known.at_once[run.loop.site] = way
+        raise LoopGoesBack(run)
+
+    @contextmanager
+    def _restarts_raised(self) -> Iterator[None]:
+        """Raises the restart that the function's own handler has swallowed, or its `finally` made another error."""
+        try:
+            yield
+        except Exception:
+            if self.trace.restart is None:
+                raise
+        if self.trace.restart is not None:
+            raise self.trace.restart
+
     def _refuse_all(self, site: CodeType, reason: str) -> None:
         for way in (ROUTINE, REPEATED):
             self.known.refuse(site, way, reason)
@@ -205,9 +222,8 @@ class LoopCapture:
     def _captured(self, loop: UserLoop, way: str) -> Any:
         if self.captured.count(loop.site) >= CAPTURES:
             raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
-        found = loop.captures[way]()
-        if self.trace.restart is not None:  # which was swallowed
-            raise self.trace.restart
+        with self._restarts_raised():
+            found = loop.captures[way]()
         self.captured.append(loop.site)
         self.trace.has_repeated_bodies |= way == REPEATED
         self.way = self.way or way
@@ -221,14 +237,13 @@ class LoopCapture:
             self.running.append(run)
         refusals = len(self.trace.refusals)
         try:
-            found = loop.turns(partial(self._end_turn, run))
-            if isinstance(self.trace.restart, LoopGoesBack):  # which was swallowed
-                raise self.trace.restart
+            with self._restarts_raised():
+                found = loop.turns(partial(self._end_turn, run))
             if run is not None and ROUTINE in run.ways:
                 if len(self.trace.refusals) > refusals:
                     self.trace.check_refusals()
                 if found is True and self._is_better_as_routine(run):
-                    raise LoopGoesBack(run, ROUTINE)
+                    self._send_back(run, ROUTINE)
             return found
         finally:
             self.nesting -= 1
@@ -250,7 +265,7 @@ class LoopCapture:
         for other in self.running:
             way = self._better_way(other) if settings.roll else None
             if way is not None and not other.savepoint.has_changed_others():
-                raise LoopGoesBack(other, way)
+                self._send_back(other, way)
             if way is not None:
                 self._refuse_all(other.loop.site, "it changes what cannot be put back, such as an iterator")
                 other.ways = []
@@ -306,7 +321,8 @@ class LoopCapture:
     def _does_trace_repeat(self) -> bool:
         """Whether the traced turns are a few loops again, or may be with more."""
         builder = self.trace.builder
-        ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
+        computed = {n for n, node in enumerate(builder.nodes) if OPS[node.op].kind != "source"}
+        ends = computed.difference(*(n.args for n in builder.nodes))  # those of loops that went back, too
         graph = builder.finish([builder.at(n) for n in sorted(ends)])
         if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
             return True

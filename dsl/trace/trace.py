@@ -335,9 +335,9 @@ class Trace:
         for error in self.caught_refusals():
             raise error
 
-    def caught_refusals(self) -> list[Refusal]:
+    def caught_refusals(self, first: int = 0) -> list[Refusal]:
         """The refusals that came to code of the user's or of a library's."""
-        return [error for error in self.refusals if raised_outside_package(error.__traceback__)]
+        return [error for error in self.refusals[first:] if raised_outside_package(error.__traceback__)]
 
     def need_values(self, leaves: Iterable[int]) -> NeedValue:
         """To be raised where a number's value decides how the trace goes on."""

@@ -19,6 +19,11 @@ CASES = cases()
 
 
 MOST_TRACES = 5  # of a first call: one, and another for each group of numbers whose values decide
+TRACED_TWICE = {  # though all arguments are arrays
+    "lenet5",  # whose loops are in functions that it calls: it begins again once the trace is long,
+    "resnet_block",
+    "sparse_rows",  # and this one where a traced index is refused in the function's own code
+}
 BY_NUMPY = {
     "romberg",  # whose table of lists grows until a value ends it
 }
@@ -32,7 +37,7 @@ def test_results_and_arguments(case: Case, monkeypatch: pytest.MonkeyPatch) -> N
     decorated = kg.kernel_graph(case.function, device="cpu", untraceable="numpy" if case.name in BY_NUMPY else "refuse")
     check(case, decorated)
     assert ("runs in NumPy" in decorated.why()) == (case.name in BY_NUMPY)
-    assert len(traces) <= MOST_TRACES and (len(traces) == 1 or not is_of_arrays(case))
+    assert len(traces) <= (1 + (case.name in TRACED_TWICE) if is_of_arrays(case) else MOST_TRACES)
 
 
 def is_of_arrays(case: Case) -> bool:

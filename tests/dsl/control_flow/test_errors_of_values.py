@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 import warnings
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.jit.launcher import OFTEN
 
-from .error_table import COUNT, OPERATIONS, cases, wrong_calls
+from .error_table import COUNT, OPERATIONS, cases, function_of, outcome, wrong_calls
 
 PARTS = 601  # of the table's functions every so many-th is run here; all of them by `python -m ...error_table`
 
@@ -221,6 +222,36 @@ def test_a_restart_is_not_seen_by_what_runs_in_any_case() -> None:
             x, y = np.full(3, start), np.full(3, start)
             assert float(compiled(x, 2)) == function(y, 2)
             np.testing.assert_array_equal(x, y)
+
+
+HANDLERS_OF_ALL = (
+    "except:\n{}raise ValueError('own')",
+    "except BaseException as error:\n{}raise ValueError('own') from error",
+    "except:\n{}v = -1.0\n{}break",
+    "except:\n{}return -2.0",
+    "except:\n{}pass",
+    "finally:\n{}v += bound",
+)
+BODIES = {
+    "a loop": "for j in range(40):\n    v += x[j % 3] * c[0]\nbound = 1.0",
+    "a comprehension": "v += sum([x[j % 3] * c[0] for j in range(40)])\nbound = 1.0",
+    "a key": "v += {0: 1.0, 1: 2.0}[int(c[0])] + sum([x[j] for j in range(3)])\nbound = 1.0",
+    "an index": "v += sum([x[int(y)] for y in x if y > 0])\nbound = 1.0",
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS_OF_ALL)
+@pytest.mark.parametrize("body", BODIES)
+def test_no_handler_of_the_functions_meets_what_sends_a_loop_back(body: str, handler: str) -> None:
+    attempt = "try:\n" + textwrap.indent(BODIES[body], "    ") + "\n" + handler.replace("{}", "    ")
+    lines = "v = 0.0\nfor i in range(60):\n" + textwrap.indent(attempt, "    ") + "\nreturn v"
+    text = "def function(x, y, c, w):\n" + textwrap.indent(lines, "    ")
+    function = function_of(f"{body}, {HANDLERS_OF_ALL.index(handler)}", text)
+    for good, bad in ((0.5, 7.0), (7.0, 0.5)):
+        compiled = kg.kernel_graph(function, device="cpu", untraceable="numpy")
+        for first in (good, bad):
+            wanted, found = (outcome(f, [first, 2.0, 1.0], [0, 1], True, True) for f in (function, compiled))
+            assert found == wanted
 
 
 def test_guarded_indices_stay_compiled() -> None:

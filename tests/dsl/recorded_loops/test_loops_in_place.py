@@ -152,14 +152,26 @@ def test_a_loop_that_may_fail_writes_to_a_copy() -> None:
     compare(by_index, x, at)
 
 
-def test_memory_that_is_read_only_or_shared_is_refused_before_anything_is_written() -> None:
+def test_arguments_that_share_memory_are_refused_before_anything_is_written_or_run_in_numpy() -> None:
+    refusing = kg.kernel_graph(device="cpu", untraceable="refuse")(two)
+    decorated = kg.kernel_graph(device="cpu", untraceable="numpy")(two)
+    x = RNG.random(N + 1)
+    y = x.copy()
+    before = x.copy()
+    for _ in range(3):
+        refusing(RNG.random(N), RNG.random(N))
+        with pytest.raises(kg.ArgumentsError):
+            refusing(x[1:], x[:-1])
+    np.testing.assert_array_equal(x, before)
+    for _ in range(3):
+        assert float(decorated(x[1:], x[:-1])) == two(y[1:], y[:-1])
+        np.testing.assert_array_equal(x, y)
+
+
+def test_memory_that_is_read_only_is_refused_before_anything_is_written() -> None:
     decorated = kg.kernel_graph(device="cpu")(two)
     x = RNG.random(N + 1)
     before = x.copy()
-    for _ in range(3):
-        decorated(RNG.random(N), RNG.random(N))
-        with pytest.raises(kg.ArgumentsError):
-            decorated(x[1:], x[:-1])
     x.flags.writeable = False
     with pytest.raises(kg.ReadOnlyError):
         decorated(x[1:], RNG.random(N))
