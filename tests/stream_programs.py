@@ -22,10 +22,11 @@ PICTURES = ROOT / "docs" / "pictures" / "streams"
 
 HEAD = """# Programs with streams
 
-Fourteen programs that are written with streams, events and waits elsewhere, and here. Each is a file of
-[`examples/streams`](../examples/streams) that runs by itself, on a CPU or a GPU; the tests compare its values with
-NumPy's. Where other libraries name streams, here a plan does: it waits only where one result needs another, and the
-waits are counted. The pictures show what the plan is predicted to do on a GPU.
+Fourteen programs, each as it is written elsewhere, with streams, events and waits, and as it is written here. Ours are
+files of [`examples/streams`](../examples/streams) that run by themselves, on a CPU or a GPU; the tests compare their
+values with NumPy's. Elsewhere the program chooses the streams; here a plan does, and waits only where one result needs
+another. Below each program is what one plan has, that of `plan()` in its file, and what it is predicted to do on a GPU.
+Where a program is several calls, `plan()` is of a function that stands for them.
 """
 
 
@@ -53,16 +54,17 @@ def section_of_program(number: int, path: Path, plan: Plan) -> str:
     original = re.sub(
         r"^(\w+):\n\n((?:    .*\n|\n)+)", _fenced_original, original.strip("\n") + "\n", flags=re.MULTILINE
     )
-    waits = f"{plan.waits} wait{'' if plan.waits == 1 else 's'}"
-    counted = (
-        f"{len(plan.tasks)} tasks on {plan.streams} stream{'' if plan.streams == 1 else 's'}, {waits} between them."
-    )
+    tasks, streams, waits = map(_counted, (len(plan.tasks), plan.streams, plan.waits), ("task", "stream", "wait"))
     name = path.stem.partition("_")[2].replace("_", "-")
     return (
         f"## {number}. {title.rstrip('.')}\n\n{original.strip()}\n\nkernelgraph"
         f" ([the whole program](../examples/streams/{path.name})):\n\n{remark}```py\n{ours[2].strip()}\n```\n\n"
-        f"{counted}\n\n![the predicted timeline](pictures/streams/{name}.svg)\n"
+        f"`plan()`: {tasks} on {streams}, {waits}.\n\n![the predicted timeline](pictures/streams/{name}.svg)\n"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _fenced_original(match: re.Match[str]) -> str:

@@ -366,7 +366,7 @@ _ROOT_TWO_PI = math.sqrt(2 * math.pi)
 
 
 def _trigamma_term(x: Term) -> Term:
-    """The derivative of digamma, to any order: reflected for x < 1/2, shifted by 8, then its asymptotic series."""
+    """The derivative of digamma, differentiable again: reflected for x < 1/2, shifted by 8, then asymptotic."""
     left = d.less(x, 0.5)
     z = where_term(left, 1 - x, x)
     shifted, found = z + 8, 1 / (z * z)
@@ -436,7 +436,8 @@ def _pseudo_huber_by_bound(bound: Term, residual: Term) -> Term:
 
 
 class SpecialFunction(NamedTuple):
-    """A row: its formula, flop-equivalents an element, the derivative by each argument, and where it is computed."""
+    """A row: its formula, flop-equivalents an element, the derivative by each argument, whether it is computed in
+    float64 for narrower types too, and whether it is `odd`, `even` or neither."""
 
     formula: Formula
     cost: float

@@ -54,7 +54,8 @@ def _is_large_thin_product(graph: Graph, node: Node, block_bytes: int) -> bool:
 @dataclass(frozen=True)
 class _BlockedRegion:
     """axes: node -> which of its axes is cut into blocks, for all that is computed block by block; sums: those that add
-    up what blocks give; phase: of both, in which loop; length: of the axis; size: elements of a large array."""
+    up what blocks give; phase: node -> in which of the loops, one after another, it is computed; length: of the axis;
+    size: elements of a large array."""
 
     graph: Graph
     seed: int
@@ -100,7 +101,7 @@ def _region_of_product(graph: Graph, seed: Node, axis: int) -> _BlockedRegion | 
 class _RegionWalk:
     """Follows the axis of one product through the graph, in the order of the nodes.
 
-    phase: of nodes in the region; ready: of the others, from which loop on they are there."""
+    phase: node of the region -> the loop that computes it; ready: other node -> the first loop that may read it."""
 
     def __init__(self, graph: Graph, seed: int, axis: int) -> None:
         self.graph, self.seed, self.axis = graph, seed, axis

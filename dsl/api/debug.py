@@ -16,7 +16,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
-from ..environment.said import call_with_values, file_behind_proxy
+from ..environment.printing import call_with_values, file_behind_proxy
 from ..functions.elementwise import apply
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace

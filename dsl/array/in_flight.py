@@ -20,7 +20,7 @@ from ...runtime.core.settings import settings
 from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
 
-ASKED = 16  # events are asked once in so many calls, or if calls hold many bytes
+ASKED = 16  # whether calls are over is asked once in so many calls, or if they hold many bytes
 MOST_CALLS = 4096  # in flight on the CPU: each takes some words of its own
 # What nobody but calls in flight holds comes back by a wait while a cache may still hold it. With 24 MB 600 calls on
 # 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
@@ -73,7 +73,7 @@ class Flights:
         return self.held > self.budget and len(self.calls) > self.ahead
 
     def wait_for_room(self) -> None:
-        """Wait for the oldest call, told in a profile."""
+        """Wait for the oldest call; a profile has that as a wait."""
         if (recorder := profile.active) is None:
             self.wait_for_oldest()
             return
@@ -94,7 +94,7 @@ class Flights:
             self.held = 0
 
     def forget(self, flight: Flight) -> None:
-        """It is over."""
+        """Take a call that is over out of the counts."""
         self.held -= flight.nbytes
         flight.before = ()
 
@@ -165,10 +165,10 @@ class HostFlights(Flights):
 class FollowedCalls:
     """Calls that are over when another one starts, if its plan waits for `gates`; the latest of each chain first."""
 
-    __slots__ = ("device", "flights", "gates", "of")
+    __slots__ = ("device", "flights", "gates", "on_host")
 
-    def __init__(self, of: HostFlights, device: Device, flights: list[Flight]) -> None:
-        self.of, self.device, self.flights = of, device, flights
+    def __init__(self, on_host: HostFlights, device: Device, flights: list[Flight]) -> None:
+        self.on_host, self.device, self.flights = on_host, device, flights
         self.gates = [(AFTER, event) for flight in flights for event in flight.events]
         for flight in flights:  # it grows
             if len(flights) < ANCESTORS:
@@ -177,7 +177,7 @@ class FollowedCalls:
     def take(self, nbytes: int) -> Any:
         """A block of so many bytes of the device's which nobody else holds any more, or None."""
         owns = self.device.owns
-        with self.of.lock:
+        with self.on_host.lock:
             for flight in self.flights:
                 things = flight.things
                 for i in range(len(things)):
@@ -186,16 +186,16 @@ class FollowedCalls:
         return None
 
     def add_follower(self, flight: Flight) -> None:
-        """A call that starts after them: what it uses too, they need not hold any more."""
+        """Note a call that starts after them; what it uses too they need not hold any more."""
         flight.before = self.flights[:ANCESTORS]
         kept = {*map(id, flight.things)}
-        with self.of.lock:
+        with self.on_host.lock:
             for earlier in self.flights:
                 things = [thing for thing in earlier.things if id(thing) not in kept]
                 if len(things) < len(earlier.things):
                     earlier.things, before = things, earlier.nbytes
                     earlier.nbytes = sum([thing.nbytes for thing in things])
-                    self.of.held += earlier.nbytes - before
+                    self.on_host.held += earlier.nbytes - before
 
 
 _on_host, _on_devices = HostFlights(), Flights(8, H200.memory_bytes // 4, 64 << 20)

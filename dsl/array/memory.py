@@ -39,7 +39,7 @@ class MemoryAccount:
         return sum(self.in_use.values()) + self.cached
 
     def __str__(self) -> str:
-        rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("at most", self.peak)]
+        rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("peak", self.peak)]
         rows += [("limit", self.limit)] * bool(self.limit) + [*self.beside.items()]
         if self.system is not None:
             free, every = self.system

@@ -2,5 +2,5 @@
 a journal of what they change, loops with one repeated body and its turn number.
 
 In reading order: source, rewrite, hooks, decisions, loops, turn_number, repeated_loops, comprehensions, math_functions,
-effects, checkpoint, merge.
+effects, savepoint, merge.
 """

@@ -216,11 +216,6 @@ def is_proxy_class(kind: type) -> bool:
     return any(ORIGINAL in VARS(base) for base in MRO(kind))
 
 
-def is_plain_object(kind: type) -> bool:
-    """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
-    return is_object_of_attributes(kind) and bool(kind.__dictoffset__) and not has_own_slots(kind)
-
-
 def is_object_of_attributes(kind: type) -> bool:
     """Whether instances are made by `object.__new__`, and do not decide themselves what their attributes are."""
     if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):

@@ -54,16 +54,16 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the latest update."""
+        """The learning rate of the latest update."""
         return self.lr if self.lr_scheduler is None else float(self.lr_scheduler(self.num_update))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that decides on what an update is, but how many there were."""
+        """All attributes that decide on an update; the number of updates so far is not among them."""
         return {name: value for name, value in vars(self).items() if name != "num_update"}
 
     def set_learning_rate(self, lr: float) -> None:
-        """From the next push on. Raises OptionError where a scheduler decides."""
+        """Change the learning rate from the next push on. Raises OptionError where a scheduler decides."""
         if self.lr_scheduler is not None:
             raise OptionError("the learning rate is what lr_scheduler gives; change that, or leave it out")
         self.lr = _checked_number("lr", lr)
@@ -106,9 +106,9 @@ class SGD(Optimizer):
     [0.5, 0.5]
     """
 
-    def __init__(self, learning_rate: float | None = 0.1, momentum: float = 0.0, **options: Any) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+    def __init__(self, learning_rate: float | None = 0.1, momentum: float = 0.0, **shared: Any) -> None:
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.momentum = _checked_number("momentum", momentum)
         self.states = 1 if self.momentum else 0
 
@@ -134,15 +134,15 @@ class Adam(Optimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        **options: Any,
+        **shared: Any,
     ) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.beta1, self.beta2 = _checked_number("beta1", beta1), _checked_number("beta2", beta2)
         self.epsilon = _checked_number("epsilon", epsilon)
 
     def numbers_of_update(self, key: Key, count: int) -> tuple[float, ...]:
-        """The learning rate is that of means which began as zeros."""
+        """The numbers of any optimizer, the learning rate corrected for means that began as zeros."""
         rate, *others = super().numbers_of_update(key, count)
         t = self.begin_num_update + count
         return rate * math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t), *others
@@ -163,9 +163,9 @@ class AdaGrad(Optimizer):
 
     states = 1
 
-    def __init__(self, learning_rate: float | None = 0.01, epsilon: float = 1e-6, **options: Any) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+    def __init__(self, learning_rate: float | None = 0.01, epsilon: float = 1e-6, **shared: Any) -> None:
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.epsilon = _checked_number("epsilon", epsilon)
 
     def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
@@ -179,12 +179,12 @@ class AdaGrad(Optimizer):
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": AdaGrad}
 
 
-def create(name: str, **options: Any) -> Optimizer:
+def create(name: str, **shared: Any) -> Optimizer:
     """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case. Raises OptionError."""
     found = OPTIMIZERS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         raise OptionError(f"there is no optimizer {name!r}; write one of {', '.join(map(repr, OPTIMIZERS))}")
-    return found(**options)
+    return found(**shared)
 
 
 def _checked_number(name: str, value: Any) -> float:

@@ -34,11 +34,10 @@ ADDRESS_BYTES = 128
 HELLO = struct.Struct(f"<{TOKEN_BYTES}sI")  # the token and a rank
 REQUEST = struct.Struct("<IQ")  # bytes of a request's text and of its array
 ANSWER = struct.Struct("<Q")
-Handle = Callable[
-    [int, bytes, Host], Host | None
-]  # of a rank's request, its text and the bytes of its array: an answer
-LEFT = b"left"  # the text by which a server says at rank 0's that its rank has left
-ROOT = b"root"  # by which a rank says where rank 0's server is
+LEFT = b"left"  # the text by which a server tells rank 0's that its rank has left
+ROOT = b"root"  # the text by which a rank tells its server where rank 0's is
+# Answers a request: of a rank, its text and the bytes of its array.
+Handle = Callable[[int, bytes, Host], Host | None]
 
 
 class ServerConnection:
@@ -105,7 +104,7 @@ class ServerConnection:
         return array
 
     def _look_at_clock(self, until: float) -> None:
-        """Somebody has waited for a while. Raises RankError where that is too long."""
+        """Raises RankError where it has been waited for too long. until: on the clock."""
         if time.monotonic() > until:
             self._fail(f"does not answer within {settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)")
 
@@ -171,7 +170,7 @@ def _address_of(listener: socket.socket) -> str:
 
 
 def _become_server(listener: socket.socket, rank: int, size: int, token: bytes, handle: Handle) -> None:
-    """The life of a server's process."""
+    """Handle requests until all ranks have left, and end the process."""
     gc.disable()  # what was the rank's is not finalized here
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends to all; the ranks' end is this one's
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -184,7 +183,7 @@ def _become_server(listener: socket.socket, rank: int, size: int, token: bytes, 
 
 
 class _ServerLoop:
-    """What a server's process does: requests of all ranks, one after another."""
+    """Handles requests of all ranks, one after another, until they have left."""
 
     def __init__(self, listener: socket.socket, rank: int, size: int, token: bytes, handle: Handle) -> None:
         self._listener, self._rank, self._size = listener, rank, size
@@ -235,8 +234,8 @@ class _ServerLoop:
     def _serve(self, source: Any) -> None:
         rank = self._ranks[source]
         try:
-            texts, nbytes = REQUEST.unpack(_receive_bytes(source, REQUEST.size))
-            text, data = bytes(_receive_bytes(source, texts)), _receive_bytes(source, nbytes)
+            text_bytes, array_bytes = REQUEST.unpack(_receive_bytes(source, REQUEST.size))
+            text, data = bytes(_receive_bytes(source, text_bytes)), _receive_bytes(source, array_bytes)
             if text == ROOT:
                 self._join_root(data)
             elif text == LEFT:
@@ -262,7 +261,7 @@ class _ServerLoop:
         self._root = None
 
     def _close(self, source: socket.socket) -> None:
-        """A rank has closed its connection; or a server of one, which had it here to say so."""
+        """Forget a connection that a rank has closed, or its server, which had it to tell that the rank has left."""
         self._selector.unregister(source)
         source.close()
         rank = self._ranks.pop(source)

@@ -262,7 +262,7 @@ class KeyValueStoreWorker:
             self._connections.popitem()[1].close()
 
     def init(self, values: Mapping[Key, Host]) -> None:
-        """Rank 0's values count."""
+        """Have the servers keep rank 0's values; all ranks call it."""
         if not (self._servers or self._addresses):
             self._start_servers()
         if self.world.rank == 0:
@@ -270,7 +270,7 @@ class KeyValueStoreWorker:
         self.meet()
 
     def set_update(self, update: Update, agree: Callable[[], None]) -> None:
-        """Another way to update, without states. agree: raises where ranks differ, and nothing has changed then."""
+        """Update in another way from now on, without states. agree: raises where ranks differ; then nothing changes."""
         self.meet()  # what was pushed before is for the updater before
         if not self._here:
             agree()
@@ -314,12 +314,12 @@ class KeyValueStoreWorker:
             self._pushed.add(self.world.rank)
 
     def spec_of_piece(self, key: Key, whole: Spec) -> Spec:
-        """Of what servers keep of a key: all of it, or flat pieces."""
+        """The spec of what a server keeps of a key: all of it, or a flat piece."""
         first, *more = pieces_of(key, whole.size, self.world.size)
         return spec(first.stop - first.start, whole.dtype) if more else whole
 
     def set_compression(self, compression: GradientCompression) -> None:
-        """Of what is pushed from here on."""
+        """Compress what is pushed from here on."""
         self._finish_pushes()
         with self._lock:
             self._compression, self._residuals = compression, {}
@@ -409,9 +409,9 @@ class KeyValueStoreWorker:
             raise RankError("; ".join(failures))
 
     def meet(self) -> None:
-        """The same, and what has failed is for a later `barrier`."""
+        """Wait as `barrier` does; what has failed is kept for a later one."""
         self._finish_pushes()
-        world, own = self.world, np.zeros(NOTE_BYTES, np.uint8)
+        world = self.world
         with self._lock:
             found = [(server, self._failures_at_server(server)) for server in sorted(self._pushed)]
             self._pushed.clear()
@@ -430,7 +430,7 @@ class KeyValueStoreWorker:
         self._failures += filter(None, (*unknown, *texts))
 
     def _failures_at_server(self, server: int) -> str:
-        """Of this rank's updates there, of which it is not told again."""
+        """What has failed of this rank's updates there; it is given once."""
         if self._here:
             note = self._servers[server].handle(self.world.rank, "flush", {})
         else:
@@ -454,8 +454,8 @@ class KeyValueStoreWorker:
             self._later.submit(lambda: None, "the pushes before").wait()
 
     def _send_pieces_to_servers(self, kind: str, arrays: Mapping[Key, Host]) -> None:
-        """Parts of this rank's own server, where that is in this process, are first, and together: where that fails
-        nothing is sent."""
+        """Send arrays to their servers. What is for this rank's own server, where that is in this process, comes first,
+        and together: where that fails nothing is sent."""
         own: dict[Part, Any] = {}
         others: list[tuple[PieceRequest, Host]] = []
         for key, array in arrays.items():

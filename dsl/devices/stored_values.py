@@ -42,7 +42,7 @@ class StorePush:
         return _events_of_push(self.pushed, self.after, self.sources)
 
     def read_failure(self) -> Exception | None:
-        """What the push has failed with, in all of its work; by that somebody has seen it."""
+        """Wait for all work of the push; the first error of it. All of its errors count as read then."""
         errors: list[Exception] = []
         for event in self.events:
             try:
@@ -55,8 +55,8 @@ class StorePush:
 def _events_of_push(
     pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue], sources: Sequence[Array]
 ) -> list[Event]:
-    """Of the work that is not known to be over: also of what is pushed, which an updater may not read. It comes first,
-    as sums over ranks do, which whoever waits for them does."""
+    """The events of the push's work that is not known to be over. What is pushed counts too, since an updater need not
+    read it, and comes first: sums over ranks are done by who waits for them."""
     arrays = [*sources, *(x for x in pushed.values() if isinstance(x, Array))]
     arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
     return [x._event for x in arrays if x._event is not None]

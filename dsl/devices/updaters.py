@@ -57,9 +57,8 @@ class StoreUpdater:
         self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
         self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
-        self._compiled: dict[
-            tuple[Key | None, Spec, Device], KernelGraph
-        ] = {}  # by key, if it decides, spec and device
+        # by key, if it decides, spec and device
+        self._compiled: dict[tuple[Key | None, Spec, Device], KernelGraph] = {}
         self._meanings: dict[KernelGraph, TracedMeaning] = {}
 
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
@@ -68,14 +67,14 @@ class StoreUpdater:
         spec, states = before._spec, stored.states
         if not (states or self._stateless):
             states = self._first_states(before)
-        numbers = () if self.optimizer is None else self.optimizer.numbers_of_update(part[0], count)
+        numbers = self._numbers_of_update(part[0], count)
         value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
         if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
         return StoredValue(value, tuple(states), count)
 
     def state_specs(self, stored: Spec) -> list[Spec]:
-        """Of the states of a value."""
+        """The specs of a value's states."""
         if self._widens(stored):
             return [spec(stored.shape, np.float32)] * (1 + self.states)
         return [stored] * self.states

@@ -54,6 +54,7 @@ from .environment import (
 from .frozen_containers import fill_frozen_container, frozen_container_class
 from .numpy_proxy import is_numpys, numpy_proxy_of
 from .outside_reads import MODULES, OutsideProxy, is_outside, is_partly_outside
+from .printing import LoggerProxy, is_logger, print_in_traced_code
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -66,7 +67,6 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .said import LoggerProxy, is_logger, print_in_traced_code
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]

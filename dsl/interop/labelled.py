@@ -21,8 +21,8 @@ class LabelledKind:
 
     values: its array, or None where NumPy has none like it; header: what a result's labels depend on beside the
     index; alike: whether two have the same index; relabelled(values, like, first): values with the index of `like`
-    and the name of `first`, a result of the library's own. array: how its values are written by hand. own: the ops
-    that are not NumPy's."""
+    and the name of `first`, a result of the library's own. array: what a user writes for the values, as errors
+    tell. own: the ops that are not NumPy's."""
 
     values: Callable[[Any], np.ndarray[Any, Any] | None]
     header: Callable[[Any], Any]

@@ -37,8 +37,8 @@ class LabelledResult:
 
 
 class LabelledCalls:
-    """Of one function. compiled(*args): the values; written(args, options, reason): the call as it is written, with
-    the reason to tell, if any; trace(*args): what is compiled."""
+    """The calls of one function. compiled(*args): the values; written(args, options, reason): the call as
+    it is written, with the reason to tell, if any; trace(*args): what is compiled."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ def why_labels_are_lost(
     captured: Any, which: dict[int, LabelledKind], leaves: Sequence[Any], own: frozenset[str]
 ) -> str:
     """Why elements of a trace's results need not belong to those of its labelled arguments in the same places; nothing
-    where they do. own: ops that are not NumPy's where these arguments are integers."""
+    where they do. own: ops that are not NumPy's for these arguments."""
     if captured.state is not None or captured.assigned or captured.watched or captured.failures:
         return "the function changes or checks more than its result"
     return _not_elementwise(captured.graph, [n for n, leaf in enumerate(captured.feeds) if leaf in which], own)

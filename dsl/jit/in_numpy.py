@@ -1,6 +1,6 @@
-"""Calls that run in NumPy, as the function is written: what its values decide, such as shapes, no trace knows.
+"""Calls that run in NumPy, as the function is written, since no trace knows what its values decide, such as shapes.
 
-Where arguments like the next call's are known, it takes a short look whether they are such, and then the function."""
+A call whose arguments are like an earlier one's costs a short look at them, and the function itself."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from .launcher import NOT_TAKEN, Fast, InNumPy, Launcher, key_test_of_leaf, not_
 from .signature import IdentityKey, StaticArgument
 
 _NUMBERS: frozenset[type] = frozenset({int, float, complex, bool, str, type(None)})
-_LEAVES = (
-    _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}
-)  # most arguments and results, told apart without a look into each
+_LEAVES = _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}  # most arguments and results, known without a look into them
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict})
 EMPTY: Mapping[Any, Any] = {}
 

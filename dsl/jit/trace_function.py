@@ -373,8 +373,10 @@ def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = No
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
     effects = assigned or trace.watched or (state is not None and state.changes)
     failures = outputs_of_failures(trace, outputs, bool(effects))
-    if failures and trace.said and not trace.reruns:
-        raise TraceError("what is said before an error that values decide is not said by a compiled call", trace.said)
+    if failures and trace.printed_line and not trace.reruns:
+        raise TraceError(
+            "what is printed before an error that values decide is not printed by a compiled call", trace.printed_line
+        )
     watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])

@@ -1,4 +1,4 @@
-"""When a Python loop is captured: it runs turn by turn until that is seen to be long, goes back, and is one node.
+"""When a Python loop is captured: it runs turn by turn until it is seen to be long, goes back, and becomes one node.
 
 A loop that cannot be captured goes on turn by turn where it stands, and is not asked again. The outermost one of a nest
 is asked first.
@@ -17,8 +17,8 @@ from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
-from ..control_flow.checkpoint import Checkpoint
 from ..control_flow.comprehensions import ComprehensionClause
+from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain, TraceRestart
 from .iterables import axes_of_indices, count_loop_items
@@ -29,21 +29,25 @@ from .record import (
     record_while_as_routine,
 )
 
-FEW = 8  # turns for which a loop is left as it is, unless it becomes very long
-LONG = 128  # operations on single elements, or of ever new shapes, that are captured;
-SURE = 512  # other ones, or of loops in one another;
-MANY = 2048  # other ones on a GPU, of loops of few turns, or if it is certain that the turns do not repeat
-LOOKS = 3  # turns after which a loop is looked at, and after twice as many each time
-RAGGED = 6  # of so many operations one has a new shape at least
-SINGLE = 0.75  # this part of the operations has one element
-ROLLED = 3  # turns repeat if operations are that much fewer once they are a loop again,
-LOOPS = 6  # or no more loops than that
-RECORDINGS = 64  # times that one loop is captured, in turns of another one that is not
-TURNS = 8  # operations to a line of the source from which these are turns
-LONGEST = 4096  # nodes of a trace that is not taken if its turns do not repeat,
-HEAVY = 128  # fewer, of which so many are calls of their own, for which NumPy is as good,
-UNWRITTEN = 8192  # or if there are functions whose loops cannot be captured,
-ENDLESS = 65_536  # or at all; half as many of loops in one another, of which each turn is a loop again
+# When a loop is captured, by the operations that it will have made:
+LONG = 128  # most of them on single elements, or on arrays of ever new shapes
+SURE = 512  # any others, and nests of loops
+MANY = 2048  # the same on a GPU; and loops of at most FEW turns
+FEW = 8
+
+# When it is looked at, and what is seen there:
+LOOKS = 3  # turns before the first look; twice as many before each next one
+RAGGED = 6  # shapes change where one operation in so many is new
+SINGLE = 0.75  # the part of the operations that have one element
+ROLLED, LOOPS = 3, 6  # a trace repeats that becomes at most LOOPS loops, of a third of its operations
+CAPTURES = 64  # times that one loop is captured, in turns of another one that is not
+
+# When tracing turn by turn is given up, by the operations of the trace:
+TURNS = 8  # to a line of the source: with fewer these are no turns
+LONGEST = 4096  # and they do not repeat
+HEAVY = 128  # that are calls of libraries, and they do not repeat
+UNWRITTEN = 8192  # and there are functions without source, whose loops cannot be captured
+ENDLESS = 65_536  # whatever they are; half as many in a nest of loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ class LoopGoesBack(TraceRestart):
 class RunningLoop:
     """A loop that runs turn by turn, and may go back to be captured in one of these ways."""
 
-    def __init__(self, loop: UserLoop, ways: list[str], began: int, checkpoint: Checkpoint) -> None:
-        self.loop, self.ways, self.began, self.checkpoint = loop, ways, began, checkpoint
+    def __init__(self, loop: UserLoop, ways: list[str], began: int, savepoint: Savepoint) -> None:
+        self.loop, self.ways, self.began, self.savepoint = loop, ways, began, savepoint
         self.done, self.next_look = 0, LOOKS
         self.turn = self.next_turn = began  # the first nodes of the latest turn, and behind it
         self.nested = False  # whether other loops are in it
@@ -86,7 +90,7 @@ class LoopCapture:
     def __init__(self, trace: Trace, known: KnownLoops) -> None:
         self.trace, self.known = trace, known
         self.running: list[RunningLoop] = []  # outermost first
-        self.around = 0  # how many loops run turn by turn, one in another
+        self.nesting = 0  # how many loops run turn by turn, one in another
         self.way: str | None = None  # in which a loop was captured: so are the next ones, from their first turn on
         self.captured: list[CodeType] = []
         self.is_due = False  # whether the trace has become that much longer
@@ -134,7 +138,7 @@ class LoopCapture:
         trace = self.trace
         if trace.depth > trace.deriving or trace.turn is not None or loop.count == 0:
             return []
-        apart = not (trace.depth or trace.loops or trace.path or trace.handlers or self.around)
+        apart = not (trace.depth or trace.loops or trace.path or trace.handlers or self.nesting)
         ways = [way for way in loop.captures if self.known.may_capture(loop.site, way)]
         return [way for way in ways if way == ROUTINE or apart]
 
@@ -153,8 +157,8 @@ class LoopCapture:
             waits = any(ROUTINE in run.ways and not run.loop.is_short for run in self.running)
             if way is None and (not ways or waits):
                 return self._turns(loop, None)
-            checkpoint, goes_back = Checkpoint(self.trace, loop.functions), True
-            run = RunningLoop(loop, ways, len(self.trace.builder.nodes), checkpoint) if way is None else None
+            savepoint, goes_back = Savepoint(self.trace, loop.functions), True
+            run = RunningLoop(loop, ways, len(self.trace.builder.nodes), savepoint) if way is None else None
             try:
                 found = self._captured(loop, way) if way is not None else self._turns(loop, run)
                 goes_back = False
@@ -167,8 +171,8 @@ class LoopCapture:
                 raise
             finally:
                 if not goes_back:
-                    checkpoint.close()
-            if not checkpoint.go_back():
+                    savepoint.close()
+            if not savepoint.go_back():
                 if way is not None and not self.trace.refusals:
                     self._refuse_all(loop.site, self.known.reasons.get(loop.site, "it cannot go back"))
                 raise TraceAgain
@@ -199,7 +203,7 @@ class LoopCapture:
             self.known.refuse(site, way, reason)
 
     def _captured(self, loop: UserLoop, way: str) -> Any:
-        if self.captured.count(loop.site) >= RECORDINGS:
+        if self.captured.count(loop.site) >= CAPTURES:
             raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
         found = loop.captures[way]()
         if self.trace.restart is not None:  # which was swallowed
@@ -212,7 +216,7 @@ class LoopCapture:
     def _turns(self, loop: UserLoop, run: RunningLoop | None) -> Any:
         for around in self.running:
             around.nested = True
-        self.around += 1
+        self.nesting += 1
         if run is not None:
             self.running.append(run)
         refusals = len(self.trace.refusals)
@@ -227,7 +231,7 @@ class LoopCapture:
                     raise LoopGoesBack(run, ROUTINE)
             return found
         finally:
-            self.around -= 1
+            self.nesting -= 1
             if run is not None:
                 self.running.remove(run)
 
@@ -245,7 +249,7 @@ class LoopCapture:
             run.next_look *= 2
         for other in self.running:
             way = self._better_way(other) if settings.roll else None
-            if way is not None and not other.checkpoint.has_changed_others():
+            if way is not None and not other.savepoint.has_changed_others():
                 raise LoopGoesBack(other, way)
             if way is not None:
                 self._refuse_all(other.loop.site, "it changes what cannot be put back, such as an iterator")
@@ -290,7 +294,7 @@ class LoopCapture:
             return
         if length < TURNS * len({*builder.lines}):
             return
-        most = UNWRITTEN if self.trace.unwritten and not self.around else ENDLESS // max(min(self.around, 2), 1)
+        most = UNWRITTEN if self.trace.unwritten and not self.nesting else ENDLESS // max(min(self.nesting, 2), 1)
         is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
         if length >= most or (is_long and not self._may_go_back() and not self._does_trace_repeat()):
             raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)

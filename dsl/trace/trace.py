@@ -159,7 +159,7 @@ class Trace:
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
-        self.said = ""  # the line of what is printed or logged at each call, if any is
+        self.printed_line = ""  # the line of what is printed or logged at each call, if any is
         self.refusals: list[Refusal] = []
         self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten

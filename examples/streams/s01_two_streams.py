@@ -23,7 +23,7 @@ def both(x, y):
 
 # checked
 def main():
-    x, y = (np.random.default_rng(seed).random((256, 256), np.float32) for seed in (0, 1))
+    x, y = (np.random.default_rng(seed).random((256, 256)) for seed in (0, 1))
     a, b = kg.kernel_graph(both)(x, y)
     kg.waitall()
     return {"a": (a, x @ x), "b": (b, y @ y)}

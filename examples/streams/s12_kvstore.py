@@ -19,9 +19,7 @@ def pushed_and_pulled(kind):
         store = kg.KVStore(kind)
         store.init("w", np.zeros(4))
         store.push("w", [kg.asarray(np.full(4, 1.0 + i), device=f"cpu:{i}") for i in range(2)])
-        return store.pull(
-            "w"
-        )  # follows the push; "dist_sync" and "dist_async" sum over ranks: see the page on machines
+        return store.pull("w")  # follows the push; "dist_sync" and "dist_async" sum over ranks
 
 
 # checked

@@ -24,7 +24,7 @@ import numpy as np
 import kernelgraph as kg
 
 
-# ours: a read and a write of one array are ordered as they are written
+# ours: a read and a write of one array come in the order of the program, and a call waits for what it reads
 def write_beside_read(x):
     a = x @ x
     c = a.sum()

@@ -40,7 +40,6 @@ from .words import signals
 from .words import streams as native_streams
 from .words.records import (
     ACTIVE,
-    AWAKE,
     BEGUN,
     CHAOS,
     ENGINE_BYTES,
@@ -169,11 +168,6 @@ class NativeEngine:
         self._reserve = 0
         self._python: list[threading.Thread] = []
         self._starting = threading.Lock()
-
-    @property
-    def awake_workers(self) -> int:
-        """Workers that work, or look for work."""
-        return self._words[AWAKE // 8]
 
     @property
     def parked_workers(self) -> int:

@@ -1,4 +1,4 @@
-"""Which of several plans the clock prefers: trials on early calls, the winner kept on disk.
+"""What the clock prefers, of several plans, or of compiled code and NumPy: trials on early calls, the winner on disk.
 
 In reading order: trial, tuner, time_limit, rivals, links.
 """

@@ -1,4 +1,4 @@
-"""Whether calls of one kind run as compiled or in plain Python. Runs of both in, timed in pairs; the faster out.
+"""Whether calls of one kind run compiled or in NumPy, as written. Runs of both in, timed in pairs; the faster out.
 
 It is decided once, before the first such call, and kept on disk: each process gives the same answers to the bit.
 """
@@ -19,23 +19,21 @@ from .time_limit import ends_within_seconds
 from .tuner import load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
 
 COMPILED, PLAIN = "compiled", "NumPy"
-SMALL = (
-    1000.0  # predicted microseconds of what is not compiled from loops, up to which the overhead of a call may matter
-)
-PAIRS = 9  # of runs at most,
-SECONDS = 0.03  # for so long
-WARM = 100  # runs before them, in which a plan is chosen
-GAIN = 0.95  # plain Python must take less than this part of the time
-PATIENCE = 0.02  # seconds for the first plain run of a program with loops, or
-MANY_LOOPS = 64  # that values end: compiling them takes a second, and
-LOOP_SECONDS = 1e-5  # each runs as long at least
-LATER = 4  # times what a compiled one takes
+SMALL = 1000.0  # predicted microseconds: above, a program without loops hides the overhead of a call
+WARM = 100  # compiled runs at most before those that count, in which a plan is chosen
+PAIRS, SECONDS = 9, 0.03  # of runs, and in all of them: at most
+GAIN = 0.95  # NumPy wins if it takes less than this part of the time
+PATIENCE = 0.02  # seconds after which a first run in NumPy is broken off,
+LATER = 4  # or compiled runs, if so many take longer
+MANY_LOOPS = 64  # compiling so many takes a second
+LOOP_SECONDS = 1e-5  # what a compiled one of these takes at least
 Rival = Callable[[], Any]  # one that is timed gives its seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What tells a program's contest from others. bounded: the plain run may take much longer than the compiled one."""
+    """What tells a program's contest from others. bounded: the run in NumPy may take much longer than the
+    compiled one."""
 
     key: str
     sizes: tuple[int, ...]
@@ -50,8 +48,8 @@ class Contest:
     def decide_winner(
         self, compiled: Rival, plain: Rival, untimed: Rival, has_plan: Callable[[], bool]
     ) -> tuple[str, Mapping[str, float]]:
-        """The same by the clock. untimed: a plain run that may be broken off between two of Python's instructions.
-        has_plan: whether the compiled runs need no more trials of their own."""
+        """The winner by the clock, which is kept. plain: a run in NumPy. untimed: one that may be broken off between
+        two of Python's instructions. has_plan: whether the compiled runs need no more trials of their own."""
         first = min(compiled(), compiled())
         for _ in range(min(WARM, int(SECONDS / first))):
             if has_plan():
@@ -71,7 +69,7 @@ class Contest:
 
 
 def open_contest(program: Program, device: Device, direct: bool, function: str) -> Contest | None:
-    """The contest for a program; None where plain Python has no chance, or the device is no CPU.
+    """The contest for a program; None where NumPy has no chance, or the device is no CPU.
 
     direct: whether calls run its kernels past the engine. function: what tells the Python function from others."""
     loops = any(isinstance(task.kernel, Loop | Branch) for task in program.tasks)
@@ -84,8 +82,8 @@ def open_contest(program: Program, device: Device, direct: bool, function: str) 
 
 
 def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:
-    """Whether plain Python is faster than a program of so many loops can be, by one run, which need not be compiled for
-    that. text: tells the program from others."""
+    """Whether NumPy is faster than a program of so many loops can be: by one run, and nothing is compiled. text: tells
+    the program from others."""
     if loops < MANY_LOOPS or not _is_contest_allowed(device):
         return False
     key = sha256_digest(PLAIN, text, device.identity)

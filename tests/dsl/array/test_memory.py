@@ -140,7 +140,7 @@ def test_an_account_prints_in_units_that_people_read() -> None:
         ["results", "3", "GiB"],
         ["cached", "1", "MiB"],
         ["reserved", "3", "GiB"],
-        ["at", "most", "4", "GiB"],
+        ["peak", "4", "GiB"],
         ["code", "1.5", "KiB"],
         ["free,", "says", "the", "system", "70", "GiB"],
         ["others", "and", "the", "context", "6", "GiB"],

@@ -429,6 +429,13 @@ def merge_sort(x: Any) -> Any:
     return merged
 
 
+@pytest.fixture
+def whiles_stay_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those over single elements, which would be routines."""
+    monkeypatch.setattr("kernelgraph.dsl.trace.trace.KnownLoops.may_capture", lambda *_: False)
+
+
+@pytest.mark.usefixtures("whiles_stay_loops")
 def test_a_recursion_has_only_so_many_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelgraph.dsl.control_flow.loops.MOST_LOOPS", 5)
     ours = kg.kernel_graph(merge_sort, device="cpu")
@@ -440,6 +447,7 @@ def test_a_recursion_has_only_so_many_loops(monkeypatch: pytest.MonkeyPatch) -> 
         ours.graph(x)
 
 
+@pytest.mark.usefixtures("whiles_stay_loops")
 @pytest.mark.parametrize("wins", [True, False])
 def test_many_loops_are_not_compiled_where_python_is_faster(wins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

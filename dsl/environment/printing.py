@@ -1,4 +1,4 @@
-"""What a traced function prints and logs: it is said at each call, once the values that it is of are there.
+"""What a traced function prints and logs: each call does, once its values are there.
 
 A call of `print`, or of a logger, is kept with stand-ins for its values; what looks at results makes it again."""
 
@@ -74,15 +74,15 @@ def file_behind_proxy(file: Any) -> Any:
     return file._real if issubclass(type(file), OutsideProxy) else file
 
 
-def _say(name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Says it at each call. Raises TraceError where Python is needed to know when, or what."""
+def _make_at_each_call(name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Has each call make this one. Raises TraceError where Python is needed to know when, or what."""
     trace = current_trace()
     if trace is None:
         function(*args, **options)
         return
     if trace.depth or trace.loops or trace.path or loop_recorder_of_trace() is not None:
         raise outside_call_error(f"{name}, in a loop or branch that values decide,")
-    trace.said = user_line()
+    trace.printed_line = user_line()
     if not call_with_values(trace, function, args, options):
         raise outside_call_error(f"{name}, with such arguments,")
 
@@ -91,7 +91,7 @@ def print_in_traced_code(*values: Any, file: Any = None, **options: Any) -> None
     """`print` for traced code: each call prints, in the order of the program."""
     if current_trace() is not None and file is not None and not issubclass(type(file), OutsideProxy):
         raise outside_call_error("print, to such a file,")
-    _say("print", print, values, {**options, "file": file_behind_proxy(file)})
+    _make_at_each_call("print", print, values, {**options, "file": file_behind_proxy(file)})
 
 
 def is_logger(kind: type, value: Any) -> bool:
@@ -114,7 +114,7 @@ class LoggerProxy(OutsideProxy):
             raise outside_call_error(f"{self._name}, with such arguments,")
         frame = sys._getframe(1)
         place = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        _say(self._name, _log_from, (level, place, *args), {"logger": self._real})
+        _make_at_each_call(self._name, _log_from, (level, place, *args), {"logger": self._real})
 
 
 def _log_from(level: int, place: tuple[str, int, str], message: Any, *args: Any, logger: Any) -> None:

@@ -11,30 +11,31 @@ from ..trace.trace import Trace
 from ..trace.tracer import Tracer
 from .effects import Journal
 
-_GROWING = ("watched", "refusals", "errors", "index_checks", "host_calls")  # what only gets longer
+_GROWING = ("watched", "refusals", "errors", "index_checks", "host_calls")  # lists that only get longer
 _SETS = ("assigned", "shared", "may_raise", "half_bound")
-_FIELDS = ("depth", "loops", "handlers", "said", "restart", "recorder", "turn", "walked_values")
+_FIELDS = ("depth", "loops", "handlers", "printed_line", "restart", "recorder", "turn", "walked_values")
 
 
-class Checkpoint(Journal):
+class Savepoint(Journal):
     """What names, containers, objects, arrays and the trace held when it was made. Nodes stay: nobody uses them."""
 
     made: Any
 
     def __init__(self, trace: Trace, functions: Iterable[Callable[..., Any]]) -> None:
         self.trace, self.around = trace, trace.journal
+        self.refusals = len(trace.refusals)
         self.lengths = [(held, len(held)) for held in (getattr(trace, name) for name in _GROWING)]
         sets = [*(getattr(trace, name) for name in _SETS), *trace.chosen.notes]
         self.sets = [(held, held.copy()) for held in sets]
         self.fields = [(name, getattr(trace, name)) for name in _FIELDS]
         self.lists = [(held, [*held]) for held in (trace.path, trace.loop_failures)]
-        self.path, self.is_reversible = trace.path, True
+        self.path, self.is_reversible, walked = trace.path, True, trace.walked_values
         try:
             super().__init__(functions)
         except Refusal:  # of iterators that cannot be put back
-            del trace.refusals[self.lengths[1][1] :]
+            del trace.refusals[self.refusals :]
             self.is_reversible = False
-        trace.walked_values = dict(self.fields)["walked_values"]
+        trace.walked_values = walked
         self.made = WeakValueDictionary()  # an array that takes a dead one's place was made later too
         trace.journal = self
 
@@ -67,7 +68,7 @@ class Checkpoint(Journal):
         """Puts all back. Returns whether that was possible: else the function has to be traced again."""
         trace = self.trace
         trace.journal = self.around
-        if len(trace.refusals) > self.lengths[1][1]:  # what is refused once may not be refused again
+        if len(trace.refusals) > self.refusals:  # what is refused once may not be refused again
             return False
         if not self.is_reversible or self.has_changed_others():
             return False
@@ -78,8 +79,8 @@ class Checkpoint(Journal):
             held.clear()
             held.update(before)
         trace.path = self.path
-        for found, items in self.lists:
-            found[:] = items
+        for held, items in self.lists:
+            held[:] = items
         for name, value in self.fields:
             setattr(trace, name, value)
         return True
