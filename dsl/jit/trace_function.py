@@ -262,6 +262,7 @@ _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
 
 _OF_STAND_INS = re.compile(
     r"'(Tracer|TracedNumber|\w*Proxy)' object|read-only|^setting an array element with a sequence|^__class__ assignment"
+    r"|^object supporting the buffer API required"
 )
 
 
