@@ -59,7 +59,7 @@ class ResultAndStateLocations:
             and _is_assigned_argument_itself(own := unwrap_contiguous_view(leaf), trace)
         ):
             return "argument", own._owner
-        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
+        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)) and not isinstance(leaf, (str, bytes)):
             if id(leaf) in self._returned:
                 return self._returned[id(leaf)][1]
             place = self._location_of_result_output(leaf)

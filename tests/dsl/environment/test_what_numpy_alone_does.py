@@ -140,6 +140,17 @@ def test_what_no_array_holds_is_returned_as_it_is(name: str, way: str) -> None:
             assert np.asarray(found).dtype == np.asarray(wanted).dtype
 
 
+@pytest.mark.parametrize("texts", [("a", "b"), (np.str_("a"), np.str_("b")), (np.bytes_(b"a"), np.bytes_(b"b"))])
+def test_a_text_is_returned_by_compiled_code(texts: tuple[Any, Any]) -> None:
+    held = Held(texts[0])
+    f = kg.kernel_graph(lambda o, x: (o.a, [type(texts[0])(o.a)], x * 2), device="cpu", untraceable="refuse")
+    for held.a in texts:
+        for _ in range(2):
+            text, made, array = f(held, X)
+            assert text is held.a and type(made[0]) is type(text) and made == [text]
+            assert_same(array, X * 2)
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_is_pythons_own(name: str) -> None:
     raised = []

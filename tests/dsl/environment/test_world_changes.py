@@ -154,7 +154,7 @@ def test_a_cached_property_stays_as_it_was_where_what_it_gives_is_refused() -> N
     class Holder:
         @functools.cached_property
         def a(self) -> Any:
-            return np.str_("ab")
+            return np.datetime64("2020-01-01")
 
     holder = Holder()
     with pytest.raises(kg.DTypeError):
