@@ -221,7 +221,8 @@ class LoopCapture:
 
     def _captured(self, loop: UserLoop, way: str) -> Any:
         if self.captured.count(loop.site) >= CAPTURES:
-            raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+            self._refuse_all(loop.site, f"it is in a loop whose turns are traced one by one, more than {CAPTURES} of them")
+            raise TraceAgain
         with self._restarts_raised():
             found = loop.captures[way]()
         self.captured.append(loop.site)
