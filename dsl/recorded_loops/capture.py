@@ -221,7 +221,7 @@ class LoopCapture:
 
     def _captured(self, loop: UserLoop, way: str) -> Any:
         if self.captured.count(loop.site) >= CAPTURES:
-            self._refuse_all(loop.site, f"it is in a loop whose turns are traced one by one, more than {CAPTURES} of them")
+            self._refuse_all(loop.site, f"it is in more than {CAPTURES} turns of a loop that are traced one by one")
             raise TraceAgain
         with self._restarts_raised():
             found = loop.captures[way]()
