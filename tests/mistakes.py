@@ -78,7 +78,7 @@ MISTAKES = {
     "a singular matrix": body("return np.linalg.inv(x)", "Singular matrix", argument="np.zeros((2, 2))"),
     "an index out of range": body("return x[9]", "index 9 is out of bounds"),
     "too many arguments": lines(F + "f(1, 2, 3)", "argument"),
-    "more memory than there is": body("return np.zeros((1 << 21, 1 << 21)) + x[0]", "32 TiB", "smaller arrays"),
+    "more memory than there is": body("return np.zeros((1 << 21, 1 << 21)) + x[0]", "32 TiB", "parts of its arguments"),
     "a DataFrame's method": body(
         "return x.rolling(2).mean()", "labels", "x.to_numpy()", argument="__import__('pandas').Series([1.0, 2.0])"
     ),

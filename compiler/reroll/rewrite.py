@@ -19,6 +19,7 @@ from ..graph.control_flow import (
     should_body_graph_repeat_node,
 )
 from ..graph.graph import Graph, Node, Value
+from ..ops.table import OPS
 from .induction import Array, Carried, NotALoop, RepeatedRegion
 from .periods import TokenSequence
 
@@ -108,7 +109,7 @@ class _Reroller(RepeatedRegion):
 
         needed = self._nodes_needed_after_loop(last)
         for number, node in enumerate(self.graph.nodes):
-            if number < first or node.op in ("input", "number") or (number <= last and node.op == "const"):
+            if number < first or node.op in ("input", "number") or (number <= last and OPS[node.op].kind == "source"):
                 copy_node(number)
         arrays = [*self.constants.values(), *inner.arrays]
         added = [builder.input(ArrayType(a.shape, a.dtype)) for a in arrays]

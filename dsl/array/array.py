@@ -16,7 +16,7 @@ from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
-from ..core.spec import Host, Spec, address, spec_of
+from ..core.spec import SCALAR_TYPES, Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import make_room, track_memory
 
@@ -406,7 +406,7 @@ def own_numpy_array(host: Host, device: Device) -> Array | None:
 @lru_cache(4096)
 def _spec_of_array_in_place(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec | None:
     """The spec of NumPy's values as they lie; None for those that no `kg.Array` has, or in another byte order."""
-    spec = _spec_of_host_array(shape, dtype) if dtype.kind in "biufc" else None
+    spec = _spec_of_host_array(shape, dtype) if dtype.type in SCALAR_TYPES else None
     return spec if spec is not None and spec.dtype == dtype else None
 
 

@@ -27,7 +27,7 @@ from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kin
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
-from .decisions import Part, and_, if_, is_undecided_condition, not_
+from .decisions import Part, and_test, if_, is_undecided_condition, not_
 from .effects import (
     UNSET,
     ControlFlowSlot,
@@ -96,7 +96,7 @@ def _run_while_turns(test: Part, body: Part, stop: Part | None, end_turn: Callab
         stopped = False if stop is None else stop()
         if is_undecided_condition(stopped):
             going = not_(stopped)
-            _run_compiled_while_loop(and_(going, test), test, body, stop)
+            _run_compiled_while_loop(and_test(going, test), test, body, stop)
             return True
         if stopped:
             return False
@@ -164,7 +164,7 @@ def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | Non
     """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
 
     def while_loop_goes_on() -> Any:
-        return test() if stop is None else and_(not_(stop()), test)
+        return test() if stop is None else and_test(not_(stop()), test)
 
     CompiledLoop(flag._trace, while_loop_goes_on, body).run(flag)
 
@@ -183,7 +183,7 @@ def _run_rest_of_loop(
             number = number + step
 
         def range_loop_goes_on() -> Any:
-            return and_(not_(stop()), lambda: number <= last if step > 0 else number >= last)
+            return and_test(not_(stop()), lambda: number <= last if step > 0 else number >= last)
 
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
@@ -375,12 +375,12 @@ class CompiledLoop:
         trace, going = self.trace, False
         try:
             self.body()
-            going = and_(has_not_failed(trace), self.goes_on)
+            going = and_test(has_not_failed(trace), self.goes_on)
         except Exception as error:
             if isinstance(error, KernelGraphError) and not is_numpy_error(error):
                 raise
             fail_here(trace, error)
-        return and_(going, lambda: has_not_failed(trace))
+        return and_test(going, lambda: has_not_failed(trace))
 
     def _outputs(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True

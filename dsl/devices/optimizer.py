@@ -106,9 +106,9 @@ class SGD(Optimizer):
     [0.5, 0.5]
     """
 
-    def __init__(self, learning_rate: float | None = 0.1, momentum: float = 0.0, **options: Any) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+    def __init__(self, learning_rate: float | None = 0.1, momentum: float = 0.0, **shared: Any) -> None:
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.momentum = _checked_number("momentum", momentum)
         self.states = 1 if self.momentum else 0
 
@@ -134,10 +134,10 @@ class Adam(Optimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        **options: Any,
+        **shared: Any,
     ) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.beta1, self.beta2 = _checked_number("beta1", beta1), _checked_number("beta2", beta2)
         self.epsilon = _checked_number("epsilon", epsilon)
 
@@ -163,9 +163,9 @@ class AdaGrad(Optimizer):
 
     states = 1
 
-    def __init__(self, learning_rate: float | None = 0.01, epsilon: float = 1e-6, **options: Any) -> None:
-        """options: of any `Optimizer`. Raises OptionError."""
-        super().__init__(learning_rate=learning_rate, **options)
+    def __init__(self, learning_rate: float | None = 0.01, epsilon: float = 1e-6, **shared: Any) -> None:
+        """shared: of any `Optimizer`. Raises OptionError."""
+        super().__init__(learning_rate=learning_rate, **shared)
         self.epsilon = _checked_number("epsilon", epsilon)
 
     def update(self, key: Key, pushed: Any, stored: Any, *rest: Any) -> None:
@@ -179,12 +179,12 @@ class AdaGrad(Optimizer):
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": AdaGrad}
 
 
-def create(name: str, **options: Any) -> Optimizer:
+def create(name: str, **shared: Any) -> Optimizer:
     """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case. Raises OptionError."""
     found = OPTIMIZERS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         raise OptionError(f"there is no optimizer {name!r}; write one of {', '.join(map(repr, OPTIMIZERS))}")
-    return found(**options)
+    return found(**shared)
 
 
 def _checked_number(name: str, value: Any) -> float:

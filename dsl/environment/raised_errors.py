@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from ...runtime.core.readable_text import with_article
-from ..core.errors import TraceError, UserError, line_of_traceback
+from ..core.errors import TraceError, UserError, is_own_mistake, line_of_traceback
 from ..core.object_model import ORIGINAL, VARS, attributes_of_object, held_by_object, put_attributes, walk_objects
 from ..core.object_state import referents_of_object
 from ..trace.tracer import TracedNumber, Tracer
@@ -22,7 +22,7 @@ def give_users_objects_to_error(error: BaseException, world: Any) -> None:
     only the trace has: a traced value, an object that it has made, a container of the arguments.
 
     Functions are not looked into: who uses what they hold is told so."""
-    if isinstance(error, UserError):  # a text of this package's
+    if isinstance(error, UserError) or is_own_mistake(error):  # which stay this package's
         return
     own = world.original_value
     for each in walk_objects(error, _errors_behind):

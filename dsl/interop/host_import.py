@@ -32,8 +32,8 @@ _ARRAY: dict[str, Callable[[Any], bool]] = {
 }
 
 
-# Python's own, whose items, `+` and `*` are not those of arrays
-BUFFERS = (array.array, bytearray, memoryview)
+# Python's own, and NumPy's, whose items, `+` and `*` are not those of arrays
+NO_ARRAYS = (array.array, bytearray, memoryview, np.poly1d)
 
 
 def is_foreign_array(value: Any) -> bool:

@@ -29,7 +29,7 @@ from ..core.spec import (
 from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, gpu_of_foreign_array, import_array, shared_array_as_call_leaf
 from ..interop.fast_import import import_foreign_array, register_foreign_type
-from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
+from ..interop.host_import import NO_ARRAYS, foreign_as_numpy, is_foreign_array
 from ..state.holders import is_object_holder, is_opened_object, open_holders_of_argument
 from ..state.opening import OpenedTree, Opening
 from ..trace.trace import current_trace
@@ -351,10 +351,10 @@ def to_call_leaf(value: Any) -> Any:
     gpu = gpu_of_foreign_array(value)
     if gpu is not None:
         return shared_array_as_call_leaf(import_array(value, gpu))
-    if isinstance(value, BUFFERS):
+    if isinstance(value, NO_ARRAYS):
         raise ArgumentKindError(
-            f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
-            "pass np.asarray(it)"
+            f"an argument of type {kind.__name__} is a buffer or polynomial, whose items and operators are not an "
+            "array's; pass np.asarray(it)"
         )
     found = foreign_as_numpy(value)
     if found is not None:

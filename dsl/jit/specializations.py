@@ -709,8 +709,16 @@ def _are_numbers(leaves: Sequence[Any]) -> bool:
 
 def _is_of_this_package(value: Any) -> bool:
     """Whether a value that a trace has read from outside is this package's module, function or object."""
-    names = (type(value).__module__, getattr(value, "__module__", None), getattr(value, "__name__", None))
+    names = (type(value).__module__, *(_own_attribute(value, name) for name in ("__module__", "__name__")))
     return any(isinstance(name, str) and name.partition(".")[0] == _PACKAGE for name in names)
+
+
+def _own_attribute(value: Any, name: str) -> Any:
+    """An attribute as Python finds it, past `__getattr__` of the user's, which may raise anything; None without one."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
 
 
 def _is_dense(leaf: Any) -> bool:

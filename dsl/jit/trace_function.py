@@ -150,7 +150,7 @@ class TraceAttempt:
         except Refusal as error:
             if trace.may_rewrite and any(has_loop(code) for code in codes_of_traceback(error.__traceback__)):
                 return TraceAttempt(self.request, True)
-            self._raise_refusal(error)
+            self._raise_refusal(next((e for e in trace.caught_refusals() if e.needs_values), error))
         except Exception as error:
             if (found := self._error_of_function(error)) is error:
                 raise
@@ -211,7 +211,7 @@ class TraceAttempt:
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _raise_refusal(self, error: Refusal) -> NoReturn:
-        """Raises it with what is known of the loops around."""
+        """Raises it with what is known of the loops around. error: the first, after which code may raise others."""
         if reasons := [*dict.fromkeys(self.request.loops.reasons.values())]:
             add_note_to_error_once(error, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
         self.raise_guarded(error)
@@ -262,6 +262,7 @@ _OUTCOMES: dict[type[TraceRestart], Callable[[TraceAttempt, Any], Outcome]] = {
 
 _OF_STAND_INS = re.compile(
     r"'(Tracer|TracedNumber|\w*Proxy)' object|read-only|^setting an array element with a sequence|^__class__ assignment"
+    r"|^object supporting the buffer API required"
 )
 
 

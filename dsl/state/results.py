@@ -33,6 +33,7 @@ class ResultAndStateLocations:
         self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
         self.shared: set[int] = set()  # and those that may be another array, as a traced value decided
         self._arrays: dict[int, tuple[Tracer, int]] = {}  # those that are stored: by identity, which output
+        self._returned: dict[int, tuple[Tracer, Place]] = {}  # those that the function makes and returns
         self._made: dict[int, tuple[Any, int]] = {}  # the containers that are stored: which of `made`
         self._making: set[int] = set()
         self._linked: list[tuple[Tracer, str, str | None]] = []  # what is stored and may be another array; where; line
@@ -59,7 +60,12 @@ class ResultAndStateLocations:
         ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
-            return self._location_of_result_output(leaf)
+            if id(leaf) in self._returned:
+                return self._returned[id(leaf)][1]
+            place = self._location_of_result_output(leaf)
+            if isinstance(leaf, Tracer) and leaf._owner is None:
+                self._returned[id(leaf)] = leaf, place
+            return place
         return returned_user_object(trace, leaf)
 
     def _location_of_result_number(self, number: TracedNumber) -> Place:

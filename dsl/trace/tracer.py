@@ -260,7 +260,7 @@ class Tracer(NumpyProtocols):
             instead = instead or "; an argument of another library's is an array too"
             raise MissingAttributeError(f"'numpy.ndarray' object has no attribute {name!r}{instead}")
         text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
-        raise UnsupportedError(text, needs_values=name in ("dump", "tofile"))  # which write files
+        raise UnsupportedError(text, needs_values=True)
 
     # what has an answer while tracing only where no array of the call decides it
 

@@ -177,7 +177,14 @@ SPECIAL_SCALES: dict[str, Scale] = {
     "cosm1": lambda x: 1e-3 * (abs(x) > 1),
     "kl_div": lambda x, y: abs(x) + abs(y),
 }
-BEYOND = {"j0": 1e4, "j1": 1e4, "y0": 1e4, "y1": 1e4, "inv_boxcox1p": 1e100}  # SciPy's phases lose their digits there
+BEYOND = {
+    "j0": 1e4,
+    "j1": 1e4,
+    "y0": 1e4,
+    "y1": 1e4,
+    "inv_boxcox1p": 1e100,
+    "rgamma": 1e6,
+}  # SciPy's phases lose their digits there
 
 
 def check_special(row: Op, arrays: list[Array], got: Array) -> None:

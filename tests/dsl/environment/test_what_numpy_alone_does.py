@@ -92,6 +92,54 @@ def test_a_dtype_that_no_kernel_has(name: str) -> None:
         assert np.asarray(a).dtype == b.dtype and np.asarray(a).tolist() == b.tolist()
 
 
+# values of NumPy's that no `kg.Array` has, or not as they are
+NUMPYS: dict[str, Callable[[], Any]] = {
+    "a text": lambda: np.str_("a"),
+    "bytes": lambda: np.bytes_(b"a"),
+    "a longdouble": lambda: np.longdouble(2) / 3,
+    "a clongdouble": lambda: np.clongdouble(2) / 3,
+    "a date": lambda: np.datetime64("2020-01-01"),
+    "a duration": lambda: np.timedelta64(3, "s"),
+    "a record": lambda: np.zeros(2, [("a", "i4"), ("b", "f8")])[1],
+    "longdoubles": lambda: np.ones(3, np.longdouble),
+    "a longdouble of no axes": lambda: np.array(np.longdouble(3)),
+    "clongdoubles": lambda: np.ones(3, np.clongdouble),
+    "texts": lambda: np.array(["a", "bb"]),
+    "dates": lambda: np.arange(3).astype("M8[D]"),
+    "objects": lambda: np.array([1, None], object),
+    "records": lambda: np.zeros(2, [("a", "i4"), ("b", "f8")]),
+    "voids": lambda: np.zeros(2, "V4"),
+    "a polynomial": lambda: np.poly1d([1, 2]),
+}
+HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "itself": (lambda v: v, lambda r: r),
+    "a list": (lambda v: [v, v], lambda r: r[1]),
+    "a tuple": (lambda v: (v, 1.0), lambda r: r[0]),
+    "a dict": (lambda v: {"k": [v]}, lambda r: r["k"][0]),
+    "an object": (Held, lambda r: r.a),
+    "a deque": (lambda v: collections.deque([v]), lambda r: r[0]),
+}
+WAYS: dict[str, Callable[[Callable[[], Any], Callable[[Any], Any]], Callable[..., Any]]] = {
+    "made where nothing is traced": lambda make, hold: lambda x: (hold(make()), np.unique(x))[0],
+    "made where values decide": lambda make, hold: lambda x: hold(make()) if float(x.sum()) > 0 else x,
+    "made in a trace": lambda make, hold: lambda x: (hold(make()), x * 2)[0],
+    "of outside": lambda make, hold: functools.partial(lambda v, x: hold(v), make()),
+    "of an object that is given": lambda make, hold: lambda x, held: hold(held.a),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NUMPYS)
+def test_what_no_array_holds_is_returned_as_it_is(name: str, way: str) -> None:
+    for hold, read in HOLDERS.values():
+        f = WAYS[way](NUMPYS[name], hold)
+        traced, given = decorated(f), (Held(NUMPYS[name]()),) * way.endswith("given")
+        for _ in range(2):
+            found, wanted = read(traced(X, *given)), read(f(X, *given))
+            assert type(found) is type(wanted) and np.array_equal(found, wanted)
+            assert np.asarray(found).dtype == np.asarray(wanted).dtype
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_is_pythons_own(name: str) -> None:
     raised = []

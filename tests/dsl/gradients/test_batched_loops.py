@@ -122,3 +122,44 @@ def test_what_a_loop_writes_waits_for_its_first_turn() -> None:
     turns = np.array([0, 1, 2])
     found = kg.vmap(_written_and_bound_anew)(ROWS, turns)
     np.testing.assert_array_equal(found, [_written_and_bound_anew(*row) for row in zip(ROWS, turns, strict=True)])
+
+
+def _counted_down(b: Any) -> Any:
+    turns = 0
+    while b:
+        b, turns = b - 1, turns + 1
+    return turns
+
+
+def _with_a_break(b: Any) -> Any:
+    turns = 0
+    while b:
+        b, turns = b - 1, turns + 1
+        if turns == 3:
+            break
+    return turns, b
+
+
+def _greatest_common_divisor(b: Any) -> Any:
+    a = b * 0 + 12
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _while_either(b: Any) -> Any:
+    while b or 0:
+        b = b // 2
+    return b
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "float64"])
+@pytest.mark.parametrize("function", [_counted_down, _with_a_break, _greatest_common_divisor, _while_either])
+def test_a_number_may_be_what_a_loop_tests(function: Callable[..., Any], dtype: str) -> None:
+    rows = np.arange(7, dtype=dtype)
+    got = kg.vmap(function)(rows)
+    want = [np.asarray(x) for x in zip(*(np.atleast_1d(function(row)) for row in rows), strict=True)]
+    for ours, theirs in zip(got if type(got) is tuple else (got,), want, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    one = kg.kernel_graph(function, device="cpu", untraceable="refuse")(rows[5:6])
+    np.testing.assert_array_equal(np.ravel(np.asarray(one[0] if type(one) is tuple else one)), want[0][5:6])

@@ -21,7 +21,7 @@ from tests.derivative_references import expected_derivatives, is_right
 from tests.derivative_rows import POINTS, ROWS
 
 Array = np.ndarray[Any, Any]
-OTHERS = {"one_hot", "max_pool2d"}  # of integers; maxima, which `maximum` is
+OTHERS = {"one_hot", "max_pool2d", "conv1d", "conv3d"}  # of integers; maxima, which `maximum` is; as `conv2d`
 MODES = [modes for n in (1, 2, 3) for modes in product("fr", repeat=n)]
 
 

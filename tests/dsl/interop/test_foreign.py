@@ -70,8 +70,8 @@ def test_numpys_interface_and_buffers() -> None:
         found = foreign_as_numpy(given)
         assert found is not None and np.shares_memory(found, values)
     assert_same(f(Interface(values), values), values * 3)
-    for buffer in (array.array("d", [1.0]), bytearray(b"a"), memoryview(values)):  # whose `+` is another one
-        refused(lambda b=buffer: f(b, X), kg.ArgumentsError, "buffer", "np.asarray")  # type: ignore[misc]
+    for given in (array.array("d", [1.0]), bytearray(b"a"), memoryview(values), np.poly1d([1.0])):  # of another `+`
+        refused(lambda g=given: f(g, X), kg.ArgumentsError, "buffer", "np.asarray")  # type: ignore[misc]
 
 
 def test_memory_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,3 +81,20 @@ def test_every_error_names_the_line_in_the_loop(program: Callable[..., Any]) -> 
     assert bool(traces)
     line = program.__code__.co_firstlineno + 3
     assert f"test_loops_that_raise.py:{line}" in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def one_after_another(x: Any, y: Any) -> Any:
+    for i in range(3000):
+        x[i % len(x)] += i
+        if i == y:
+            raise KeyError(i)
+    return x.sum()
+
+
+@pytest.mark.parametrize("last", [5, 650, 700, 1800, 3000])
+def test_what_was_written_before_the_error_stays_however_long_the_trace(last: int) -> None:
+    """A trace is asked whether it repeats once it is long; it has values of a body that is being traced then."""
+    ours, theirs = np.arange(1.0, 5), np.arange(1.0, 5)
+    got = outcome(kg.kernel_graph(one_after_another, device="cpu"), ours, last)
+    assert got == outcome(one_after_another, theirs, last)
+    np.testing.assert_array_equal(ours, theirs)

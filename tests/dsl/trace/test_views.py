@@ -276,7 +276,7 @@ def test_what_is_written_to_a_result_is_seen_in_no_other(source: str) -> None:
         return [(look(x), look(y)) for look in looks], x, y
 
     x = SOURCES[source].copy()
-    found = [r for r in arrays(f(x)) if r.shape]
+    found = [*{id(r): r for r in arrays(f(x)) if r.shape}.values()]  # one that comes twice is one
     assert len(found) > 100 and not any(np.shares_memory(np.asarray(r), x) for r in found)
     before = [np.array(r) for r in found]
     x[...] = 7
