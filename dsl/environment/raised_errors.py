@@ -14,6 +14,7 @@ from ..core.object_state import referents_of_object
 from ..trace.tracer import TracedNumber, Tracer
 
 TRACED = (Tracer, TracedNumber)
+_OURS = __name__.partition(".")[0] + "."
 
 
 def give_users_objects_to_error(error: BaseException, world: Any) -> None:
@@ -48,6 +49,9 @@ def _parts_of_error(value: Any) -> Iterable[Any]:
         return ()
     if isinstance(value, BaseException):
         return [*held_by_object(value), *attributes_of_object(value).values()]
+    kind = type(value)
+    if str(kind.__module__).startswith(_OURS) and ORIGINAL not in VARS(kind):  # as an error of our own code has it
+        return ()
     return referents_of_object(value)
 
 

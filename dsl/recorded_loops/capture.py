@@ -221,7 +221,8 @@ class LoopCapture:
 
     def _captured(self, loop: UserLoop, way: str) -> Any:
         if self.captured.count(loop.site) >= CAPTURES:
-            raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+            self._refuse_all(loop.site, f"it is in more than {CAPTURES} turns of a loop that are traced one by one")
+            raise TraceAgain
         with self._restarts_raised():
             found = loop.captures[way]()
         self.captured.append(loop.site)
