@@ -104,7 +104,7 @@ def test_all_results_are_of_one_loop() -> None:
     (routine,) = routines_of(graph_of(halvings, np.arange(9.0)))
     (loop,) = (s for s in statements_in_routine_block(routine.body) if isinstance(s, While))
     assert [a.role for a in routine.arrays].count("out") == 2
-    assert len(routine.variables) == 3 and len(loop.body) == 12
+    assert len(routine.variables) == 3 and len(loop.body) == 13
 
 
 def sums(x: Any) -> Any:

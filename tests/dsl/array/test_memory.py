@@ -6,6 +6,7 @@ import ctypes
 import gc
 import random
 import sys
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,15 @@ FUNCTIONS: list[Any] = [
     lambda x: (x + 1, np.sort(x * 2)),
     lambda x: x.sum(),
 ]
+
+
+@pytest.fixture(autouse=True)
+def others_objects_left_alone() -> Iterator[None]:
+    """Python looks for garbage, and for what knows a device, among the objects of a test alone: thousands of times."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def soak_device(name: str, device: Any, seed: int, check: Any) -> None:
