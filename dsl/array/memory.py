@@ -21,9 +21,10 @@ class MemoryAccount:
     """What a device's memory holds, by owner.
 
     in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
-    `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most bytes
-    that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code, and of
-    the host's memory. system: what is free, and all there is, by what the driver says; None where nobody knows."""
+    `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
+    bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
+    and of the host's memory. system: what is free, and all there is, by what the driver says; None where nobody
+    knows."""
 
     device: str
     in_use: Mapping[str, int]
