@@ -19,7 +19,8 @@ from .time_limit import ends_within_seconds
 from .tuner import load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
 
 COMPILED, PLAIN = "compiled", "NumPy"
-SMALL = 1000.0  # predicted microseconds: above, a program without loops hides the overhead of a call
+SMALL = 1000.0  # predicted microseconds: above, a program without loops hides the overhead of a call, or,
+SMALL_TASK = 20.0  # in the mean of many tasks, that of a step
 WARM = 100  # compiled runs at most before those that count, in which a plan is chosen
 PAIRS, SECONDS = 9, 0.03  # of runs, and in all of them: at most
 GAIN = 0.95  # NumPy wins if it takes less than this part of the time
@@ -73,12 +74,12 @@ def open_contest(program: Program, device: Device, direct: bool, function: str) 
 
     direct: whether calls run its kernels past the engine. function: what tells the Python function from others."""
     loops = any(isinstance(task.kernel, Loop | Branch) for task in program.tasks)
-    if not _is_contest_allowed(device) or not (
-        loops or (not direct and 0 < sum(task.cost for task in program.tasks) < SMALL)
-    ):
+    cost = sum(task.cost for task in program.tasks)
+    small = not direct and 0 < cost < max(SMALL, SMALL_TASK * len(program.tasks))
+    if not _is_contest_allowed(device) or not (loops or small):
         return None
     key = size_free_program_key(program, device.identity, PLAIN, function)
-    return Contest(key, size_bucket_of_program(program), program.name, loops)
+    return Contest(key, size_bucket_of_program(program), program.name, loops or cost >= SMALL)
 
 
 def wins_uncompiled(text: str, loops: int, device: Device, run: Rival) -> bool:

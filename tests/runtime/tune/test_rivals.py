@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -124,6 +125,9 @@ def test_which_programs_take_part() -> None:
     assert open_contest(program, device, False, "f") is not None
     assert open_contest(program, device, True, "f") is None  # kernels alone, past the engine
     assert open_contest(program, FakeDevice(), False, "f") is None
+    for count, cost in ((200, 10.0), (20, 100.0)):  # of many tasks each has its overhead
+        long = replace(program, tasks=(replace(program.tasks[0], cost=cost),) * count)
+        assert (open_contest(long, device, False, "f") is not None) == (cost < rivals.SMALL_TASK)
     assert open_contest(program, device, False, "f") == open_contest(program, device, False, "f")
     assert open_contest(program, device, False, "g") != open_contest(program, device, False, "f")
     for setting in ({"tune": False}, {"numpy": False}, {"engine": "sync"}, {"verify": True}):
