@@ -70,6 +70,7 @@ from .traced_function import TracedArgument, TracedFunction, Watched, no_host_nu
 
 LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
 TURNS = 8  # as they may be if they are so many times as many as lines of the source
+TOO_LONG_TO_REPEAT = 4096  # nodes of a trace that ends in an error: a tenth of a second and more
 
 
 class UnfinishedFunction(BaseException):
@@ -152,7 +153,14 @@ class TraceAttempt:
                 return TraceAttempt(self.request, True)
             self._raise_refusal(next((e for e in trace.caught_refusals() if e.needs_values), error))
         except Exception as error:
-            if (found := self._error_of_function(error)) is error:
+            found = self._error_of_function(error)
+            if (
+                not isinstance(found, UserError)
+                and self.request.reruns
+                and len(trace.builder.nodes) > TOO_LONG_TO_REPEAT
+            ):
+                self._raise_refusal(_error_after_long_trace(trace, error))
+            if found is error:
                 raise
             raise found from None
         finally:
@@ -264,6 +272,13 @@ _OF_STAND_INS = re.compile(
     r"'(Tracer|TracedNumber|\w*Proxy)' object|read-only|^setting an array element with a sequence|^__class__ assignment"
     r"|^object supporting the buffer API required"
 )
+
+
+def _error_after_long_trace(trace: Trace, error: Exception) -> TraceError:
+    """Why calls run in NumPy that end in an error, and whose trace each of them would wait for."""
+    kind, count = with_article(type(error).__name__), len(trace.builder.nodes)
+    line = line_of_traceback(error.__traceback__)
+    return TraceError(f"{kind} ends a trace of {count} operations", line, needs_values=True)
 
 
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Exception) -> None:

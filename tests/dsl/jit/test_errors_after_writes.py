@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.jit import trace_function
 from tests.dsl.core.test_errors import refused
 from tests.dsl.world_objects import cpu
 
@@ -153,3 +154,27 @@ def test_an_error_of_numpys_between_two_parts(plain: Any) -> None:
                 result = str(error)
             found.append((result, x.tolist(), y.tolist()))
         assert found[0] == found[1]
+
+
+def test_a_long_trace_that_ends_in_an_error_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls after it run in NumPy: each would be traced to its end."""
+    attempts = []
+    run = trace_function.TraceAttempt.run
+    monkeypatch.setattr(trace_function.TraceAttempt, "run", lambda self: (attempts.append(self), run(self))[1])
+
+    def grow(x: Any, end: float, step: float) -> Any:
+        i = 0.0
+        while i != end:
+            x = x + i
+            i += step
+            if i > 1500:
+                raise OverflowError(i)
+        return x
+
+    f = kg.kernel_graph(grow, device="cpu", untraceable="numpy")
+    counts = []
+    for _ in range(3):
+        with pytest.raises(OverflowError, match=r"1500\.25"):
+            f(np.ones(3), 1.55, 0.25)
+        counts.append(len(attempts))
+    assert counts[0] == counts[2] <= 4
