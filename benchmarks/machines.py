@@ -38,7 +38,7 @@ from mpi4py import MPI
 
 import kernelgraph as kg
 from kernelgraph.dsl.devices.distributed import current
-from kernelgraph.dsl.devices.store_servers import pieces_of
+from kernelgraph.dsl.stores.store_servers import pieces_of
 
 SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PUSH_BYTES = (1 << 12, 1 << 20)

@@ -47,13 +47,14 @@ _HOMES = {
     "dsl.gradients.custom_rules": ("checkpoint", "custom_jvp", "custom_vjp", "stop_gradient"),
     "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
-    "dsl.devices": ("distributed", "optimizer"),
+    "dsl.devices": ("distributed",),
+    "dsl.stores": ("optimizer",),
     "dsl.devices.checkpoints": ("load_sharded", "save_sharded"),
     "dsl.devices.data_parallel": ("DataParallel",),
-    "dsl.devices.kvstore": ("KVStore",),
+    "dsl.stores.kvstore": ("KVStore",),
     "dsl.devices.mesh": ("Mesh", "Sharded", "replicate", "shard"),
     "dsl.devices.places": ("place",),
-    "dsl.devices.row_sparse": ("RowSparse",),
+    "dsl.stores.row_sparse": ("RowSparse",),
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.report.comparison": ("Comparison", "compare"),
     "dsl.report.report": ("Report",),
@@ -86,7 +87,7 @@ def __getattr__(name: str) -> Any:
         from .runtime.core.gc_pause import paused_garbage_collection
 
         with paused_garbage_collection():
-            if home == "dsl.devices":  # a module
+            if home in ("dsl.devices", "dsl.stores"):  # a module
                 importlib.import_module(f".{home}.{name}", __name__)
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
             if home.startswith("dsl.array."):

@@ -18,13 +18,14 @@ from .dsl.gradients.batching import hessian as hessian, hvp as hvp, jacobian as 
 from .dsl.gradients.custom_rules import checkpoint as checkpoint, custom_jvp as custom_jvp, custom_vjp as custom_vjp, stop_gradient as stop_gradient
 from .dsl.gradients.gradients import grad as grad, jvp as jvp, linearize as linearize, value_and_grad as value_and_grad, vjp as vjp
 from .dsl.devices.collectives import all_gather as all_gather, all_reduce as all_reduce, all_to_all as all_to_all, broadcast as broadcast, permute as permute, reduce_scatter as reduce_scatter
-from .dsl.devices import distributed as distributed, optimizer as optimizer
+from .dsl.devices import distributed as distributed
+from .dsl.stores import optimizer as optimizer
 from .dsl.devices.checkpoints import load_sharded as load_sharded, save_sharded as save_sharded
 from .dsl.devices.data_parallel import DataParallel as DataParallel
-from .dsl.devices.kvstore import KVStore as KVStore
+from .dsl.stores.kvstore import KVStore as KVStore
 from .dsl.devices.mesh import Mesh as Mesh, Sharded as Sharded, replicate as replicate, shard as shard
 from .dsl.devices.places import place as place
-from .dsl.devices.row_sparse import RowSparse as RowSparse
+from .dsl.stores.row_sparse import RowSparse as RowSparse
 from .dsl.jit.kernel_graph import KernelGraph as KernelGraph, kernel_graph as kernel_graph
 from .dsl.report.comparison import Comparison as Comparison, compare as compare
 from .dsl.report.report import Report as Report

@@ -9,7 +9,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
-from kernelgraph.dsl.devices import kvstore
+from kernelgraph.dsl.stores import kvstore
 from kernelgraph.runtime.devices.cuda import device as cuda
 from tests.dsl.two_gpus_in_memory import Machine
 

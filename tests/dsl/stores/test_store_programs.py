@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices.updaters import StoreUpdater
+from kernelgraph.dsl.stores.updaters import StoreUpdater
 from tests import store_programs
 from tests.counts import examples
 from tests.dsl.devices.test_ranks import error_of, on_ranks

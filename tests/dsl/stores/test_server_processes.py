@@ -18,7 +18,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.devices import server_processes
-from kernelgraph.dsl.devices.server_processes import LEFT, ROOT, ServerConnection, start_server_process
+from kernelgraph.dsl.stores.server_processes import LEFT, ROOT, ServerConnection, start_server_process
 from kernelgraph.runtime.core.errors import RankError
 from tests.counts import examples
 from tests.dsl.devices.test_mpi import ROOT as FOLDER
@@ -182,7 +182,7 @@ PROGRAM = """
 import gc, os, signal, sys, time
 import numpy as np
 import kernelgraph as kg
-from tests.dsl.devices.test_server_processes import wait_for_end, is_alive
+from tests.dsl.stores.test_server_processes import wait_for_end, is_alive
 
 RATE = 0.5
 def descend(key, pushed, stored):

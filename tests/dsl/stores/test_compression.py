@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import store_servers
-from kernelgraph.dsl.devices.compression import GradientCompression
+from kernelgraph.dsl.stores import store_servers
+from kernelgraph.dsl.stores.compression import GradientCompression
 from tests.dsl.devices.test_ranks import error_of, on_ranks
 
 
@@ -200,7 +200,7 @@ def test_rows_are_pulled(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_are_few_programs() -> None:
     """Of 64 numbers of rows."""
-    from kernelgraph.dsl.devices.row_sparse import _gather_on_device
+    from kernelgraph.dsl.stores.row_sparse import _gather_on_device
 
     store = kg.KVStore("local")
     store.init("w", np.ones((64, 2)))

@@ -22,22 +22,22 @@ from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..core.spec import Host, Spec, spec_of
-from ..jit.kernel_graph import KernelGraph
-from ..jit.specializations import remember_in_bounded_cache
-from .checkpoints import read_optimizer_states, write_optimizer_states
-from .collectives import all_gather, all_reduce
-from .compression import GradientCompression, checked_compression
-from .copies import (
+from ..devices.collectives import all_gather, all_reduce
+from ..devices.copies import (
     check_targets_of_pull,
     copy_of_array,
     fill_target_of_pull,
     first_copy_of_array,
     is_laid_out_as_stored,
 )
-from .distributed import broadcast, current
-from .mesh import Mesh, Sharded
-from .mesh_calls import MeshFunction
+from ..devices.distributed import broadcast, current
+from ..devices.mesh import Mesh, Sharded
+from ..devices.mesh_calls import MeshFunction
+from ..jit.kernel_graph import KernelGraph
+from ..jit.specializations import remember_in_bounded_cache
+from .compression import GradientCompression, checked_compression
 from .optimizer import Optimizer
+from .optimizer_states import read_optimizer_states, write_optimizer_states
 from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import store_servers
+from kernelgraph.dsl.stores import store_servers
 from tests.dsl.devices.test_ranks import error_of, on_ranks
 
 SHAPE = (4, 3)
