@@ -137,7 +137,8 @@ ALLOWED: dict[str, str] = {
     "dsl/report": "runtime/core",
     "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/stores": (
-        "compiler/core compiler/graph dsl/array dsl/core dsl/devices dsl/jit runtime/core runtime/engine runtime/program"
+        "compiler/core compiler/graph dsl/array dsl/core dsl/devices dsl/jit runtime/core runtime/engine "
+        "runtime/program"
     ),
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/recorded_loops": (

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import server_processes
+from kernelgraph.dsl.stores import server_processes
 from kernelgraph.dsl.stores.server_processes import LEFT, ROOT, ServerConnection, start_server_process
 from kernelgraph.runtime.core.errors import RankError
 from tests.counts import examples
