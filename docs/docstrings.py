@@ -176,7 +176,8 @@ def described_parameters(value: Any) -> dict[str, str]:
         return {}
     text = inspect.getdoc(value) or ""
     if isinstance(value, type):
-        text += "\n\n" + (inspect.getdoc(value.__init__) or "")
+        own = value.__init__.__doc__ != object.__init__.__doc__
+        text += "\n\n" + (inspect.getdoc(value.__init__) or "" if own else "")
     names = parameter_names(value)
     said = split_docstring(text, names)[1]
     if "options" in names and "options" not in said and "streams" not in said:
