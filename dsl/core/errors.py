@@ -340,6 +340,16 @@ def names_of_class_bodies(code: CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(None)
+def globals_assigned_in_code(code: CodeType) -> frozenset[str]:
+    """The global names that a code assigns to or deletes, code within it too."""
+    found = {x for c in code.co_consts if isinstance(c, CodeType) for x in globals_assigned_in_code(c)}
+    if not _CHANGE_GLOBAL.isdisjoint(code.co_code[::2]):
+        found |= {i.argval for i in dis.get_instructions(code) if i.opcode in _CHANGE_GLOBAL}
+    return frozenset(found)
+
+
+_CHANGE_GLOBAL = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]})
 _OPTIMIZED = 1  # a flag that codes of functions have (inspect.CO_OPTIMIZED)
 _OF_CLASS_BODIES = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _IS_OP = dis.opmap["IS_OP"]

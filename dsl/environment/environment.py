@@ -25,6 +25,7 @@ from ..core.errors import (
     UnsupportedError,
     code_names_compared_by_identity,
     code_of_user,
+    globals_assigned_in_code,
     has_loop,
     is_numpy_error,
     is_refusal,
@@ -96,12 +97,17 @@ class TracedGlobals(dict[str, Any]):
         self._read = read
         self._absent = absent
         self._values: dict[str, Any] = {} if hooks is None else {HOOKS: hooks}
+        self._assignable: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         try:
             return self._values[name]
         except KeyError:
             pass
+        if name in self._assignable:
+            if dict.get(self, name) is not UNSET:
+                raise _error_of_global(name)
+            return self._read(self._real, name, name)
         if name in self._real:  # else KeyError: CPython goes on with the builtins
             found = self._values[name] = self._read(self._real, name, name)
             return found
@@ -116,6 +122,14 @@ class TracedGlobals(dict[str, Any]):
             if name in self and name in self._real:
                 self._before[name] = self._values[name]
                 super().__setitem__(name, self._values[name])
+
+    def expect_assignments(self, names: Iterable[str]) -> None:
+        """Of names that code may assign to, nothing that it assigns is what their own contents are from now on."""
+        for name in names:
+            if name in self._real and name not in self._values and name not in self._assignable:
+                self._assignable.add(name)
+                self._before[name] = UNSET
+                super().__setitem__(name, UNSET)
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -145,11 +159,12 @@ class TracedGlobals(dict[str, Any]):
             if name.startswith("__") and name.endswith("__"):  # Python's own, such as what warnings were shown
                 continue
             if dict.get(self, name) is not self._before.get(name):
-                raise TraceError(
-                    f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
-                    "return the value instead",
-                    user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
-                )
+                raise _error_of_global(name, user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name))
+
+
+def _error_of_global(name: str, line: str | None = None) -> TraceError:
+    text = f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
+    return TraceError(text + "return the value instead", line)
 
 
 @cache
@@ -561,6 +576,7 @@ class Environment:
         if users:
             scope = traced = self._traced_globals_of(scope)
             traced.bind(names_of_class_bodies(code))
+            traced.expect_assignments(globals_assigned_in_code(code))
         made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
