@@ -199,7 +199,7 @@ WRITES_OF_A_GLOBAL = {
     "deleted and put anew": "del COUNT; COUNT = x.size",
     "in a loop": "\n    while COUNT < 4: COUNT += 1",
     "by a function within": "\n    def write():\n        global COUNT\n        COUNT = 3\n    write()",
-    "a class": "\n    class COUNT:\n        def __rmul__(self, x): return x - 1\n    COUNT = COUNT()",
+    "a function": "\n    def COUNT(): return 3\n    COUNT = COUNT()",
     "in a branch": "\n    if x.size > 2: COUNT = 7",
     "by a with": "\n    with contextlib.nullcontext(6) as COUNT: pass",
     "by a for": "\n    for COUNT in range(1, 3): pass",
