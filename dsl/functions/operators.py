@@ -15,7 +15,7 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import call_function
-from ..trace.failures import check_failure_is_possible, fail_where
+from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.number_kinds import (
     Kind,
     number_kinds_of_operand,
@@ -69,7 +69,7 @@ def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if all(_may_be_python_number(x) for x in args):
         result = _apply_python_operator(row, args)
-        if OPS[row].errors and not result._trace.depth:
+        if OPS[row].errors and (not result._trace.depth or may_run_rows_in_numpy(result._trace)):
             _note_errors_of_python_numbers(OPS[row].errors, args, result)
         return result
     if not any(type(x) is Tracer and x._held.others for x in args):

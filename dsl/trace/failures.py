@@ -139,8 +139,17 @@ def has_not_failed(trace: Trace) -> Any:
 
 def is_failure_awaited(trace: Trace) -> bool:
     """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
+    if trace.depth:
+        if may_run_rows_in_numpy(trace) and is_error_awaited():
+            raise UnsupportedError("kg.vmap sees no error that the function catches", needs_values=True)
+        return False
     may_skip = trace.path or trace.loops > (trace.turn is not None)  # all turns of a loop with a number run
-    return not trace.depth and bool(may_skip or (trace.reruns and is_error_awaited()))
+    return bool(may_skip or (trace.reruns and is_error_awaited()))
+
+
+def may_run_rows_in_numpy(trace: Trace) -> bool:
+    """Whether a function of rows is traced that runs in NumPy, row by row, where an error cannot be noted."""
+    return trace.reruns and 0 < trace.mapping == trace.depth
 
 
 def first_failure(trace: Trace) -> Value:

@@ -140,6 +140,7 @@ class Trace:
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
+        self.mapping = 0  # how many of them are batched over rows
         self.needed: set[int] = set()  # the leaves of all NeedValue
         self.world: TraceEnvironmentProtocol  # put there by who makes the trace
         self.captured: list[Host] = []
