@@ -24,6 +24,7 @@ from ..core.object_model import (
 )
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, view_of_tracer
+from ..trace.differing_numbers import note_joined_number
 from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
@@ -182,7 +183,9 @@ class BranchMerge:
                 needs_values=True,
             )
         plain = Value(first.number, first.type), Value(second.number, second.type)
-        return self._join_arrays((a, b), plain, with_other_number_kinds(Value(first.number, first.type, weak), joined))
+        like = with_other_number_kinds(Value(first.number, first.type, weak), joined)
+        note = note_joined_number(self.trace, *nodes, like, self.values)
+        return self._join_arrays((a, b), plain, like, note)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:
         """The operand that stands for x at the end of a side."""
@@ -197,11 +200,23 @@ class BranchMerge:
 
     # arrays
 
-    def _join_arrays(self, sides: tuple[Any, Any], nodes: tuple[Value, Value], like: Value) -> Later:
-        """The array or scalar that is one thing or another, or nothing on one side. nodes: what these stand for."""
+    def _join_arrays(
+        self,
+        sides: tuple[Any, Any],
+        nodes: tuple[Value, Value],
+        like: Value,
+        note: Callable[[Value], None] = lambda value: None,
+    ) -> Later:
+        """The array or scalar that is one thing or another, or nothing on one side. nodes: what these stand for. note:
+        to be called with the node of a scalar."""
         if not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides):
             held, scalar = self.values(*nodes), SCALAR if like.shape == () else None
-            return lambda: Tracer(self.trace, Value(held().number, like.type, like.weak, like.others), scalar)
+
+            def make_joined_scalar() -> Tracer:
+                note(held())
+                return Tracer(self.trace, Value(held().number, like.type, like.weak, like.others), scalar)
+
+            return make_joined_scalar
         new: Later | None = None
         choice: dict[Any, tuple[Later, list[Flag]]] = {}  # what it may be, and when it is that
         for side, x in enumerate(sides):

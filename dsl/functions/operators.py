@@ -14,6 +14,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
+from ..trace.differing_numbers import note_operator_result
 from ..trace.dispatch import call_function
 from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.number_kinds import (
@@ -117,10 +118,7 @@ def _is_python_number(x: Any) -> bool:
 
 def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     """What Python's operator gives of its numbers, which values decide; NumPy's where they may be NumPy's too."""
-    given = [
-        number_kinds_of_operand(x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x)
-        for x in args
-    ]
+    given = [number_kinds_of_operand(_held_number(x)) for x in args]
     results = []
     for kinds in product(*given):
         try:
@@ -144,7 +142,13 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     operands = [_operand_of_one_dtype(x) if weak in (None, bool, complex) else _as_python_type(x, weak) for x in args]
     value = apply_op_of_operator(row, *operands)._value
     value = with_other_number_kinds(Value(value.number, value.type, weak), [*dict.fromkeys(known)])
-    return Tracer(trace_of_operands(*args), value, SCALAR)
+    note_operator_result(trace := trace_of_operands(*args), row, [*map(_held_number, args)], value)
+    return Tracer(trace, value, SCALAR)
+
+
+def _held_number(x: Any) -> Any:
+    """What a number is held as: a node, or a number that is known or an example."""
+    return x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x
 
 
 def _operator_result_kind(row: str, args: Sequence[Any], kinds: Sequence[Kind]) -> Kind | None:

@@ -13,6 +13,7 @@ from ..core.errors import TraceError
 from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
 from ..environment.returned_objects import returned_user_object
 from ..trace.aliasing import root_of_view, settle_reshapes_of_tracers, shares_memory, unwrap_contiguous_view
+from ..trace.differing_numbers import fail_where_number_differs
 from ..trace.dispatch import SPECIAL
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
@@ -60,6 +61,8 @@ class ResultAndStateLocations:
         ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)) and not isinstance(leaf, (str, bytes)):
+            if isinstance(leaf, Tracer):
+                fail_where_number_differs(trace, leaf._held)
             if id(leaf) in self._returned:
                 return self._returned[id(leaf)][1]
             place = self._location_of_result_output(leaf)
@@ -165,6 +168,7 @@ class ResultAndStateLocations:
         if type(leaf) is TracedNumber:
             return self._location_of_result_number(leaf)
         if isinstance(leaf, Tracer):
+            fail_where_number_differs(self._trace, leaf._held)
             return self._location_of_array_in_state(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
             real = self._trace.world.original_value(leaf)

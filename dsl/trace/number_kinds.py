@@ -50,19 +50,19 @@ def joined_number_kinds(operands: Sequence[Any], others: Iterable[Kind] = ()) ->
     if len({dtype.kind == "b" for dtype, _ in kinds}) > 1 or len(strong) > 1:
         return None
     dtype = np.result_type(*(d if weak is None else weak(0) for d, weak in kinds))
-    if strong - {dtype} or not all(_does_number_fit(x, dtype) for x in operands):
+    if strong - {dtype} or not all(does_number_fit(x, dtype) for x in operands):
         return None
     held = next((d, weak) for d, weak in kinds if d == dtype and (weak is None or not strong))
     return held, *(kind for kind in kinds if kind != held)
 
 
-def _does_number_fit(x: Any, dtype: DType) -> bool:
+def does_number_fit(x: Any, dtype: DType) -> bool:
     """Whether a number of Python's keeps its digits in a dtype."""
     if isinstance(x, (Value, np.generic)):
         return np.can_cast(x.dtype, dtype)
     try:
         with np.errstate(all="ignore"):
-            return bool(dtype.type(x) == x or x != x)
+            return bool(dtype.type(x).item() == x or x != x)
     except OverflowError:
         return False
 

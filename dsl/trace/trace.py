@@ -150,6 +150,7 @@ class Trace:
         self.number_inputs: dict[int, int] = {}  # the node of a 0-d array of the call -> leaf
         self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
         self.values: dict[int, Host] = {}  # the nodes whose values are known
+        self.differing: dict[int, Any] = {}  # the node of a number -> whether that is not what it is held as
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer

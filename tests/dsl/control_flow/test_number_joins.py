@@ -1,0 +1,80 @@
+"""A number of Python's or an element of an array, as values decide: its value and whether it is an int are Python's.
+
+The table: each way to join the two, each number, dtype and use; those whose kind no compiled code knows are listed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.random_cases import names_in_file
+
+WAYS = {
+    "choice": "n = $k if x[0] > 0 else x[1]",
+    "if": "n = $k\nif x[0] < 0:\n    n = x[1]",
+    "if/else": "if x[0] > 0:\n    n = $k\nelse:\n    n = x[1] * 1",
+    "nested": "n = $k\nif x[0] < 0:\n    if x[1] > 0:\n        n = x[1]",
+    "chained": "n = x[0] if x[0] > 3 else $k\nm = n if x[1] < 0 else $k\nn = m",
+    "return": "def made():\n    if x[0] > 0:\n        return $k\n    return x[1]\nn = made()",
+    "for": "n = $k\nfor v in x:\n    if v > 3:\n        n = v",
+    "break": "n = $k\nfor v in x:\n    if v > 3:\n        n = v\n        break",
+    "added": "n = $k\nif x[0] < 0:\n    n += x[1]",
+    "or": "n = x[0] and $k",
+    "max": "n = max($k, x[1])",
+    "min": "n = min($k, x[1], x[0])",
+    "sum": "n = sum(v for v in x if v > 3) + $k",
+    "item": "items = [$k]\nif x[0] < 0:\n    items[0] = x[1]\nn = items[0]",
+    "attribute": "o.n = $k\nif x[0] < 0:\n    o.n = x[1]\nn = o.n",
+    "long loop": "n = $k\nfor i in range(40):\n    if x[i % 2] > 3:\n        n = x[i % 2]",
+    "while": "n = $k\ni = 0\nwhile i < x[0] - 3:\n    n = x[1]\n    i += 1",
+}
+UNKNOWN = {"long loop", "while"}  # a number held as a float is one there, also where no turn has replaced an int
+USES = ("n", "n + 1, -n, n * 2", "n // 2, n % 3, n / 2, abs(n)", "[n, (n, {'a': n})]")
+NUMBERS = ("0", "-20", "7", "True", "0.1", "1000.1", "-1e300", "2**60 + 1", "j", "u")
+DTYPES = ("f8", "f4")
+XS = ((1.0, 2.5), (-1.0, 2.5), (-1.0, -2.5), (0.0, 0.0), (4.0, 5.5), (3.5, -30.0))
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in value for leaf in leaves(part)]
+    if isinstance(value, dict):
+        return leaves([*value.values()])
+    return [np.asarray(value).item()]
+
+
+def comparable(value: Any, kinds: bool) -> Any:
+    return [repr(v if kinds else float(v) + 0.0) for v in leaves(value)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", [*WAYS])
+def test_joined_numbers(way: str, tmp_path: Path) -> None:
+    texts = []
+    for i, (number, use, _) in enumerate(itertools.product(NUMBERS, USES, DTYPES)):
+        lines = [*WAYS[way].replace("$k", number).split("\n"), f"return {use}"]
+        body = "\n".join(f"    {line}" for line in lines)
+        texts.append(f"def f{i}(x, j, u, o):\n{body}\n")
+    names = names_in_file(texts, tmp_path, "joins")
+    for number, dtype in enumerate(itertools.islice(itertools.cycle(DTYPES), len(texts))):
+        function = names[f"f{number}"]
+        compiled = kg.kernel_graph(function, device="cpu")
+        for x in XS:
+            given = np.array(x, dtype), 3, 0.5
+            wanted = function(*given, new_box())
+            kinds = way not in UNKNOWN
+            got = comparable(compiled(*given, new_box()), kinds)
+            assert got == comparable(wanted, kinds), (texts[number], x, dtype)
+
+
+class Box:
+    n: Any = None
+
+
+def new_box() -> Box:
+    return Box()
