@@ -172,8 +172,8 @@ def is_(a: Any, b: Any) -> Any:
     if trace is None:
         return a is b
     for number, other in ((a, b), (b, a)):
-        if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
-            return number if other else not_(number)
+        if type(other) in (bool, np.bool_) and _is_always_truth(number, type(other)):
+            return _as_python_number(number, bool) if other else not_(number)
     if a is not b:
         _check_number_is_no_other(a, b)
         _check_number_is_no_other(b, a)
@@ -188,6 +188,13 @@ def is_(a: Any, b: Any) -> Any:
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
     return _is_same_array(trace, a, b)
+
+
+def _is_always_truth(x: Any, kind: type) -> bool:
+    """Whether it is one of the two truths of Python's or NumPy's, as values decide."""
+    if type(x) is not Tracer or x._owner != SCALAR or x.dtype != np.bool_ or x._held.others:
+        return False
+    return x._held.weak is (bool if kind is bool else None)
 
 
 def _is_same_array(trace: Trace, a: Tracer, b: Tracer) -> bool:

@@ -309,14 +309,12 @@ def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name
 @lru_cache(None)
 def code_names_compared_by_identity(code: CodeType) -> frozenset[str]:
     """The globals that stand on the right of an `is`, in code within it too, with a dot where that is an attribute of
-    one; "" for all names of functions, "True" for True and False on either side."""
+    one; "" for all names of functions, "True" for numbers, texts and truths on either side."""
     found = {x for c in code.co_consts if isinstance(c, CodeType) for x in code_names_compared_by_identity(c)}
     if _IS_OP in code.co_code[::2]:
         steps = [*dis.get_instructions(code)]
         for at in (i - 1 for i, test in enumerate(steps) if test.opname == "IS_OP"):
-            if any(
-                step.opname == "LOAD_CONST" and type(step.argval) is bool for step in steps[max(at - 1, 0) : at + 1]
-            ):
+            if any(map(_is_of_known_identity, steps[max(at - 1, 0) : at + 1])):
                 found.add("True")
             attribute = "." if steps[at].opname == "LOAD_ATTR" else ""
             while steps[at].opname == "LOAD_ATTR":
@@ -326,6 +324,13 @@ def code_names_compared_by_identity(code: CodeType) -> frozenset[str]:
             elif steps[at].opname == "LOAD_GLOBAL":
                 found.add(steps[at].argval + attribute)
     return frozenset(found)
+
+
+def _is_of_known_identity(step: dis.Instruction) -> bool:
+    """Whether an instruction gives a number or a text that is one object, or a truth of NumPy's."""
+    if step.opname == "LOAD_CONST":
+        return type(step.argval) in (bool, int, float, complex, str)
+    return step.opname == "LOAD_ATTR" and step.argval in ("True_", "False_")
 
 
 @lru_cache(None)

@@ -22,9 +22,9 @@ from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
-    AxisError,
+    ArgumentsError,
     EscapedValueError,
-    IndexingError,
+    OptionError,
     Refusal,
     TraceError,
     UnsupportedError,
@@ -247,7 +247,7 @@ class TraceAttempt:
             text = f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)"
             add_note_to_error_once(error, text)
         changed = trace.assigned or trace.watched or (self.opened is not None and any(self.opened.differences()))
-        refuses = isinstance(found, UserError) and not isinstance(found, _AS_NUMPY) and not trace.watched
+        refuses = isinstance(found, _OURS_ALONE) and not trace.watched
         if refuses or not changed or trace.path or trace.depth or trace.loops:
             return found
         with trace_in_progress(trace):
@@ -298,7 +298,7 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Except
     check_error_is_of_python(trace, error)
 
 
-_AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
+_OURS_ALONE = (ArgumentsError, OptionError)  # of calls of this package, which NumPy has not
 
 
 def _are_all_arguments_leaves(tree: Tree) -> bool:

@@ -7,6 +7,7 @@ catches it; else the error is raised as it is known here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -55,7 +56,8 @@ def copy_of_error(error: Exception) -> Exception:
     copied: Exception = builtin.__new__(kind, *error.args)
     copied.args = error.args
     for slot, held in slots_of_object(error):
-        slot.__set__(copied, held)
+        with suppress(AttributeError):  # those of a group of errors are read alone
+            slot.__set__(copied, held)
     copied.__dict__.update(error.__dict__)
     if hasattr(error, "__notes__"):
         copied.__notes__ = [*error.__notes__]
