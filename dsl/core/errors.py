@@ -224,8 +224,7 @@ def _innermost_user_frame() -> FrameType | None:
     while frame is not None:
         name = frame.f_code.co_filename
         users = known(name)
-        written = name == "<string>" and frame.f_code.co_qualname.startswith("__create_fn__")  # by dataclasses
-        if not written and (users or (users is None and is_user_file(name))):
+        if (users or (users is None and is_user_file(name))) and not _is_written_by_dataclasses(frame.f_code):
             return frame
         frame = frame.f_back
     return None
@@ -285,8 +284,15 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
     """`file.py:LINE` of the traceback's innermost entry that is the user's, else of the caller."""
-    lines = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in entries_of_traceback(traceback)]
-    return next((show_user_line(*place) for place in reversed(lines) if is_user_file(place[0])), "") or user_line()
+    for entry in reversed(entries_of_traceback(traceback)):
+        code = entry.tb_frame.f_code
+        if is_user_file(code.co_filename) and not _is_written_by_dataclasses(code):
+            return show_user_line(code.co_filename, entry.tb_lineno)
+    return user_line()
+
+
+def _is_written_by_dataclasses(code: CodeType) -> bool:
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__")
 
 
 def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:

@@ -154,11 +154,10 @@ class TraceAttempt:
             self._raise_refusal(next((e for e in trace.caught_refusals() if e.needs_values), error))
         except Exception as error:
             found = self._error_of_function(error)
-            if (
-                not isinstance(found, UserError)
-                and self.request.reruns
-                and len(trace.builder.nodes) > TOO_LONG_TO_REPEAT
-            ):
+            again = len(trace.builder.nodes) > TOO_LONG_TO_REPEAT or isinstance(
+                error, RecursionError
+            )  # NumPy calls less
+            if again and self.request.reruns and not isinstance(found, UserError):
                 self._raise_refusal(_error_after_long_trace(trace, error))
             if found is error:
                 raise
