@@ -356,10 +356,16 @@ def _as_python_number(x: Tracer, kind: Any) -> Tracer:
     return Tracer(x._trace, Value(value.number, value.type, kind), SCALAR)
 
 
+BEYOND_INT64 = 2.0**63  # the least float that is, but for its sign
+NO_INT64 = "cannot convert float infinity to integer, nor one of more than 64 bits"
+
+
 def _int_call_in_rewritten_code(x: Any) -> Any:
     if x.dtype.kind == "f":
         _raise_where(apply("isnan", x), ValueError, "cannot convert float NaN to integer")
-        _raise_where(apply("isinf", x), OverflowError, "cannot convert float infinity to integer")
+        with np.errstate(over="ignore"):
+            beyond = x.dtype.type(BEYOND_INT64)  # an infinity of float16
+        _raise_where(apply("greater_equal", apply("absolute", x), beyond), OverflowError, NO_INT64)
     return _as_python_number(METHODS["astype"](x, np.int64), int)
 
 

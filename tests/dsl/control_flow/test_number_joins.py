@@ -78,3 +78,37 @@ class Box:
 
 def new_box() -> Box:
     return Box()
+
+
+def whole(x: Any) -> Any:
+    return int(x[0])
+
+
+def whole_in_loop(x: Any) -> Any:
+    largest = 0
+    for i in range(30):
+        largest = max(largest, int(x[i % 2]))
+    return largest
+
+
+def whole_caught(x: Any) -> Any:
+    try:
+        return int(x[0]) % 7 + int(x[1])
+    except (OverflowError, ValueError) as error:
+        return str(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("function", [whole, whole_in_loop, whole_caught], ids=lambda f: f.__name__)
+def test_ints_of_floats_beyond_64_bits_are_pythons(function: Any, dtype: str) -> None:
+    compiled = kg.kernel_graph(function, device="cpu")
+    for value in (1.5, 1e300, -1e19, -(2.0**63), 2.0**63, 9.2e18, np.inf, np.nan, -7.9):
+        x = np.array([value, 1.0]).astype(dtype)
+        found = []
+        for call in (function, compiled):
+            try:
+                found.append(repr(np.asarray(call(x)).item()))
+            except (OverflowError, ValueError) as error:
+                found.append(repr(error))
+        assert found[0] == found[1], (value, found)
