@@ -350,7 +350,8 @@ def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
         raise ShapeError("array must be at least 2-d")
     value = _assigned_values_in_dtype(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
-        raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
+        text = "np.fill_diagonal is supported of matrices with one value; assign with np.where instead"
+        raise UnsupportedError(text, needs_values=True)
     builder = a._trace.builder
     on = apply(
         "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)
