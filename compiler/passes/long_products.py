@@ -14,6 +14,7 @@ from .simplify import rewrite_nodes, simplify_graph
 
 TILE = 64  # rows and columns of a library's tile
 TILES = 512  # that occupy a GPU
+CALLS = 4  # how many times as many parts as calls pay
 LONG = 256  # products that are summed in one go at least
 
 
@@ -23,7 +24,7 @@ def cut_long_products(graph: Graph) -> Graph:
 
     def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         nonlocal cut
-        parts = _parts_of_product(node, args[0], args[1]) if node.op == "matmul" and not node.attrs else 0
+        parts = _parts_of_product(builder, node, args[0], args[1]) if node.op == "matmul" and not node.attrs else 0
         cut = cut or bool(parts)
         return _sum_of_partial_products(builder, args[0], args[1], parts) if parts else None
 
@@ -31,27 +32,42 @@ def cut_long_products(graph: Graph) -> Graph:
     return simplify_graph(written) if cut else graph
 
 
-def _parts_of_product(node: Node, a: Value, b: Value) -> int:
-    """Into how many parts its sums are cut; 0 for none."""
+def _parts_of_product(builder: GraphBuilder, node: Node, a: Value, b: Value) -> int:
+    """Into how many parts its sums are cut; 0 for none. Where the products of all parts are several calls, each has to
+    do much less."""
     products, long = math.prod(a.shape[:-2]), a.shape[-1]
     if products < 2 or a.shape[:-2] != b.shape[:-2] or node.type.dtype.char not in "fd" or not node.type.size:
         return 0
     tiles = products * -(-a.shape[-2] // TILE) * -(-b.shape[-1] // TILE)
-    return next((n for n in range(min(TILES // tiles, long // LONG), 1, -1) if long % n == 0), 0)
+    least = CALLS * products if _is_sum_innermost(builder, a, b) else 1
+    return next((n for n in range(min(TILES // tiles, long // LONG), least, -1) if long % n == 0), 0)
+
+
+def _is_sum_innermost(builder: GraphBuilder, a: Value, b: Value) -> bool:
+    """Whether elements that are summed lie side by side in either; rows, or columns, of every n-th of them then do not."""
+    rank = len(a.shape)
+    return any(_axis_in_memory(builder, v, axis)[1] == rank - 1 for v, axis in ((a, rank - 1), (b, rank - 2)))
+
+
+def _axis_in_memory(builder: GraphBuilder, value: Value, axis: int) -> tuple[Value, int, list[int]]:
+    """What an array is a permutation of, the place of an axis there, and that of all of its axes."""
+    node, axes = builder.nodes[value.number], list(range(len(value.shape)))
+    if node.op == "permute":
+        value, axes = builder.at(node.args[0]), list(node.attr("axes"))
+    return value, axes[axis], axes
 
 
 def _sum_of_partial_products(builder: GraphBuilder, a: Value, b: Value, parts: int) -> Value:
     """A part is every `parts`-th element: where the summed axis is the outermost in memory, all products of all parts
-    then lie at one distance from each other, and are one call."""
-    long, rank = a.shape[-1] // parts, len(a.shape)
+    then lie at one distance from each other, and are one call. Where that axis is the innermost, a part is a run."""
+    long, rank, runs = a.shape[-1] // parts, len(a.shape), int(_is_sum_innermost(builder, a, b))
 
     def cut(value: Value, axis: int) -> Value:
-        node, axes = builder.nodes[value.number], list(range(rank))
-        if node.op == "permute":  # cut as it lies in memory
-            value, axes = builder.at(node.args[0]), list(node.attr("axes"))
-        place = axes[axis]
-        shape = (*value.shape[:place], long, parts, *value.shape[place + 1 :])
-        return builder.permute(builder.reshape(value, shape), [place + 1, *(i + (i > place) for i in axes)])
+        value, place, axes = _axis_in_memory(builder, value, axis)  # cut as it lies in memory
+        both = (parts, long) if runs else (long, parts)
+        shape = (*value.shape[:place], *both, *value.shape[place + 1 :])
+        moved = [i + (i > place or (runs and i == place)) for i in axes]
+        return builder.permute(builder.reshape(value, shape), [place + 1 - runs, *moved])
 
     product = builder.matmul(cut(a, rank - 1), cut(b, rank - 2))
     return builder.reduce("sum", product, (0,), product.dtype)

@@ -67,7 +67,7 @@ class CublasLt:
         with self._lock:
             return None not in (
                 self._gemm_form_of_call(call, usual, True),
-                self._gemm_form_of_call(call, (call.itemsize,) * len(usual)),
+                self._gemm_form_of_call(call, call.itemsizes),
             )
 
     def run(self, call: GemmCall, addresses: Sequence[int], workspace: Any, stream: int) -> bool:
@@ -118,7 +118,7 @@ class CublasLt:
         """Whether an algorithm means what the call says. What the trial has not seen counts as wrong."""
         if "relu" not in call.epilogue:
             return True
-        key = (algorithm["algo"].tobytes(), call.dtype, call.operations, call.epilogue, call.tf32)
+        key = (algorithm["algo"].tobytes(), call.dtype, call.result, call.operations, call.epilogue, call.tf32)
         if key not in self._verdicts and trial:
             try:
                 self._verdicts[key] = self._keeps_nan(
@@ -151,7 +151,7 @@ class CublasLt:
         return None
 
     def _make_gemm_descriptors(self, call: GemmCall, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
-        lib, (kind, compute, _) = self._lib, call.types
+        lib, (kinds, compute, _) = self._lib, call.types
         product = lib.matmul_desc_create(compute, FLOAT32)
         for name, operation in zip((TRANSPOSE_A, TRANSPOSE_B), call.operations, strict=True):
             _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, name, INT32(operation))
@@ -160,8 +160,8 @@ class CublasLt:
         for aligned in alignments[3:] if "bias" in call.epilogue else ():  # any address tells how a bias is aligned
             _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
         matrices = []
-        for (rows, columns), leading, stride in zip(call.stored_shapes, call.leading, call.strides, strict=True):
-            matrix = lib.matrix_layout_create(kind, rows, columns, leading)
+        for kind, shape, leading, stride in zip(kinds, call.stored_shapes, call.leading, call.strides, strict=True):
+            matrix = lib.matrix_layout_create(kind, *shape, leading)
             _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
             _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
             matrices.append(matrix)

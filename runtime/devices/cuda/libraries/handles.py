@@ -97,13 +97,13 @@ class CublasHandles:
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:
         """Enqueue `count` products of one form. `table` in device memory holds the addresses of B, of A, and of C."""
         handle = self.handle(stream)
-        kind, compute, scale = call.types
+        kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         self._cublas.gemm_batched_ex(
             handle, *call.operations, *call.shape, ctypes.addressof(one),
-            table, kind, call.leading[0],
-            table + 8 * count, kind, call.leading[1],
-            ctypes.addressof(zero), table + 16 * count, kind, call.leading[2],
+            table, kinds[0], call.leading[0],
+            table + 8 * count, kinds[1], call.leading[1],
+            ctypes.addressof(zero), table + 16 * count, kinds[2], call.leading[2],
             count, compute, -1,
         )  # fmt: skip
 
@@ -124,14 +124,14 @@ class CublasHandles:
         if call.epilogue:
             places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
             return self._lt.run(call, places, self._handles[stream][1], stream)
-        kind, compute, scale = call.types
+        kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         (b, a, c), (db, da, dc) = addresses, call.offsets
         self._cublas.gemm_strided_batched_ex(
             handle, *call.operations, *call.shape, ctypes.addressof(one),
-            b + db, kind, call.leading[0], call.strides[0],
-            a + da, kind, call.leading[1], call.strides[1],
-            ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
+            b + db, kinds[0], call.leading[0], call.strides[0],
+            a + da, kinds[1], call.leading[1], call.strides[1],
+            ctypes.addressof(zero), c + dc, kinds[2], call.leading[2], call.strides[2],
             call.batch, compute, -1,
         )  # fmt: skip
         return True

@@ -47,8 +47,8 @@ class MatmulStep:
 def _relu_step_after_gemm(buffer: int, call: GemmCall) -> Task:
     """What is left to do of an epilogue."""
     n, m, _ = call.shape
-    strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
-    return make_ptx_relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
+    strides = (call.strides[2] * call.itemsizes[2], call.leading[2] * call.itemsizes[2])
+    return make_ptx_relu_task(call.result, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
 
 
 class BatchedMatmulStep:
