@@ -221,7 +221,9 @@ class _ProgramLowering:
         """How many times as fast as float32 the target multiplies."""
         if not self.target.epilogues:
             return 1.0
-        return HALF_SPEED if operand.dtype in HALVES else TF32_SPEED if "tf32" in precision_of_attrs(node.attrs) else 1.0
+        return (
+            HALF_SPEED if operand.dtype in HALVES else TF32_SPEED if "tf32" in precision_of_attrs(node.attrs) else 1.0
+        )
 
     def _array_location(self, number: int, places: dict[int, BufferLocation]) -> StridedBufferArray:
         region = places[number].region(self.graph.nodes[number].type)

@@ -165,14 +165,35 @@ def test_layers_replayed_on_streams_and_from_threads() -> None:
         list(pool.map(one, range(40)))
 
 
-def test_tf32_is_an_option() -> None:
+ERRORS = {
+    "float32": (0.0, 2.0**-21),
+    "tf32": (2.0**-18, 2.0**-10),
+    "bf16": (2.0**-15, 2.0**-7),
+    "tf32x3": (0, 2.0**-19),
+}
+
+
+@pytest.mark.parametrize("precision", ERRORS)
+@pytest.mark.parametrize("given", ["option", "context", "block"])
+def test_float32_is_rounded_as_allowed(precision: Any, given: str) -> None:
     x, w = numbers("float32", (300, 700)), numbers("float32", (700, 200))
     expected, size = x.astype("f8") @ w.astype("f8"), np.abs(x.astype("f8")) @ np.abs(w.astype("f8"))
 
-    def error(tf32: bool, body: Any) -> float:
-        call = kg.kernel_graph(body, device="cuda", tf32=tf32)
-        return float((np.abs(np.asarray(call(x, w)) - np.maximum(expected, 0)) / size).max())
+    def error(body: Any) -> float:
+        def in_block(x: Any, w: Any) -> Any:
+            with kg.precision(precision):
+                return body(x, w)
 
+        call = kg.kernel_graph(in_block if given == "block" else body, device="cuda")
+        if given == "option":
+            found = kg.kernel_graph(body, device="cuda", precision=precision)(x, w)
+        elif given == "context":
+            with kg.precision(precision):
+                found = call(x, w)
+        else:
+            found = call(x, w)
+        return float((np.abs(np.asarray(found) - np.maximum(expected, 0)) / size).max())
+
+    least, most = ERRORS[precision]
     for body in (lambda x, w: relu(x @ w), lambda x, w: relu(x @ w) * 1 + 0 * x[:, :1]):  # an epilogue, and a kernel
-        assert error(False, body) < 2.0**-21
-        assert 2.0**-18 < error(True, body) < 2.0**-10
+        assert least <= error(body) < most

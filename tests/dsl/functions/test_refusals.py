@@ -464,7 +464,15 @@ def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"static_argnames": None}, {"static_argnames": 3}, {"fastmath": "no"}, {"tf32": 2}]
+    "options",
+    [
+        {"static_argnames": None},
+        {"static_argnames": 3},
+        {"fastmath": "no"},
+        {"precision": "half"},
+        {"precision": 2},
+        {"tf32": True},
+    ],
 )
 def test_options_of_a_wrong_kind(options: Any) -> None:
     (name,) = options
