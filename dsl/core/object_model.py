@@ -12,10 +12,9 @@ from _thread import _local
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from contextvars import Context, ContextVar
-from functools import _lru_cache_wrapper, cache, partial
-from operator import attrgetter, is_
+from functools import _lru_cache_wrapper, partial
+from io import BytesIO, StringIO
+from random import Random
 from types import (
     BuiltinMethodType,
     CellType,
@@ -28,38 +27,18 @@ from types import (
 )
 from typing import Any
 
-import numpy as np
+from numpy.random import BitGenerator
 
 from ...runtime.core.frozen import dataclass, replace
 from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
+UNSET = object()  # in place of what an empty slot, cell or variable holds
 MRO: Callable[[Any], tuple[Any, ...]] = type.__dict__["__mro__"].__get__  # past a metaclass's own ways
 VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
 
-
-class UnsetVariable:
-    """What stands for what a name, slot, cell or variable holds that holds nothing."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-UNSET = UnsetVariable()
-
 # the rows
-
-
-@dataclass(frozen=True, slots=True)
-class Lens:
-    """One place in objects. get: what an object holds there. put: puts that there; None where nothing can be.
-
-    same: whether what was there at two times is the same."""
-
-    get: Callable[[Any], Any]
-    put: Callable[[Any, Any], None] | None = None
-    same: Callable[[Any, Any], bool] = is_
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +51,7 @@ class Kind:
     of a class with settings, or where nothing can be put one with items. settings: the attributes that it is made with.
     mutators: methods that change it.
     held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned.
-    state: all that can change in it, where neither items nor attributes say that."""
+    state: what a library's object keeps where Python does not see it. put_state: (object, state) puts it back."""
 
     base: Any
     family: Any = None
@@ -83,7 +62,8 @@ class Kind:
     mutators: str = ""
     held: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
-    state: Lens | None = None
+    state: Callable[[Any], Any] | None = None
+    put_state: Callable[[Any, Any], None] | None = None
 
     @property
     def is_made_whole(self) -> bool:
@@ -141,64 +121,6 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
     return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
 
 
-# what can change in a class, a function, an array or a context
-
-
-_PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
-
-
-def _put_members_of_class(kind: type, then: dict[str, Any]) -> None:
-    """Those behind the first that differs are put anew: they keep their order."""
-    now, names = [*VARS(kind).items()], [*then.items()]
-    pairs = enumerate(zip(now, names, strict=False))
-    same = next((i for i, (a, b) in pairs if a[0] != b[0] or a[1] is not b[1]), min(len(now), len(names)))
-    changes: list[tuple[Any, tuple[Any, ...]]] = [(type.__delattr__, (name,)) for name, _ in now[same:]]
-    for change, member in [*changes, *((type.__setattr__, pair) for pair in names[same:])]:
-        if member[0] not in _PYTHONS:
-            with suppress(AttributeError, TypeError):
-                change(kind, *member)
-
-
-def _state_of_array(array: np.ndarray[Any, Any]) -> Any:
-    return (array.view(np.ndarray).copy(), array.dtype, array.shape) if array.flags.writeable else None
-
-
-def _put_state_of_array(array: np.ndarray[Any, Any], then: Any) -> None:
-    values, dtype, shape = then
-    if array.dtype != dtype:
-        array.dtype = dtype  # type: ignore[misc]
-    if array.shape != shape:
-        array.shape = shape
-    np.copyto(array, values)
-
-
-def _put_contents_of_cells(function: Any, then: list[Any]) -> None:
-    for cell, value in zip(function.__closure__ or (), then, strict=True):
-        put_attribute("cell_contents", cell, value)
-
-
-def _put_variable(variable: ContextVar[Any], then: Any) -> None:
-    """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
-    with suppress(LookupError):
-        variable.set(Context().run(variable.get) if then is UNSET else then)
-
-
-def _put_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]) -> None:
-    for variable, value in then.items():
-        if context[variable] is not value:
-            context.run(variable.set, value)
-
-
-_CELLS = Lens(
-    lambda value: [*map(cell_contents, value.__closure__ or ())],
-    _put_contents_of_cells,
-    lambda now, then: are_same_objects(now, then),
-)
-_PARTIAL = Lens(
-    attrgetter("func", "args", "keywords", "__dict__"),
-    lambda value, then: value.__setstate__(then),
-    lambda now, then: are_same_objects(now, then),
-)
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -221,11 +143,7 @@ _ROWS = (
     Kind(bytearray, bytearray, lambda value: (bytes(value),), _put_bytes, bytearray.__new__, mutators=_SEQUENCE),
     Kind(array, array, lambda value: (array.tobytes(value),), _put_bytes_of_array, array.__new__, ("typecode",),
          _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
-    Kind(type, state=Lens(lambda value: dict(VARS(value)), _put_members_of_class)),
-    Kind(np.ndarray, state=Lens(_state_of_array, _put_state_of_array)),
-    Kind(Context, state=Lens(dict, _put_variables_of_context)),
-    Kind(ContextVar, state=Lens(lambda value: value.get(UNSET), _put_variable)),
-    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__"), state=_CELLS),
+    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__")),
     Kind(MethodType, held=("__func__", "__self__")),
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
     Kind(MethodWrapperType, held=("__name__", "__self__")),
@@ -236,10 +154,14 @@ _ROWS = (
     Kind(super, held=("__thisclass__", "__self__")),
     Kind(memoryview, held=("obj", "shape", "strides")),
     Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
-    Kind(partial, held=("func", "args", "keywords", "__dict__"), state=_PARTIAL),
+    Kind(partial, held=("func", "args", "keywords", "__dict__")),
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
+    Kind(Random, state=Random.getstate, put_state=Random.setstate),
+    Kind(BitGenerator, state=BitGenerator.__getstate__, put_state=BitGenerator.__setstate__),
+    Kind(StringIO, state=StringIO.__getstate__, put_state=StringIO.__setstate__),
+    Kind(BytesIO, state=BytesIO.__getstate__, put_state=BytesIO.__setstate__),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),
@@ -248,6 +170,7 @@ _ROWS = (
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
+HIDDEN_STATES: tuple[Any, ...] = tuple(row.base for row in _ROWS if row.state is not None)
 
 
 def row_of_class(kind: Any) -> Kind:
@@ -474,14 +397,6 @@ def held_value(value: Any, name: str) -> Any:
         return getattr(value, name)
     except (AttributeError, ValueError):
         return UNSET
-
-
-def put_attribute(name: str, value: Any, held: Any) -> None:
-    """The inverse of `held_value`."""
-    if held is not UNSET:
-        setattr(value, name, held)
-    elif held_value(value, name) is not UNSET:
-        delattr(value, name)
 
 
 def cell_contents(cell: CellType) -> Any:

@@ -19,8 +19,8 @@ UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """devices: kind and number of each; none where that was left open. static: parameters taken by value. precision: None
-    where it was left open.
+    """devices: kind and number of each; none where that was left open. static: parameters taken by value. precision:
+    None where that was left open.
     untraceable: what becomes of programs that decide on array values as no trace can."""
 
     devices: tuple[tuple[str, int], ...]
