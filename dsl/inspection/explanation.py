@@ -116,6 +116,8 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
         if "host" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
+    executable = inspection.compiled.executable
+    yield from dict.fromkeys(executable.notes if executable is not None else ())
 
 
 def _explain_kept_states(inspection: CompiledCall) -> Iterator[str]:

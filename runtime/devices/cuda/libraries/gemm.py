@@ -56,6 +56,28 @@ class GemmCall:
         return (given, given, *(result,) * (len(self.offsets) - 2))
 
     @property
+    def spans(self) -> tuple[int, ...]:
+        """Bytes from the first to the last element of B, A, C and the bias."""
+        lengths = [
+            (columns - 1) * leading + rows + (self.batch - 1) * stride
+            for (rows, columns), leading, stride in zip(self.stored_shapes, self.leading, self.strides, strict=True)
+        ]
+        return tuple(size * n for size, n in zip(self.itemsizes, (*lengths, self.shape[0]), strict=False))
+
+    def one_by_one(self) -> tuple[GemmCall, ...]:
+        """The products of the batch."""
+        steps = [stride * size for stride, size in zip(self.strides, self.itemsizes, strict=False)]
+        return tuple(
+            replace(
+                self,
+                batch=1,
+                strides=(0, 0, 0),
+                offsets=tuple(o + i * s for o, s in zip(self.offsets, steps, strict=True)),
+            )
+            for i in range(self.batch)
+        )
+
+    @property
     def types(self) -> tuple[tuple[int, int, int], int, Any]:
         """cudaDataType of B, A and C, cublasComputeType_t, what alpha and beta are."""
         kind, compute, scale, _ = _TYPES[self.dtype]
