@@ -12,10 +12,14 @@ import kernelgraph as kg
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.runtime.devices.cuda.libraries.product_ways import USUAL
+from tests.counts import examples
 from tests.gpu.gpu_runs import Call, plan_of
+from tests.gpu.random_products import RandomProduct, random_products
 
 pytestmark = pytest.mark.usefixtures("device")
-EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+FINISHED = ("float32", "float16", "bfloat16")  # that have epilogues
 RNG = np.random.default_rng(0)
 
 
@@ -61,7 +65,7 @@ def near(found: Any, expected: Any, size: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("dtype", FINISHED)
 @pytest.mark.parametrize(("biased", "activation"), [(True, ""), (True, "relu"), (False, "relu"), (True, "gelu")])
 def test_epilogues(case: Any, dtype: str, biased: bool, activation: str) -> None:
     for sizes in ((64, 128, 96), (37, 83, 101)):
@@ -103,7 +107,7 @@ def check(case: Any, dtype: str, biased: bool, activation: str, m: int, n: int, 
 @pytest.mark.parametrize(
     "sizes", [(2048, 2048, 2048), (65536, 1024, 64), (16, 4096, 8192), (3, 5000, 7001), (256, 8, 4096)]
 )
-@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("dtype", FINISHED)
 def test_relu_keeps_nan_in_products_of_every_size(sizes: tuple[int, int, int], dtype: str) -> None:
     """Other sizes are other kernels of the library's, some of which lose NaN."""
     m, n, k = sizes
@@ -118,7 +122,7 @@ def test_relu_keeps_nan_in_products_of_every_size(sizes: tuple[int, int, int], d
         assert lost[1].all() and lost.sum() == n + others
 
 
-@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("dtype", FINISHED)
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_relu_where_no_kernel_of_the_librarys_keeps_nan(
     device: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, batch: tuple[int, ...]
@@ -197,3 +201,41 @@ def test_float32_is_rounded_as_allowed(precision: Any, given: str) -> None:
     least, most = ERRORS[precision]
     for body in (lambda x, w: relu(x @ w), lambda x, w: relu(x @ w) * 1 + 0 * x[:, :1]):  # an epilogue, and a kernel
         assert least <= error(body) < most
+
+
+@pytest.mark.parametrize("product", random_products(examples(60)), ids=str)
+def test_random_products(product: RandomProduct) -> None:
+    """None runs on the host, none is rounded more than its dtype asks."""
+    x, w = product.arrays()
+    call = kg.kernel_graph(product.body, device="cuda")
+    found = np.asarray(call(x, w))
+    assert found.dtype.name == product.result
+    assert "runs on the host" not in call.explain(x, w, verbose=True)
+    a, b = (side.view(v).astype("f8") for side, v in ((product.left, x), (product.right, w)))
+    near(found, a @ b, np.abs(a) @ np.abs(b), product.result)
+    assert np.asarray(call(x, w)).tobytes() == found.tobytes()
+
+
+def test_a_slow_way_gives_way(device: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A product whose usual way takes as long as many others' is done in another, and `explain` says so; what was found
+    is kept on disk."""
+    real, measured = device.blas.run, []
+
+    def run(call: Any, addresses: Any, stream: int, way: Any = USUAL) -> bool:
+        measured.append(way)
+        for _ in range(1000 if way == USUAL else 0):
+            real(call, addresses, stream, way)
+        return bool(real(call, addresses, stream, way))
+
+    x, w = numbers("float32", (4, 300, 900)), numbers("float32", (4, 900, 40))
+    expected = x.astype("f8") @ w.astype("f8")
+    with kg.override(cache_dir=tmp_path):
+        for process in range(2):
+            monkeypatch.setattr(device.blas, "_ways", {})
+            monkeypatch.setattr(device.blas, "run", run)
+            measured.clear()
+            call = kg.kernel_graph(lambda x, w: x @ w, device="cuda")
+            np.testing.assert_allclose(np.asarray(call(x, w)), expected, rtol=1e-4, atol=1e-3)
+            assert "matmul: 300x900 @ 900x40 in float32, 4 times took" in call.explain(x, w)
+            assert (USUAL in measured) == (process == 0)
+            assert measured[-1] != USUAL
