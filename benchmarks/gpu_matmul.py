@@ -171,7 +171,7 @@ def print_loss(seconds: float, torch: Any, clock: Any) -> None:
 
 def main() -> None:
     options = PARSER.parse_args()
-    peers = Peers(list(PEERS)).load()
+    peers = Peers(["torch"] if options.random or options.loss else list(PEERS)).load()
     from cuda.core import Device
 
     device = Device(0)
