@@ -128,7 +128,7 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     size = math.prod(lengths)
     columns = builder.reshape(windows, (n, groups, each * len(places), size))
     rows = builder.reshape(w, (groups, out // groups, each * len(places)))
-    result = builder.matmul(rows, columns, options.get("precision", ""))
+    result = builder.matmul(rows, columns, precision=options.get("precision", ""))
     return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
 
 

@@ -237,7 +237,7 @@ class GraphBuilder:
         args = (a.number, *(self.cast(i, INT64).number for i in indices))
         return self.add("gather", args, ArrayType(tuple(shape), a.dtype), attrs)
 
-    def matmul(self, a: Value, b: Value, precision: str | None = None) -> Value:
+    def matmul(self, a: Value, b: Value, *, precision: str | None = None) -> Value:
         """The batched matrix product of (..., m, k) and (..., k, n), batches broadcast. Both have two axes or more.
         precision: as `precision_attrs` takes it."""
         if a.shape[-1] != b.shape[-2]:

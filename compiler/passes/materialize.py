@@ -231,7 +231,8 @@ class _CopyMaterializer:
         if (known := self.strides.get(number)) is not None or OPS[node.op].kind != "view":
             return known or contiguous_strides(node.type.shape, node.type.dtype.itemsize)
         source = self._strides_once_stored(node.args[0])
-        return source and strides_of_memory_view_node(node, self.builder.nodes[node.args[0]].type.shape, source)
+        shape = self.builder.nodes[node.args[0]].type.shape
+        return None if source is None else strides_of_memory_view_node(node, shape, source)
 
     def _materialize_bias_row(self, value: Value) -> int:
         """A bias in memory, its elements side by side; all of its other axes have one element."""

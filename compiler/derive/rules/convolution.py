@@ -146,7 +146,7 @@ def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
 def _products_of_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:
     """a @ b^T, of single rows as sums."""
     if a.shape[1] * b.shape[1] > 1:
-        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision)
+        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision=precision)
     terms = builder.map("multiply", a, b)
     return builder.reduce("sum", terms, (2,), terms.dtype)
 

@@ -135,15 +135,15 @@ def _cast_tangent(call: RuleCall, t: Value) -> Value:
 
 def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value, precision: str | None = None) -> Value:
     """The matrix product, summed over the batches along which `like` was broadcast."""
-    found = builder.matmul(a, b, precision)
+    found = builder.matmul(a, b, precision=precision)
     return cotangent_fitted_to(builder, sum_cotangent_over_broadcast_axes(builder, found, like.shape), like)
 
 
 def _matmul_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     own = precision_of_attrs(call.node.attrs)
-    left = None if ta is None else builder.matmul(ta, b, own)
-    right = None if tb is None else builder.matmul(a, tb, own)
+    left = None if ta is None else builder.matmul(ta, b, precision=own)
+    right = None if tb is None else builder.matmul(a, tb, precision=own)
     return {0: add_tangents_in_rule(builder, left, right)}
 
 

@@ -95,7 +95,7 @@ def test_one_by_one_they_are_the_same_products(batches: Any, dtypes: Any) -> Non
     b = np.zeros((*batches[1], 6, 5), kinds[0]).swapaxes(-1, -2)
     batch = np.broadcast_shapes(*batches)
     whole = [np.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (a, b)]
-    regions = regions_of(*whole, np.zeros((*batch, 4, 6), kinds[1]))
+    regions = regions_of(whole[0], whole[1], np.zeros((*batch, 4, 6), kinds[1]))
     task = Task("matmul", Library("matmul", ()), (), regions[:2], regions[2:])
     calls = cublas_calls_of_matmul_task(task)
     assert calls
