@@ -29,8 +29,9 @@ from .product_ways import (
     store_product_way,
 )
 
-SCRATCH = 64  # one part in so many of the memory is what trials of products may take
-RUNS = 3  # of a product in one measurement
+SCRATCH = 256  # one part in so many of the memory is what trials of products may take
+RUNS = 5  # of a product in one measurement
+LONG = 500.0  # microseconds of one that is run only once
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
@@ -184,7 +185,8 @@ class CublasHandles:
             if way.choice is not None and not self._lt.has_choice(call, way.choice):
                 return None
             microseconds_of_runs(way, 1)  # loads code
-            return min(microseconds_of_runs(way, RUNS) for _ in range(2))
+            once = microseconds_of_runs(way, 1)
+            return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
 
         return choose_product_way(other_product_ways(call), measure, predicted)
 
