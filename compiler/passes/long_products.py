@@ -44,7 +44,7 @@ def _parts_of_product(builder: GraphBuilder, node: Node, a: Value, b: Value) -> 
 
 
 def _is_sum_innermost(builder: GraphBuilder, a: Value, b: Value) -> bool:
-    """Whether elements that are summed lie side by side in either; rows, or columns, of every n-th of them then do not."""
+    """Whether elements that are summed lie side by side in either; every n-th of them then make no rows or columns."""
     rank = len(a.shape)
     return any(_axis_in_memory(builder, v, axis)[1] == rank - 1 for v, axis in ((a, rank - 1), (b, rank - 2)))
 

@@ -20,8 +20,28 @@ Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
 
 
 def multiply_16_bit_operands(graph: Graph) -> Graph:
-    """cast(a) @ cast(b) in float32 -> a @ b with a float32 result, of arrays of one 16-bit dtype: the same numbers."""
-    return _rewrite_products(graph, _product_of_16_bit_operands)
+    """cast(a) @ cast(b) in float32 -> a @ b with a float32 result, of arrays of one 16-bit dtype: the same numbers. A
+    cast to 16 bits of views of a product becomes views of a cast, which is the product's epilogue."""
+    if all(node.op != "matmul" for node in graph.nodes):
+        return graph
+    rules = {"matmul": _product_of_16_bit_operands, "cast": _cast_before_views_of_product}
+    return rewrite_nodes(
+        graph, lambda builder, node, args: rules[node.op](builder, node, args) if node.op in rules else None
+    )
+
+
+def _cast_before_views_of_product(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """cast(permute(a @ b)) -> permute(cast(a @ b))"""
+    views, number = list[Node](), args[0].number
+    while builder.nodes[number].op in ("permute", "reshape"):
+        views.append(builder.nodes[number])
+        number = builder.nodes[number].args[0]
+    if not views or builder.nodes[number].op != "matmul" or node.type.dtype not in HALVES:
+        return None
+    value = builder.cast(builder.at(number), node.type.dtype)
+    for view in reversed(views):
+        value = builder.add(view.op, (value.number,), ArrayType(view.type.shape, value.dtype), view.attrs)
+    return value
 
 
 def round_operands_as_allowed(graph: Graph, precision: str) -> Graph:

@@ -279,3 +279,26 @@ def test_a_cpu_takes_matrices_as_they_lie() -> None:
     x, w = arrays(F4, (64, 64), (64, 64))
     (task,) = kg.kernel_graph(MATRICES["every second column"], device="cpu").program(x, w).tasks
     assert task.reads[0].strides[-1] == 8
+
+
+NARROWED: dict[str, Callable[[Any, Any], Any]] = {
+    "transposed": lambda x, w: (x @ w).T.astype(x.dtype),
+    "reshaped": lambda x, w: (x @ w).reshape(8, 8, 64).astype(x.dtype),
+    "reshaped and transposed": lambda x, w: (x @ w).reshape(8, 8, 64).transpose(2, 0, 1).astype(x.dtype),
+    "the gradient of transposed weights": lambda x, w: kg.grad(lambda w: (kg.nn.linear(x, w.T).astype(F4) ** 2).sum())(
+        w
+    ),
+    "a convolution": lambda x, w: kg.nn.conv2d(x.reshape(1, 64, 8, 8), w.reshape(64, 64, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_products_write_16_bits_whatever_they_are_seen_through(name: str) -> None:
+    x, w = arrays(kg.bfloat16, (64, 64), (64, 64))
+    body = lambda x, w: (NARROWED[name](x, w), x * 2)  # noqa: E731
+    tasks = products(kg.kernel_graph(body, device="cuda").program(x, w))
+    assert {part.writes[0].dtype for task in tasks for part in packed_member_tasks(task)} == {"bfloat16"}
+    expected = NARROWED[name](x, w)
+    found = np.asarray(kg.kernel_graph(body, device="cpu")(x, w)[0])
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.astype(F4), np.asarray(expected).astype(F4), rtol=0.02, atol=0.5)

@@ -471,12 +471,17 @@ def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
         {"fastmath": "no"},
         {"precision": "half"},
         {"precision": 2},
-        {"tf32": True},
     ],
 )
 def test_options_of_a_wrong_kind(options: Any) -> None:
     (name,) = options
     with pytest.raises(kg.OptionError, match=f"{name}={options[name]!r}"):
+        kg.kernel_graph(lambda x: x, **options)
+
+
+def test_an_option_of_the_past_says_what_it_is_now() -> None:
+    options: Any = {"tf32": True}
+    with pytest.raises(kg.OptionError, match="precision='tf32'"):
         kg.kernel_graph(lambda x: x, **options)
 
 
