@@ -173,6 +173,14 @@ def test_precision_is_an_option_a_block_and_a_keyword(precision: Any) -> None:
         check(kg.kernel_graph(squared, device="cuda"), 3)
 
 
+def test_an_explanation_says_what_is_multiplied() -> None:
+    x = kg.spec((64, 64), kg.bfloat16)
+    assert "matmul of bfloat16 into float32" in kg.kernel_graph(lambda x: x @ x, device="cuda").explain(x)
+    x = kg.spec((64, 64), "f4")
+    assert "matmul of float32" in kg.kernel_graph(lambda x: x @ x, device="cuda").explain(x)
+    assert "matmul(tf32) of float32" in kg.kernel_graph(lambda x: x @ x, device="cuda", precision="tf32").explain(x)
+
+
 @pytest.mark.parametrize("precision", ROUNDED)
 def test_a_call_in_a_block_is_of_another_version(precision: Any) -> None:
     """The same numbers on a CPU, whatever is allowed."""
