@@ -20,7 +20,7 @@ from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
-from .passes.long_products import cut_long_products
+from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
 from .passes.online_sums import sum_exponentials_in_parts
@@ -82,7 +82,7 @@ def run_graph_pass_stages(
         return (simple,)
     simple = cut_long_products(simple)
     check_graph_after_stage(simple, types, "long products")
-    simple = round_operands_as_allowed(multiply_16_bit_operands(simple), precision)
+    simple = join_thin_products(round_operands_as_allowed(multiply_16_bit_operands(simple), precision))
     check_graph_after_stage(simple, types, "product precision")
     finished = absorb_matmul_epilogues(simple)
     check_graph_after_stage(finished, types, "absorb")

@@ -35,7 +35,7 @@ Replaced: TypeAlias = Sequence[tuple[int, int]]  # outputs that take an input's 
 
 MAY_FAIL = frozenset({"host", "kernel", "gather", "loop", "branch"})  # with any, a call is done whole or not at all
 HOST_CALL = 5.0  # microseconds to hand a step to Python
-HALF_SPEED, TF32_SPEED = 10.0, 5.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
+HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 _OWN_NODES = {"kernel": lower_custom_kernel_node, "sequential": lower_sequential_node}  # by op
 
 

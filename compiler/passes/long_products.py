@@ -1,6 +1,8 @@
-"""Graph -> Graph for a GPU: several products of small matrices that sum much are cut, so that they occupy it.
+"""Graph -> Graph for a GPU: several products of small matrices that sum much are cut, so that they occupy it; products
+of one matrix with many thin ones are joined.
 
-A library gives each tile of a result to one multiprocessor; of a single product it cuts the sums itself.
+A library gives each tile of a result to one multiprocessor; of a single product it cuts the sums itself. A matrix of
+few columns leaves most of a tile unused.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..core.types import FLOAT32, FLOAT64
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from .simplify import rewrite_nodes, simplify_graph
@@ -15,7 +18,45 @@ from .simplify import rewrite_nodes, simplify_graph
 TILE = 64  # rows and columns of a library's tile
 TILES = 512  # that occupy a GPU
 CALLS = 4  # how many times as many parts as calls pay
+COPY = 160  # products that take as long as copying an element to where it is joined and back
 LONG = 256  # products that are summed in one go at least
+
+
+def join_thin_products(graph: Graph) -> Graph:
+    """a @ b of one matrix with many of few columns -> one product with all columns side by side; and of many of few
+    rows with one matrix likewise. What is copied for it is little beside the products."""
+    joined = False
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        nonlocal joined
+        if node.op != "matmul" or node.attrs or args[0].dtype not in (FLOAT32, FLOAT64):
+            return None
+        a, b = args
+        many = [v for v in (a, b) if math.prod(v.shape[:-2]) > 1]
+        if len(many) != 1 or math.prod(node.type.shape[:-2]) != math.prod(many[0].shape[:-2]):
+            return None
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        thin = m if many[0] is a else n
+        if (m * n // thin) * k * (TILE - thin) <= COPY * thin * (m * n // thin + k):
+            return None
+        joined = True
+        return (_product_of_joined_rows if many[0] is a else _product_of_joined_columns)(builder, node, a, b)
+
+    written = rewrite_nodes(graph, rule)
+    return simplify_graph(written) if joined else graph
+
+
+def _product_of_joined_rows(builder: GraphBuilder, node: Node, a: Value, b: Value) -> Value:
+    rows = builder.reshape(a, (a.type.size // a.shape[-1], a.shape[-1]))
+    return builder.reshape(builder.matmul(rows, builder.reshape(b, b.shape[-2:])), node.type.shape)
+
+
+def _product_of_joined_columns(builder: GraphBuilder, node: Node, a: Value, b: Value) -> Value:
+    batch, rank = b.shape[:-2], len(b.shape)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    columns = builder.reshape(builder.permute(b, (rank - 2, *range(rank - 2), rank - 1)), (k, b.type.size // k))
+    product = builder.reshape(builder.matmul(builder.reshape(a, (m, k)), columns), (m, *batch, n))
+    return builder.reshape(builder.permute(product, (*range(1, rank - 1), 0, rank - 1)), node.type.shape)
 
 
 def cut_long_products(graph: Graph) -> Graph:

@@ -128,7 +128,8 @@ def test_random_products_mean_the_same(data: Any) -> None:
     alike = len({a.dtype for a in given_arrays}) == 1 and given_arrays[0].dtype.itemsize == 2
     (product,) = (node for node in narrow.nodes if node.op == "matmul")
     assert (narrow.nodes[product.args[0]].type.dtype != F4) == alike
-    np.testing.assert_array_equal(interpret_graph(narrow, given_arrays)[0], interpret_graph(graph, given_arrays)[0])
+    (found,), (expected,) = interpret_graph(narrow, given_arrays), interpret_graph(graph, given_arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # NumPy's order of sums depends on the layout
     for precision, bound in (("float32", 0), ("tf32", 0), ("bf16", 2.0**-7), ("tf32x3", 2.0**-20)):
         rounded = round_operands_as_allowed(narrow, precision)
         (found,), (expected,) = interpret_graph(rounded, given_arrays), interpret_graph(graph, given_arrays)
