@@ -121,6 +121,11 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
     return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
 
 
+def _pickled_row(base: Any) -> Kind:
+    """Of a library's class that tells its state, and takes it back, by Python's protocol of copies."""
+    return Kind(base, state=base.__getstate__, put_state=base.__setstate__)
+
+
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -159,9 +164,9 @@ _ROWS = (
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
     Kind(Random, state=Random.getstate, put_state=Random.setstate),
-    Kind(BitGenerator, state=BitGenerator.__getstate__, put_state=BitGenerator.__setstate__),
-    Kind(StringIO, state=StringIO.__getstate__, put_state=StringIO.__setstate__),
-    Kind(BytesIO, state=BytesIO.__getstate__, put_state=BytesIO.__setstate__),
+    _pickled_row(BitGenerator),
+    _pickled_row(StringIO),
+    _pickled_row(BytesIO),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),

@@ -1,4 +1,4 @@
-"""Objects of libraries that change as they are read, wherever a function finds them: each call reads on, as in Python."""
+"""Objects of libraries that change as they are read, wherever a function finds them: each call reads on."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Tagged(np.ndarray[Any, Any]):
 
 class Holder:
     __slots__ = ("tag",)
+    tag: Any
 
 
 def tagged_array(source: Any) -> Any:
