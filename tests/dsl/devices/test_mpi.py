@@ -26,7 +26,8 @@ def on_mpi(*arguments: str, ranks: int = 4, **environment: str) -> subprocess.Co
     """The launcher's output. Of ranks that hang the stacks are in it, and the status is that of SIGABRT."""
     library("mpi4py")
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    given = {**os.environ, "PYTHONPATH": paths, "PYTHONFAULTHANDLER": "1", **environment}
+    settings = {"PYTHONPATH": paths, "PYTHONFAULTHANDLER": "1", "KERNELGRAPH_COLLECTIVE_TIMEOUT": "100"}
+    given = {**os.environ, **settings, **environment}
     command = [sys.executable, "-m", "kernelgraph.run", "-n", str(ranks), *arguments]
     for _ in range(3):  # Open MPI 5.0.11's launcher does not always come up on a busy machine
         launcher = subprocess.Popen(
