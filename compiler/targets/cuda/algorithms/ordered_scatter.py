@@ -1,8 +1,9 @@
 """Values combined by index in the order of their indices on a GPU. The order is found once for all that have these
 indices; the same bits come out in every run.
 
-A place takes its values one after another, as NumPy does, from the first to the end of the second part of PART values in
-the order that has any. Of more, each part is combined by a thread of its own, and these parts in the same way.
+A place takes its values one after another, as NumPy does, unless the part of PART values in the order after that in
+which it begins is all its own: then that of its first part, and each part is combined by a thread of its own, and these
+parts in the same way.
 """
 
 from __future__ import annotations
@@ -115,9 +116,7 @@ def lower_gpu_combine_in_order(
         base, blocks, text = result, -(-length // THREADS), cuda_combine_by_element_text(kinds)
     pointers = [order, table, which, base, result, keys, totals]
     numbers = [length, places, chunks]
-    calls.add_launch(
-        "combine_at", text, [order, table, which, base], [result, keys, totals], pointers, numbers, blocks
-    )
+    calls.add_launch("combine_at", text, [order, table, which, base], [result, keys, totals], pointers, numbers, blocks)
     kinds = _CombinedKinds(result.dtype, result.dtype, op, part)
     while chunks:
         length, chunks = chunks, -(-chunks // part) if chunks > HELD * part else 0
@@ -288,8 +287,8 @@ def cuda_combine_by_element_text(kinds: _CombinedKinds) -> str:
 
 def cuda_combine_parts_text(kinds: _CombinedKinds, on: bool) -> str:
     """What parts have is combined with their places, if there are any. a0: what is said of the places, a1: of each part
-    its place, n1 for none, a2: what it has, a3: the result, a4, a5: the same of PART of these parts (on; else a block does
-    those in shared memory, and theirs). n0: parts, n1: places."""
+    its place, n1 for none, a2: what it has, a3: the result, a4, a5: the same of each PART of these parts (on; else a
+    block does those in shared memory, and theirs). n0: parts, n1: places."""
     t, part = kinds.t, kinds.part
 
     def key(place: str) -> str:

@@ -49,8 +49,8 @@ def lower_gpu_ufunc_at(
     target: StridedBufferArray,
     options: Mapping[str, Any],
 ) -> None:
-    """`a` after `ufunc.at(a, indices, values)`, all flat, where no order of the values is needed: few places are combined
-    in shared memory, integers in any order. Values may be of another kind than `a`."""
+    """`a` after `ufunc.at(a, indices, values)`, all flat, where the values need no order: few places are combined in
+    shared memory, integers in any order. Values may be of another kind than `a`."""
     base, indices, values = reads[0], *map(calls.contiguous, reads[1:])
     op, result = COMBINE[options["ufunc"]], calls.result(target)
     calls.add_copy(base, result)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
@@ -138,10 +138,16 @@ class GraphInstance:
         self.results: set[CudaEvent] = set()
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
+        self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
+        self.stream = self.known = lane.stream
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
         return all([event.query() for event in self.results])
+
+    def note_end(self, event: CudaEvent) -> None:
+        """A launch whose results all come with this event."""
+        self.last, self.results = event, {event}
 
     def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
         """A launch, with the event after it and those of its results."""
