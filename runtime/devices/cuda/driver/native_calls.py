@@ -61,9 +61,10 @@ class NativeDriverCalls:
         nodes: Sequence[tuple[int, int, Sequence[tuple[int, int, int]]]],
         held: Any,
     ) -> Callable[..., int]:
-        """f(event, *addresses): a graph, launched; the result code. handles: the words of its record, by offset. bound: addresses of a call, by number, that have to be these. nodes: of each its handle, its parameters and,
-        for each address of its kernel that a call brings, where it lies, which of a call's it is, and what to add to
-        it. Any thread may call it."""
+        """f(event, *addresses): a graph, launched; the result code. handles: the words of its record, by offset. bound:
+        addresses of a call, by number, that have to be these. nodes: of each its handle, its parameters and, for each
+        address of its kernel that a call brings, where it lies, which of a call's it is, and what to add to it. Any
+        thread may call it."""
         words = [word for row in bound for word in row]
         for handle, parameters, rows in nodes:
             words += [handle, parameters, len(rows), *(word for row in rows for word in row)]
