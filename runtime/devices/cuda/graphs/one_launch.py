@@ -20,13 +20,13 @@ from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
+from .instances import THREADS
 from .native_launch import Start, make_native_graph_call, native_graph_launch
 from .nodes import MISTAKES
 
 PLAIN = 16  # calls before: graphs take some 0.1 ms each to make, and memory
 CALL_US = 4.0  # of the host, in which a kernel this short is done: more streams would not overlap more
 CALLERS = 8  # somebody's streams that a plan has graphs for
-THREADS = 8
 UNKNOWN = 0  # in place of a stream's handle: nothing may rely on being on the same one
 
 

@@ -78,7 +78,7 @@ class PlanReplay:
         ]
         self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
         self.instances: list[GraphInstance] = []
-        self._calls = 0
+        self._calls = self._turn = 0
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self.broken = False
         self.settled = False  # whether the latest call was a replay of what was there before
@@ -230,7 +230,8 @@ class PlanReplay:
         else:
             if len(instances) < INSTANCES:
                 return None
-            instances.append(instances.pop(0))
+            self._turn += 1
+            chosen = instances[self._turn % len(instances)]
         return chosen if chosen.launch is not None else None  # type: ignore[return-value]
 
     def _graph_buffer_addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
