@@ -16,7 +16,7 @@ from ....layout.operands import StridedBufferArray
 from .launches import GpuAlgorithmBuilder, cuda_conversion_text
 from .privatized_scatter import gpu_scatter_op_before_place
 from .scatter import COMBINE, THREADS
-from .sort import gpu_sort_rows
+from .sort import gpu_radix_sort_long_rows, gpu_sort_rows, keys_of_thread_in_block_sort
 
 AHEAD = 8  # values of a place whose loads are under way together
 HELD = 2048  # parts that one block combines in its shared memory
@@ -33,51 +33,52 @@ def lower_gpu_places_in_order(
     it, where in the order each place begins, and the end."""
     indices, result = calls.contiguous(reads[0]), calls.result(target)
     length, places, part = indices.shape[0], options["length"], options["part"]
-    numbers, keys = calls.temporary((length,), "u4"), result.span(1, length)
-    order = calls.temporary((length,), "i8")
-    text, pointers = scatter_index_to_u32_text(indices.dtype), [indices, numbers, result]
-    blocks = -(-length // THREADS)
-    calls.add_launch("numbers", text, [indices], [numbers, result.first(1)], pointers, [length, places], blocks)
-    gpu_sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
+    numbers, own = (calls.temporary((length,), "u4") for _ in range(2))
+    parts, keys, order = result.first(1), result.span(1, length), result.span(1 + length, length)
+    text, written = scatter_index_to_u32_text(indices.dtype), [numbers, own, parts]
+    pointers, blocks = [indices, *written], -(-length // THREADS)
+    calls.add_launch("numbers", text, [indices], written, pointers, [length, places], blocks)
+    passes = -(-places.bit_length() // 8)
+    if keys_of_thread_in_block_sort(length, numbers.dtype):
+        wide = calls.temporary((length,), "i8")
+        gpu_sort_rows(calls, numbers, keys, wide, passes=passes)
+        calls.add_conversion(wide, order)
+    else:
+        gpu_radix_sort_long_rows(calls, numbers, keys, order, length, 1, False, passes, own)
     starts = options["starts"]
-    threads = max(length, places + 1) if starts else length
-    touched = [result.first(1), result.span(1 + length, result.shape[0] - 1 - length)]
-    pointers = [order, keys, result]
+    touched = [parts, *([result.span(1 + 2 * length, places + 1)] if starts else [])]
+    blocks = -(-max(length, places + 1 if starts else 0) // THREADS)
     text = cuda_places_in_order_text(part, starts)
-    calls.add_launch(
-        "starts", text, [order, keys, touched[0]], touched, pointers, [length, places], -(-threads // THREADS)
-    )
+    calls.add_launch("starts", text, [keys, parts], touched, [keys, result], [length, places], blocks)
     calls.deliver_result(result, target)
 
 
 def scatter_index_to_u32_text(dtype: DType) -> str:
-    """a0: indices, a1: u32 the same; n1 for those that are out of range; a2: its first word becomes 0. n0: how many
-    indices, n1: how many places."""
+    """a0: indices, a1: u32 the same; n1 for those that are out of range; a2: u32 their numbers; a3: a word that becomes
+    0. n0: how many indices, n1: how many places."""
     t = SHORT_NAMES[dtype]
     return f"""THREADS = {THREADS}
-def NAME(a0, a1, a2, n0, n1):
+def NAME(a0, a1, a2, a3, n0, n1):
     j = i64(bid_x()) * {THREADS} + i64(tid_x())
     if j < n0:
         given = load_{t}_1x1(a0, j, i32(0), i32(0))
         k = {cuda_conversion_text(dtype, INT64)("given")}
         k = k if k >= 0 and k < n1 else n1
         store_u32_1x1(a1, j, i32(0), i32(0), u32_from_i64(k))
+        store_u32_1x1(a2, j, i32(0), i32(0), u32_from_i64(j))
         if j == 0:
-            store_u32_1x1(a2, j, i32(0), i32(0), u32(0))
+            store_u32_1x1(a3, j, i32(0), i32(0), u32(0))
 """
 
 
 def cuda_places_in_order_text(part: int, starts: bool) -> str:
-    """a0: int64 where places come from, a1: sorted u32 places, a2: what is said of them. n0: how many, n1: places."""
+    """a0: sorted u32 places, a1: what is said of them. n0: how many, n1: places."""
     lines = [
         f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
-        "if j < n0:",
-        "    own = load_i64_1x1(a0, j, i32(0), i32(0))",
-        "    store_u32_1x1(a2, 1 + n0 + j, i32(0), i32(0), u32_from_i64(own))",
-        f"    if urem(j, i64({part})) == 0 and j + {part} <= n0:",
-        "        k = load_u32_1x1(a1, j, i32(0), i32(0))",
-        f"        if k < n1 and load_u32_1x1(a1, j + {part - 1}, i32(0), i32(0)) == k:",
-        "            gadd_u32(a2, i64(0), u32(1))",
+        f"if urem(j, i64({part})) == 0 and j + {part} <= n0:",
+        "    k = load_u32_1x1(a0, j, i32(0), i32(0))",
+        f"    if k < n1 and load_u32_1x1(a0, j + {part - 1}, i32(0), i32(0)) == k:",
+        "        gadd_u32(a1, i64(0), u32(1))",
     ]
     if starts:
         lines += [
@@ -86,12 +87,12 @@ def cuda_places_in_order_text(part: int, starts: bool) -> str:
             "    high = n0",
             "    while low < high:",
             "        middle = udiv(low + high, i64(2))",
-            "        lower = i64_from_u32(load_u32_1x1(a1, middle, i32(0), i32(0))) < j",
+            "        lower = i64_from_u32(load_u32_1x1(a0, middle, i32(0), i32(0))) < j",
             "        low = middle + 1 if lower else low",
             "        high = high if lower else middle",
-            "    store_u32_1x1(a2, 1 + 2 * n0 + j, i32(0), i32(0), u32_from_i64(low))",
+            "    store_u32_1x1(a1, 1 + 2 * n0 + j, i32(0), i32(0), u32_from_i64(low))",
         ]
-    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, a2, n0, n1):", *("    " + x for x in lines), ""])
+    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1):", *("    " + x for x in lines), ""])
 
 
 def lower_gpu_combine_in_order(

@@ -13,7 +13,7 @@ from kernelgraph.compiler.core import cost
 from kernelgraph.compiler.decompose import assignments
 from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import ordered_scatter, privatized_scatter
+from kernelgraph.compiler.targets.cuda.algorithms import ordered_scatter, privatized_scatter, radix_sort_text
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.program import Library
 
@@ -147,6 +147,21 @@ def test_parts_of_many_values(monkeypatch: Any) -> None:
         monkeypatch.setattr(ordered_scatter, "HELD", held)
         i = np.where(RNG.random(1300) < 0.8, 3, RNG.integers(0, 700, 1300))
         agrees(lambda i, v: np.bincount(i, v, 700), i, RNG.integers(-9, 9, 1300).astype("f4"))
+
+
+def test_many_places_are_sorted_in_tiles(monkeypatch: Any) -> None:
+    """Tiles of 256 elements, all passes one kernel."""
+    monkeypatch.setitem(radix_sort_text.EACH, 4, 1)
+    i, v = RNG.integers(-300, 300, 600), RNG.standard_normal(600).astype("f4")
+
+    def function(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, i, v)
+        return y
+
+    agrees(function, np.zeros(300, "f4"), i, v)
+    tasks = compile_graph_to_program(graph_of(function, np.zeros(300, "f4"), i, v), "cuda").tasks
+    assert [len({t.kernel.name for t in tasks if t.name == n}) for n in ("sort_pass", "starts", "cast")] == [1, 1, 0]
 
 
 def test_tables_are_checked_where_their_order_is_known() -> None:
