@@ -383,6 +383,7 @@ def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = No
 
     tree = _tree_of_result(trace, result, leaves, is_returned_itself)
     results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
+    found.fail_where_results_are_one()
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
