@@ -24,8 +24,7 @@ from ..core.object_model import (
 )
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, view_of_tracer
-from ..trace.differing_numbers import note_joined_number
-from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
+from ..trace.number_kinds import joined_number_kinds, note_joined_number, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer

@@ -14,11 +14,11 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
-from ..trace.differing_numbers import note_operator_result
 from ..trace.dispatch import call_function
 from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.number_kinds import (
     Kind,
+    note_operator_result,
     number_kinds_of_operand,
     number_kinds_of_result,
     numpy_result_dtype_of_kinds,

@@ -21,9 +21,8 @@ from ..trace.aliasing import (
     shares_memory,
     unwrap_contiguous_view,
 )
-from ..trace.differing_numbers import fail_where_number_differs
 from ..trace.dispatch import SPECIAL
-from ..trace.failures import fail_where
+from ..trace.failures import fail_where, fail_where_number_differs
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer

@@ -19,6 +19,7 @@ from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
 from ..core.errors import (
+    ConversionError,
     IndexingError,
     TraceError,
     UnsupportedError,
@@ -211,6 +212,15 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
         "logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element)
     )
     fail_where(trace, never, np.linalg.LinAlgError())
+
+
+def fail_where_number_differs(trace: Trace, value: Value) -> None:
+    """Notes that compiled code cannot give a number as what it is, where it is not what it is held as."""
+    others = [weak for _, weak in value.others]
+    if not trace.reruns or trace.depth or not (int in others or bool in others or value.dtype != np.float64):
+        return
+    if (flag := trace.differing.get(value.number)) is not None:
+        fail_where(trace, flag, ConversionError("a number is of one type or another one, as values decide"))
 
 
 def outputs_of_failures(trace: Trace, outputs: list[Value], writes: bool) -> Failures:
