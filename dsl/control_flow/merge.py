@@ -183,7 +183,7 @@ class BranchMerge:
             )
         plain = Value(first.number, first.type), Value(second.number, second.type)
         like = with_other_number_kinds(Value(first.number, first.type, weak), joined)
-        note = note_joined_number(self.trace, *nodes, like, self.values)
+        note = note_joined_number(self.trace, nodes[0], nodes[1], like, self.values)
         return self._join_arrays((a, b), plain, like, note)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:

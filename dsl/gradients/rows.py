@@ -21,7 +21,8 @@ def stacked_results_of_rows(
     out_axis: int,
 ) -> Any:
     """The results of `function` for each row, stacked. axes: of the arguments that have rows. Raises ArgumentsError."""
-    given: dict[Place, Any] = {**dict(enumerate(args)), **options}
+    given: dict[Place, Any] = dict(enumerate(args))
+    given.update((name, value) for name, value in options.items())
     split = {place: _split(value) for place, value in given.items()}
     lengths = {np.shape(x)[axis] for place, axis in axes.items() for x in split[place][1] if _has_rows(x)}
     if len(lengths) != 1:
