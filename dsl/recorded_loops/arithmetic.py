@@ -156,7 +156,7 @@ class RecordedLoopArithmetic(LoopMemory):
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
         linear = args[1].linear if isinstance(args[1], LoopNumber) else None
-        if linear is not None and linear.is_at_least(1):  # which nothing raises for but an overflow of floats
+        if op != "multiply" and linear is not None and linear.is_at_least(1):  # for which but floats overflow
             return
         for error in OPS[op].errors:
             flag = error.where(*args, result)

@@ -112,3 +112,57 @@ def test_ints_of_floats_beyond_64_bits_are_pythons(function: Any, dtype: str) ->
             except (OverflowError, ValueError) as error:
                 found.append(repr(error))
         assert found[0] == found[1], (value, found)
+
+
+def multiplied(x: Any) -> Any:
+    return int(x[0]) * 4, int(x[0]) * True, int(x[0]) * 2.0
+
+
+def factorial(x: Any) -> Any:
+    n, product = abs(int(x[0])) % 40, 1
+    while n > 1:
+        product *= n
+        n -= 1
+    return product
+
+
+def powers_of_two(x: Any) -> Any:
+    r = 1
+    for _ in range(70):
+        r = r * 2 if x[0] > 10 else r
+    return r % 1000, r
+
+
+def product_of_turns(x: Any) -> Any:
+    r = 1
+    for i in range(1, 30):
+        if x[0] > i:
+            r *= i
+    return r
+
+
+def hashed(x: Any) -> Any:
+    h = 5381
+    for i in range(40):
+        h = h * 33 + int(x[i % 2])
+    return h
+
+
+def written_before(x: Any) -> None:
+    x[1] = 9
+    x[1] = int(x[0]) * 8 % 1000
+
+
+@pytest.mark.filterwarnings("ignore::kernelgraph.FallbackWarning")
+@pytest.mark.parametrize(
+    "function",
+    [multiplied, factorial, powers_of_two, product_of_turns, hashed, written_before],
+    ids=lambda f: f.__name__,
+)
+def test_products_of_ints_have_all_their_digits(function: Any) -> None:
+    compiled = kg.kernel_graph(function, device="cpu")
+    for first in (2**62, 5, 2**31, -(2**62), 0, 30, 3):
+        ours, theirs = np.array([first, 3]), np.array([first, 3])
+        got, want = compiled(ours), function(theirs)
+        assert (want is None and got is None) or list(map(repr, leaves(got))) == list(map(repr, leaves(want)))
+        assert np.array_equal(ours, theirs)
