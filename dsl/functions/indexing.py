@@ -32,6 +32,7 @@ from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
@@ -46,6 +47,8 @@ _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
     `masked_values`."""
+    if (recorder := loop_recorder_of_trace()) is not None:
+        return recorder.get_item(recorder.lift(x), key)  # type: ignore[no-any-return]
     check_trace_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
@@ -101,6 +104,9 @@ def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
+    if (recorder := loop_recorder_of_trace()) is not None:
+        recorder.set_item(recorder.lift(x), key, value)
+        return
     check_trace_alive(x)
     if x._owner == SCALAR:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)

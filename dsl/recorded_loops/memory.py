@@ -154,8 +154,7 @@ class LoopMemory:
         storage = self.of_root.get(id(root))
         if storage is None:
             storage = self._new_array_storage(root._value, root)
-        section = LoopArraySection(storage, subs, tuple(map(LinearExpression, shape)))
-        return self.array_of_section(section)
+        return self.array_of_section(LoopArraySection(storage, subs, shape))
 
     def _freeze_roots(self, x: Tracer) -> None:
         for root in roots_of_array(x):
@@ -371,6 +370,8 @@ class LoopMemory:
 
     def copied(self, array: LoopArray) -> LoopArray:
         """The array in memory of its own."""
+        if not isinstance(array, LoopArray):
+            raise LoopNotRecordable("an array is made of a number")
         section, expression = self.temporary(array.expression.shape, array.dtype), array.expression
         self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
         return self.array_of_section(section)

@@ -13,7 +13,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
-from ..trace.tracer import is_asked_by_traced_code
+from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
@@ -139,6 +139,18 @@ class LoopSymbol(TracedLoopSymbolBase):
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return self._recorder.call_function(function, args, options)
 
+    @property
+    def _trace(self) -> Any:
+        return self._recorder.trace
+
+    @property
+    def promotes_as(self) -> DType | WeakType:
+        """What NumPy's promotion takes it for."""
+        found: set[DType | WeakType] = {*self._recorder.dtypes_or_types(self)}
+        if len(found) > 1:
+            self._refuse_recording("a number has one dtype or another one, as values decide")
+        return found.pop()
+
     def _refuse_recording(self, what: str) -> NoReturn:
         raise LoopNotRecordable(what, self._recorder.site)
 
@@ -211,7 +223,7 @@ class LoopNumber(LoopSymbol):
 
     others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
 
-    __slots__ = ("_value", "dtype", "index", "linear", "others", "weak")
+    __slots__ = ("_computed", "dtype", "index", "linear", "others", "weak")
 
     def __init__(
         self,
@@ -221,10 +233,12 @@ class LoopNumber(LoopSymbol):
         linear: LinearExpression | None = None,
         others: Sequence[Kind] = (),
     ) -> None:
-        self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
+        self._recorder, self._computed, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
         self.others = others
         self.index: LinearExpression | None = None  # what it is as an index, once it was one
+
+    _owner = SCALAR
 
     def __getattr__(self, name: str) -> Any:
         constant = None if self.weak is not None else {"shape": (), "ndim": 0, "size": 1}.get(name)
@@ -236,8 +250,8 @@ class LoopNumber(LoopSymbol):
         if self.linear is not None:
             found: KernelValue = self._recorder.emit(self.linear)
             return found
-        assert self._value is not None
-        return self._value
+        assert self._computed is not None
+        return self._computed
 
     @property
     def T(self) -> LoopNumber:
@@ -273,6 +287,8 @@ class LoopArray(LoopSymbol):
         self.scope = recorder.body.scopes[-1]
         if section is None:
             recorder.alive[id(self)] = self
+
+    _owner = None
 
     @property
     def dtype(self) -> DType:

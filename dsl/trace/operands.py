@@ -22,7 +22,7 @@ from ..core.spec import (
 )
 from ..interop.labelled import labelled_kind
 from .dispatch import SPECIAL, TO_ARRAY
-from .trace import Trace, current_trace
+from .trace import Trace, current_trace, loop_recorder_of_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
 
 
@@ -107,6 +107,8 @@ def to_graph_value(x: Any) -> Value:
 
 def to_traced_array(x: Any) -> Tracer:
     """Anything array-like as a traced array (0-d for numbers, with NumPy's default dtype)."""
+    if (recorder := loop_recorder_of_trace()) is not None:
+        return recorder.to_array(x)  # type: ignore[no-any-return]
     if isinstance(x, Tracer):
         check_trace_alive(x)
         return x
@@ -133,9 +135,9 @@ def new_traced_array(value: Value, *args: Any) -> Tracer:
     return Tracer(trace_of_operands(*args), value)
 
 
-def traced_length(trace: Trace, n: int) -> TracedNumber:
+def traced_length(trace: Trace, n: int) -> TracedNumber | int:
     """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
-    return TracedNumber(trace, trace.host_code.constant(n), n, frozenset())
+    return n if trace.recorder is not None else TracedNumber(trace, trace.host_code.constant(n), n, frozenset())
 
 
 Axes = int | Sequence[int] | None
