@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import kernelgraph as kg
 from tests.counts import examples
 from tests.reduction_keywords import run
 

@@ -58,11 +58,12 @@ STORES = """
 """
 # of which some are views of u, and others copies
 VIEWS = """
-    u.ravel() z[i,::2].ravel() z[i,:i+2:2].ravel() np.expand_dims(u,0) u.reshape(-1,1) u.reshape(1,-1) np.flip(u) u[::-1]
-    u.T np.real(u) np.clip(u,None,9) np.copy(u) np.array(u) u.astype(u.dtype,copy=False) u.astype(u.dtype) np.take(u,[0,1])
-    u[u==u] np.round(u) np.squeeze(u[None]) np.transpose(z[:2,:i+2]) np.atleast_2d(u) np.conj(u) u.conj()
-    np.nan_to_num(u) np.nan_to_num(u,copy=False) np.where(u==u,u,0) np.swapaxes(z[:2,:i+2],0,1) np.positive(u) +u np.abs(u)
-    np.compress(u==u,u) u[:] u[...] u[:,None] np.moveaxis(u[None],0,1) np.reshape(u,(1,i+2)) np.squeeze(u) u.clip(None,9)
+    u.ravel() z[i,::2].ravel() z[i,:i+2:2].ravel() np.expand_dims(u,0) u.reshape(-1,1) u.reshape(1,-1) np.flip(u)
+    u[::-1] u.T np.real(u) np.clip(u,None,9) np.copy(u) np.array(u) u.astype(u.dtype,copy=False) u.astype(u.dtype)
+    np.take(u,[0,1]) u[u==u] np.round(u) np.squeeze(u[None]) np.transpose(z[:2,:i+2]) np.atleast_2d(u) np.conj(u)
+    u.conj() np.nan_to_num(u) np.nan_to_num(u,copy=False) np.where(u==u,u,0) np.swapaxes(z[:2,:i+2],0,1)
+    np.positive(u) +u np.abs(u) np.compress(u==u,u) u[:] u[...] u[:,None] np.moveaxis(u[None],0,1)
+    np.reshape(u,(1,i+2)) np.squeeze(u) u.clip(None,9)
 """
 # what is traced turn by turn: sums of all elements before, results of changing length, calls of libraries
 REFUSED = {
