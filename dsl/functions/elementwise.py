@@ -28,6 +28,7 @@ from ..trace.dispatch import (
     METHODS,
     SPECIAL,
     UFUNCS,
+    LoopOperand,
     apply_view_rule_of_numpy,
     call_function,
     check_options_of_numpy_call,
@@ -39,7 +40,7 @@ from ..trace.items import wrap_integer_operand_to_dtype
 from ..trace.memory_layout import CopyTracerLayout, has_one_dense_tracer_layout
 from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
 from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
-from ..trace.trace import TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
+from ..trace.trace import current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
@@ -242,7 +243,7 @@ def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_
 
 
 def _dtype_kind_of_ufunc(a: Any) -> Any:
-    if isinstance(a, TracedLoopSymbolBase):
+    if isinstance(a, LoopOperand):
         return a.promotes_as
     found = to_graph_operand(a)
     if isinstance(found, Value):
@@ -416,7 +417,7 @@ def _is_clip_minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
 
 def _ufunc_operand_size(x: Any) -> int:
     """How many elements an operand has; of a loop's array more than one, as it may have."""
-    if isinstance(x, TracedLoopSymbolBase):
+    if isinstance(x, LoopOperand):
         return 1 + isinstance(x, np.ndarray)
     return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
 

@@ -14,7 +14,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
-from ..trace.dispatch import call_function
+from ..trace.dispatch import LoopOperand, call_function
 from ..trace.failures import check_failure_is_possible, fail_where
 from ..trace.number_kinds import (
     Kind,
@@ -236,6 +236,8 @@ def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int
 
 def _repeats_sequences(x: Any) -> bool:
     """Whether Python takes it for a number beside a list or a text."""
+    if isinstance(x, LoopOperand):
+        return not isinstance(x, np.ndarray)
     return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fc"))
 
 
@@ -248,6 +250,7 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
 
 
+_STAND_INS: tuple[type, ...] = (Tracer, MaskedSelection, LoopOperand)
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 _COMPARED = (("equal",), ("not_equal",))
@@ -262,20 +265,20 @@ def _install_tracer_operators() -> None:
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
-        for stand_in in (Tracer, MaskedSelection):
+        for stand_in in _STAND_INS:
             setattr(stand_in, python, _array_operator(python, parts, arity))
         setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
         stem = python.strip("_")
         if arity == 2 and hasattr(int, f"__r{stem}__"):
-            for stand_in in (Tracer, MaskedSelection):
+            for stand_in in _STAND_INS:
                 setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
-                for stand_in in (Tracer, MaskedSelection):
+                for stand_in in _STAND_INS:
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    for stand_in in (Tracer, MaskedSelection):
+    for stand_in in _STAND_INS:
         setattr(stand_in, "__imatmul__", _inplace_matmul_operator)  # noqa: B010
-    for kind in (Tracer, TracedNumber, MaskedSelection):
+    for kind in (TracedNumber, *_STAND_INS):
         setattr(kind, "__matmul__", lambda self, other: _matmul_operator(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul_operator(self, other, other, self))  # noqa: B010
 

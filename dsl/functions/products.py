@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, memory_layout_of_tracer
-from ..trace.dispatch import implements
+from ..trace.dispatch import LoopOperand, implements
 from ..trace.memory_layout import resolve_layout_of_tracer
 from ..trace.operands import (
     new_traced_result,
@@ -18,7 +18,7 @@ from ..trace.operands import (
     to_traced_array,
     trace_of_operands,
 )
-from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
+from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_to_outputs
 from .reductions import reduce, sum
@@ -118,7 +118,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
 
 def product_out_written_by_blas(out: Any, result: Tracer) -> Any:
     """The `out` of a product that BLAS writes as it lies in memory. Raises ShapeError, UnsupportedError."""
-    if isinstance(out, TracedLoopSymbolBase):
+    if isinstance(out, LoopOperand):
         raise UnsupportedError("out= must be a C-array, which is not followed in a loop; write out[...] = np.dot(a, b)")
     if not isinstance(out, Tracer) or out._owner == SCALAR:
         return out

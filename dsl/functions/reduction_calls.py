@@ -17,9 +17,8 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import ARRAY, numpy_function_of_call
 from ..core.errors import Refusal, UserError, numpy_error_as_ours
-from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS
+from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS, LoopOperand
 from ..trace.operands import to_traced_array
-from ..trace.trace import TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import assign_to_out, host_call, require_known_numpy_option
 
@@ -153,7 +152,7 @@ class Answer(NamedTuple):
 
 def _answer_for_ones(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Answer | None:
     """None where ones say nothing, of dtypes that NumPy has not. Raises NumPy's errors."""
-    arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray, TracedLoopSymbolBase))
+    arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray, LoopOperand))
     if any(dtype_kind(a.dtype) not in "biufc" or a.dtype.kind == "V" for a in arrays):
         return None
     whole = all({int} >= {*map(type, a.shape)} and math.prod(a.shape) <= MOST for a in arrays)
@@ -178,7 +177,7 @@ def _ones_of_call(x: Any, whole: bool) -> Any:
         return x.__class__(1)
     if isinstance(x, (list, tuple)):
         return (list if isinstance(x, list) else tuple)(_ones_of_call(part, whole) for part in x)
-    traced = isinstance(x, (Tracer, TracedLoopSymbolBase))
+    traced = isinstance(x, (Tracer, LoopOperand))
     if not traced and (whole or not isinstance(x, np.ndarray)):
         return x
     lengths = (n if type(n) is int else 2 for n in x.shape)

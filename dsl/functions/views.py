@@ -19,7 +19,7 @@ from ..trace.aliasing import (
     memory_layout_of_tracer,
     view_of_tracer,
 )
-from ..trace.dispatch import implements
+from ..trace.dispatch import LoopOperand, implements
 from ..trace.memory_layout import (
     C,
     CopyTracerLayout,
@@ -41,7 +41,7 @@ from ..trace.operands import (
     to_traced_shape,
     trace_of_operands,
 )
-from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
+from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .indexing import getitem
 
@@ -348,7 +348,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 def _np_result_type_argument(a: Any) -> Any:
-    if isinstance(a, TracedLoopSymbolBase):
+    if isinstance(a, LoopOperand):
         return a.promotes_as
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value) and value.others:

@@ -303,6 +303,8 @@ class RecordedLoopArithmetic(LoopMemory):
         x = self.lift(x)
         if type(exponent) in (int, float) and isinstance(x, LoopSymbol):
             dtype = x.dtype
+            if dtype.kind == "b":
+                raise LoopNotRecordable("a boolean has a power")
             if exponent == 2:
                 return self.map("multiply", x, x)
             if exponent == 0.5 and dtype.kind == "f":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from ...compiler.core.types import INT64, DType, WeakType
 from ...compiler.kernel.body_builder import KernelValue
-from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
+from ..trace.dispatch import LoopOperand
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, is_asked_by_traced_code
@@ -127,17 +128,11 @@ class LazyLoopElements:
     columns: Callable[[LoopArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
 
 
-class LoopSymbol(TracedLoopSymbolBase):
-    """What numbers and arrays have in common: operators and NumPy's protocols."""
+class LoopSymbol(LoopOperand):
+    """What numbers and arrays have in common."""
 
     __slots__ = ("_recorder",)
     _recorder: Recorder
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return self._recorder.call_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return self._recorder.call_function(function, args, options)
 
     @property
     def _trace(self) -> Any:
@@ -188,18 +183,6 @@ class LoopSymbol(TracedLoopSymbolBase):
         if name.startswith("__"):
             raise AttributeError(name)
         return self._recorder.method(self, name)
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._recorder.call_function(np.matmul, (self, other), {})
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._recorder.call_function(np.matmul, (other, self), {})
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
 
     def __str__(self) -> str:
         self._refuse_recording("a value that differs from turn to turn is made a text")
@@ -357,40 +340,7 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 
 
-def _binary_operator_of_loop_symbol(row: str, reflected: bool) -> Callable[..., Any]:
-    def record_binary_operator(self: LoopSymbol, other: Any, modulus: Any = None) -> Any:
-        if modulus is not None or other is NotImplemented:
-            return NotImplemented
-        return self._recorder.operate(row, (other, self) if reflected else (self, other))
-
-    return record_binary_operator
-
-
-def _inplace_operator_of_loop_symbol(row: str) -> Callable[..., Any]:
-    def record_inplace_operator_in_loop(self: LoopSymbol, other: Any) -> Any:
-        return self._recorder.update_in_place(self, row, other)
-
-    return record_inplace_operator_in_loop
-
-
-def _install_symbol_operators() -> None:
-    for op in OPS.values():
-        if op.operator is None or op.kind != "map":
-            continue
-        stem = op.operator.strip("_")
-        if op.arity == 1:
-            setattr(LoopSymbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
-            setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
-            continue
-        setattr(LoopSymbol, op.operator, _binary_operator_of_loop_symbol(op.name, False))
-        setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
-        if hasattr(int, f"__r{stem}__"):
-            setattr(LoopSymbol, f"__r{stem}__", _binary_operator_of_loop_symbol(op.name, True))
-            setattr(SpoiledLoopVariable, f"__r{stem}__", SpoiledLoopVariable.refuse)
-            setattr(LoopArray, f"__i{stem}__", _inplace_operator_of_loop_symbol(op.name))
-            setattr(SpoiledLoopVariable, f"__i{stem}__", SpoiledLoopVariable.refuse)
-    for name in ("__matmul__", "__rmatmul__"):
-        setattr(SpoiledLoopVariable, name, SpoiledLoopVariable.refuse)
-
-
-_install_symbol_operators()
+for _name in dir(operator):
+    if _name.startswith("__") and {_name.strip("_"), f"{_name.strip('_')}_"} & {*operator.__all__}:
+        setattr(SpoiledLoopVariable, _name, SpoiledLoopVariable.refuse)
+        setattr(SpoiledLoopVariable, _name.replace("__", "__r", 1), SpoiledLoopVariable.refuse)

@@ -124,7 +124,6 @@ class TracedLoopSymbolBase:
     """What the body of a loop that is traced once computes with: see `values` in `recorded_loops`."""
 
     __slots__ = ()
-    promotes_as: Any  # what NumPy's promotion takes it for: a dtype, or a Python type
 
     def refuse(self, *args: Any, **options: Any) -> Any:
         """Nobody may have it outside of its loop."""
