@@ -37,10 +37,11 @@ from ..trace.dispatch import (
     public_numpy_name,
 )
 from ..trace.items import wrap_integer_operand_to_dtype
+from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import CopyTracerLayout, has_one_dense_tracer_layout
 from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
 from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
-from ..trace.trace import current_trace, loop_recorder_of_trace
+from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
@@ -67,7 +68,7 @@ def apply_ufunc_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][0](op, *args, **attrs)  # type: ignore[no-any-return]
     rule = _VALUE_RULES.get(op)
-    replaced = rule(*args) if rule is not None and loop_recorder_of_trace() is None else None
+    replaced = rule(*args) if rule is not None and loop_operations() is None else None
     return apply(op, *args, **attrs) if replaced is None else replaced
 
 

@@ -30,9 +30,9 @@ from ..trace.concrete_values import concrete_value, constant_value_of_traced_nod
 from ..trace.dispatch import METHODS
 from ..trace.failures import IndexCheck, is_failure_awaited
 from ..trace.items import AS_ARRAY
+from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import StandIn
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import host_call_of_one_result
 
@@ -114,7 +114,7 @@ def known_index_value(x: Tracer) -> Host | None:
 def indices_of_known_mask(mask: Tracer) -> tuple[Any, ...] | None:
     """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
     else None. Raises NeedValue where the call's numbers do."""
-    recorded = loop_recorder_of_trace() is not None
+    recorded = loop_operations() is not None
     settled = None if recorded else constant_value_of_traced_node(mask._trace, mask._value)
     if settled is None and (recorded or mask._trace.split is not None):
         return METHODS["nonzero"](mask)  # type: ignore[no-any-return]

@@ -31,8 +31,8 @@ from ..trace.aliasing import (
 from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
+from ..trace.loop_operations import loop_operations
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
@@ -47,8 +47,8 @@ _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
     `masked_values`."""
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.get_item(recorder.lift(x), key)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.get_item(loop.lift(x), key)
     check_trace_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
@@ -104,8 +104,8 @@ def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
-    if (recorder := loop_recorder_of_trace()) is not None:
-        recorder.set_item(recorder.lift(x), key, value)
+    if (loop := loop_operations()) is not None:
+        loop.set_item(loop.lift(x), key, value)
         return
     check_trace_alive(x)
     if x._owner == SCALAR:

@@ -10,6 +10,7 @@ import numpy as np
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, memory_layout_of_tracer
 from ..trace.dispatch import LoopOperand, implements
+from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import resolve_layout_of_tracer
 from ..trace.operands import (
     new_traced_result,
@@ -18,7 +19,6 @@ from ..trace.operands import (
     to_traced_array,
     trace_of_operands,
 )
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_to_outputs
 from .reductions import reduce, sum
@@ -31,8 +31,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     a, b = to_traced_array(x1), to_traced_array(x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError("matmul of a 0-d array is not defined; write a * b")
-    recorder = loop_recorder_of_trace()
-    result = _product_of_arrays(a, b) if recorder is None else recorder.matmul(a, b)
+    loop = loop_operations()
+    result = _product_of_arrays(a, b) if loop is None else loop.matmul(a, b)
     if dtype is not None:
         result = cast(result, dtype, casting=casting)
     if out is None:

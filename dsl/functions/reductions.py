@@ -15,6 +15,7 @@ from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
 from ..trace.aliasing import assign_to_tracer
 from ..trace.items import convert_operand_for_element
+from ..trace.loop_operations import loop_operations
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
@@ -24,7 +25,6 @@ from ..trace.operands import (
     to_traced_array,
     traced_length,
 )
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import Tracer
 from .elementwise import apply, fitting_ufunc_where_mask, root_of_squares_for_norm
 from .host_calls import assign_to_converted_numpy_out
@@ -95,8 +95,8 @@ def _reduce_axes(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any, initial:
 
 
 def _reduced_by_row(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any) -> Tracer:
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.reduce(op, x, axes, dtype)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.reduce(op, x, axes, dtype)
     return new_traced_result(x._trace.builder.reduce(op, x._value, axes, dtype), x)
 
 
@@ -122,8 +122,8 @@ def _with_initial_first(x: Tracer, axes: tuple[int, ...], dtype: Any, initial: A
 def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
         raise ShapeError("setting an array element with a sequence: initial= is one number")
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.scalar(number, like.dtype)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.scalar(number, like.dtype)
     return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 

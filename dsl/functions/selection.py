@@ -13,6 +13,7 @@ from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
 from ..trace.dispatch import call_function, implements
 from ..trace.failures import is_failure_awaited
 from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
+from ..trace.loop_operations import loop_operations
 from ..trace.operands import (
     is_traced,
     new_traced_array,
@@ -22,7 +23,6 @@ from ..trace.operands import (
     to_traced_array,
     to_traced_shape,
 )
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import select_choices_in_one_dtype as common
@@ -50,7 +50,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if axis is None or not x.ndim:
         x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
-    if loop_recorder_of_trace() is not None and mode == "raise":
+    if loop_operations() is not None and mode == "raise":
         return assign_to_converted_numpy_out(getitem(x, (*head, indices)), out)
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = convert_known_operand(list(indices) if type(indices) is range else indices, np.dtype(np.intp))

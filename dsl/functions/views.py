@@ -20,6 +20,7 @@ from ..trace.aliasing import (
     view_of_tracer,
 )
 from ..trace.dispatch import LoopOperand, implements
+from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import (
     C,
     CopyTracerLayout,
@@ -41,7 +42,6 @@ from ..trace.operands import (
     to_traced_shape,
     trace_of_operands,
 )
-from ..trace.trace import loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .indexing import getitem
 
@@ -49,9 +49,9 @@ from .indexing import getitem
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
     x, order = to_traced_array(a), checked_numpy_order(order, "CFA") or "C"
-    if (recorder := loop_recorder_of_trace()) is not None:
+    if (loop := loop_operations()) is not None:
         found = with_axes_of_one(x, shape if isinstance(shape, (tuple, list)) else (shape,))
-        return recorder.copied(found) if copy else found
+        return loop.copied(found) if copy else found
     if numpy_memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
     step = TracerReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
@@ -67,7 +67,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
 
 def with_axes_of_one(x: Tracer, shape: Any) -> Tracer:
     """A new array, of a shape that has other axes of length 1. In a loop that is recorded it is a view."""
-    if loop_recorder_of_trace() is not None:
+    if loop_operations() is not None:
         return view_of_tracer(x, TracerReshapeView(tuple(shape)))
     return new_traced_array(x._trace.builder.reshape(x._value, shape), x)
 
@@ -299,8 +299,8 @@ def _copy_method(x: Tracer, order: str = "C") -> Tracer:
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     """An array of its own."""
     x = to_traced_array(a)
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.copied(x)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.copied(x)
     return Tracer(x._trace, x._value, layout=in_order(order, x))
 
 
@@ -320,8 +320,8 @@ def cast(
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
         return contiguous(a, numpy_memory_order(a, order) if checked_numpy_order(order) == "A" else order)
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.cast(a, wanted)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.cast(a, wanted)
     value = a._trace.builder.cast(a._value, wanted)
     return new_traced_result(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 

@@ -56,7 +56,7 @@ def _as_int(recorder: Recorder, x: Any) -> Any:
 class RecordedLoopArithmetic(LoopMemory):
     """What NumPy does, as statements."""
 
-    # what `dsl/functions` is made of: see `LoopOperations` in `trace`
+    # what `dsl/functions` is made of: see `LoopOperations`
 
     def to_array(self, x: Any) -> LoopSymbol:
         x = self.lift(x)

@@ -21,6 +21,7 @@ from ...runtime.core.readable_text import with_article
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, convert_operand_for_element
+from .loop_operations import loop_operations
 from .memory_layout import (
     MemoryLayout,
     StandIn,
@@ -33,7 +34,7 @@ from .memory_layout import (
 )
 from .number_kinds import Kind
 from .operands import to_traced_shape
-from .trace import Trace, loop_recorder_of_trace
+from .trace import Trace
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
@@ -351,8 +352,8 @@ def assign_part_of_array(builder: GraphBuilder, base: Value, part: Part) -> Valu
 
 def view_of_tracer(x: Tracer, *steps: TracerViewStep) -> Tracer:
     """An array that shares memory with `x`, where NumPy's does."""
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.view(x, steps)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.view(x, steps)
     root = root_of_view(x)
     if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar, or leaves the scalar
         if all(
@@ -416,8 +417,8 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
     """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
 
     Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.store(target, result, casting)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.store(target, result, casting)
     if type(target) in SPECIAL:
         assign_to_tracer(SPECIAL[type(target)][3](target), result, casting)
         return target  # type: ignore[no-any-return]

@@ -22,7 +22,8 @@ from ..core.spec import (
 )
 from ..interop.labelled import labelled_kind
 from .dispatch import SPECIAL, TO_ARRAY
-from .trace import Trace, current_trace, loop_recorder_of_trace
+from .loop_operations import loop_operations
+from .trace import Trace, current_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
 
 
@@ -107,8 +108,8 @@ def to_graph_value(x: Any) -> Value:
 
 def to_traced_array(x: Any) -> Tracer:
     """Anything array-like as a traced array (0-d for numbers, with NumPy's default dtype)."""
-    if (recorder := loop_recorder_of_trace()) is not None:
-        return recorder.to_array(x)  # type: ignore[no-any-return]
+    if (loop := loop_operations()) is not None:
+        return loop.to_array(x)
     if isinstance(x, Tracer):
         check_trace_alive(x)
         return x
