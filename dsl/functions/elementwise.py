@@ -329,8 +329,10 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
         raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
     if x is None:
         return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
-    (first, second), _ = select_choices_in_one_dtype(x, y)
     condition = bool(condition) if type(condition) in (int, float, complex) else condition
+    if (loop := loop_operations()) is not None:
+        return loop.apply("where", condition, x, y)
+    (first, second), _ = select_choices_in_one_dtype(x, y)
     result = apply("where", condition, first, second)
     return new_traced_array(result._value, condition, x, y)
 

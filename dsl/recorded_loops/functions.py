@@ -257,17 +257,6 @@ def record_matmul_in_loop(recorder: Recorder, x: Any, y: Any) -> Any:
 # what is a function of its own there
 
 
-def record_where_in_loop(recorder: Recorder, condition: Any, x: Any = None, y: Any = None) -> Any:
-    if x is None and y is None:
-        return record_nonzero_in_loop(recorder, condition)
-    if x is None or y is None:
-        raise LoopNotRecordable("np.where of two arguments")
-    condition = recorder.lift(condition)
-    if not isinstance(condition, LoopSymbol) or condition.dtype.kind != "b":
-        condition = recorder.map("not_equal", condition, 0)
-    return recorder.apply("where", condition, x, y)
-
-
 def _mask_of_recorded_array(recorder: Recorder, a: Any) -> LoopArray:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray) or not x.ndim:
@@ -300,7 +289,6 @@ CREATION = (
     np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.copy
 )  # fmt: skip
 OWN_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.where: record_where_in_loop,
     np.nonzero: record_nonzero_in_loop,
     np.flatnonzero: record_flatnonzero_in_loop,
     np.extract: record_extract_in_loop,

@@ -33,9 +33,6 @@ class GatheredLoopElements:
     at: int
     count: int
 
-    def chosen(self) -> tuple[LinearExpression, ...]:
-        return self.shape[self.at : self.at + self.count]
-
 
 def loop_key_has_index_arrays(key: Any) -> bool:
     """Whether an array, or a list, is among the indices."""

@@ -36,15 +36,16 @@ NUMBERS = """
     np.round(k) np.angle(k) np.sum(m) np.compress(u!=0,u).sum() u.compress(u==u)[0] np.extract(u==u,v).size
     u[np.flatnonzero(u)].sum() u.nonzero()[0].size np.where(u)[0].sum() np.max(m,axis=0)[0] np.mean(m,axis=(0,1))
     np.linalg.norm(m) m.T[0,1] np.sum(m.transpose(1,0)@m) np.nanmax(u) np.nansum(u) np.nanmean(u) np.average(u)
-    np.array_equal(u,v) (u**2)[0] np.allclose(u,u) np.trace(m@m.T) np.size(k) np.linalg.vector_norm(u) np.vecdot(u,v)
-    np.float_power(k,2) np.sum(i*[1,2]) np.sum([1,2]*i) (k*u)[0] divmod(i,3)[0] divmod(7,i+2)[1] (2-u)[0] (i-u)[1]
-    -k np.logaddexp.reduce(u)
+    np.array_equal(u,v) (u**2)[0] np.allclose(u,u) np.trace(m@m.T) np.size(k) np.linalg.vector_norm(u)
+    np.vecdot(u,v) np.float_power(k,2) np.sum(i*[1,2]) np.sum([1,2]*i) (k*u)[0] divmod(i,3)[0] divmod(7,i+2)[1]
+    (2-u)[0] (i-u)[1] -k np.logaddexp.reduce(u)
 """
 ROW_RESULTS = """
-    np.where(u>v,u,v) np.where(u==u,u,1) np.clip(u,-1,1) np.clip(u,v,None) u.clip(0,2) np.round(u) np.round(u,1)
-    np.isclose(u,v) np.nan_to_num(u) np.real(u) np.conj(u) u.conj() u.astype(np.float32) u.astype(np.int64) u.copy()
-    np.copy(u) np.array(u) np.flip(u) u[::-1] np.dot(u,2) np.dot(2.5,v) np.dot(u/0,0*k) np.outer(u,v)[0]
-    np.add.outer(u,v)[0] np.zeros_like(u)+u np.ones_like(u)*u np.full_like(u,1)+u np.full(len(u),k) np.zeros(i+2)+u
+    np.where(u>v,u,v) np.where(u==u,u,1) np.where(u,u,v) np.where(k>0,u,2) np.where(u>v,k,i) np.where(True,u,v)
+    np.clip(u,-1,1) np.clip(u,v,None) u.clip(0,2) np.round(u) np.round(u,1) np.isclose(u,v) np.nan_to_num(u)
+    np.real(u) np.conj(u) u.conj() u.astype(np.float32) u.astype(np.int64) u.copy() np.copy(u) np.array(u)
+    np.flip(u) u[::-1] np.dot(u,2) np.dot(2.5,v) np.dot(u/0,0*k) np.outer(u,v)[0] np.add.outer(u,v)[0]
+    np.zeros_like(u)+u np.ones_like(u)*u np.full_like(u,1)+u np.full(len(u),k) np.zeros(i+2)+u
     np.zeros(i+2,dtype=np.int32) np.expand_dims(u,0)[0] u.reshape(-1,1)[:,0] u.reshape(1,-1)[0] np.ravel(u)
     u.ravel() np.squeeze(u[None]) u[:,None][:,0] np.add(u,v,dtype=np.float64) np.matmul(m,m.T)[0,:1]+u m.sum(axis=0)
     np.mean(m,axis=0) m.max(axis=0) np.std(m,axis=0) np.sum(m,axis=0,keepdims=True)[0] np.linalg.norm(m,axis=0)
