@@ -11,7 +11,6 @@ import numpy as np
 from ...compiler.core.types import INT64, DType
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
-from ...compiler.sequential.form import For
 from ..core.errors import is_own_mistake
 from ..trace.dispatch import FUNCTIONS, GIVES, METHODS, UFUNCS
 from ..trace.trace import LoopNotRecordable
@@ -201,7 +200,7 @@ def _record_column_sums_in_loop(
 
     def write_column_sums_in_loop(target: LoopArraySection) -> None:
         n = source.shape[along]
-        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (r, scope):
+        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (r, _):
 
             def add_row_element_in_loop(idx: Sequence[KernelValue]) -> None:
                 index = dict(zip(kept, idx, strict=True)) | {along: r}
@@ -209,8 +208,6 @@ def _record_column_sums_in_loop(
                 recorder._put(target, idx, recorder.load(target, idx) + term)
 
             recorder.each([source.shape[i] for i in kept], add_row_element_in_loop)
-        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
-        recorder.body.add(For(r.numbers[0], *ends, tuple(scope.statements), False))
 
     return write_column_sums_in_loop
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, INT64
 from ...compiler.kernel.body_builder import KernelValue
-from ...compiler.sequential.form import For, If
+from ...compiler.sequential.form import If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
@@ -109,7 +109,7 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
             value = recorder.copied(value)
         elif value.expression.heavy or any(leaf.storage is storage for leaf in value.expression.leaves):
             recorder.materialize(value)
-        scattered_scalar_in_loop = _broadcast_elements_assigned_in_loop(recorder, value.expression, found.shape)
+        scattered_scalar_in_loop = recorder.broadcast(value.expression, found.shape, WRONG_LENGTH).element
     else:
         scalar = recorder.element_value(value, storage.dtype)
 
@@ -123,7 +123,7 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
         where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
         recorder._put(found.base, where, scattered_scalar_in_loop(idx))
 
-    record_nested_loops_over_axes(recorder, found.shape, store_scattered_element_in_loop)
+    recorder.each(found.shape, store_scattered_element_in_loop, parallel=False)
     storage.written = True
 
 
@@ -247,10 +247,10 @@ def _record_index_check_in_loop(recorder: Recorder, index: LazyLoopElements, n: 
     found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
     with recorder.block() as scope:
         error = LoopIndexError(axis, n.known)
-        record_nested_loops_over_axes(
-            recorder,
+        recorder.each(
             index.shape,
             lambda idx: recorder.fail_if(is_index_outside_in_loop(idx), index.element(idx).cast(INT64), error),
+            parallel=False,
         )
     recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
 
@@ -268,51 +268,6 @@ def _loop_indices_counted_from_zero(
         return wrapped
 
     return element_index_counted_in_loop
-
-
-def _broadcast_elements_assigned_in_loop(
-    recorder: Recorder, value: LazyLoopElements, shape: tuple[LinearExpression, ...]
-) -> Callable[[Sequence[KernelValue]], KernelValue]:
-    """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
-    if len(value.shape) > len(shape):
-        raise LoopNotRecordable("a value has more axes than what it is assigned to")
-    skip, body = len(shape) - len(value.shape), recorder.body
-    single: list[Any] = []
-    for n, wanted in zip(value.shape, shape[skip:], strict=True):
-        if n == wanted or n.known == 1:
-            single.append(n.known == 1 and n != wanted)
-            continue
-        own = recorder.emit(n)
-        recorder.fail_if(own.ne(recorder.emit(wanted)) & own.ne(1), recorder.zero(), WRONG_LENGTH)
-        single.append(own.eq(1))
-
-    def broadcast_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        places = []
-        for i, flag in zip(idx[skip:], single, strict=True):
-            zero = recorder.zero()
-            places.append((zero if flag else i) if isinstance(flag, bool) else body.select(flag, zero, i))
-        found: KernelValue = value.element(places)
-        return found
-
-    return broadcast_element_in_loop
-
-
-def record_nested_loops_over_axes(
-    recorder: Recorder, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None]
-) -> None:
-    """`do` for every index of a shape, one after the other."""
-
-    def record_nested_loop_over_axis(index: list[KernelValue]) -> None:
-        if len(index) == len(shape):
-            do(index)
-            return
-        n = shape[len(index)]
-        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (i, scope):
-            record_nested_loop_over_axis([*index, i])
-        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
-        recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
-
-    record_nested_loop_over_axis([])
 
 
 def record_indices_of_loop_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
@@ -340,7 +295,7 @@ def record_indices_of_loop_mask(recorder: Recorder, mask: LoopArray) -> tuple[Lo
             recorder._put(LoopArraySection(storage, whole, (bound,)), [count], i)
         body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
 
-    record_nested_loops_over_axes(recorder, shape, store_index_of_loop_mask)
+    recorder.each(shape, store_index_of_loop_mask, parallel=False)
     count = recorder.atom(body.get(counter, INT64), (LinearExpression(0),), (bound,))
     found = tuple(recorder.array_of_section(LoopArraySection(storage, whole, (count,))) for storage in memory)
     recorder.masks.append((mask, scope, found))

@@ -158,47 +158,32 @@ class LoopSymbol(LoopOperand):
             self._refuse_recording("Python itself asks for the truth of a value that differs from turn to turn")
         return known
 
-    def __index__(self) -> int:
-        self._refuse_recording("Python itself asks which number a value is that differs from turn to turn")
-
-    def __int__(self) -> int:
-        self._refuse_recording("int() of a value that differs from turn to turn is called from Python itself")
-
-    def __float__(self) -> float:
-        self._refuse_recording("float() of a value that differs from turn to turn is called from Python itself")
-
-    def __complex__(self) -> complex:
-        self._refuse_recording("complex() of a value that differs from turn to turn")
-
-    def __hash__(self) -> int:
-        self._refuse_recording("a value that differs from turn to turn is a key")
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        self._refuse_recording("a value that differs from turn to turn is made a NumPy array")
-
-    def __contains__(self, x: Any) -> bool:
-        self._refuse_recording("`in` a value that differs from turn to turn")
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._recorder.method(self, name)
-
-    def __str__(self) -> str:
-        self._refuse_recording("a value that differs from turn to turn is made a text")
-
-    def __format__(self, spec: str) -> str:
-        self._refuse_recording("a value that differs from turn to turn is made a text")
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
             self._refuse_recording("a value that differs from turn to turn is made a text")
         return "<a value of a turn>"
 
-    def __round__(self, digits: Any = None) -> Any:
-        self._refuse_recording("round() of a value that differs from turn to turn")
 
-    __trunc__ = __floor__ = __ceil__ = __round__
+REFUSED = {
+    "__index__": "Python itself asks which number a value is that differs from turn to turn",
+    "__int__": "int() of a value that differs from turn to turn is called from Python itself",
+    "__float__": "float() of a value that differs from turn to turn is called from Python itself",
+    "__complex__": "complex() of a value that differs from turn to turn",
+    "__hash__": "a value that differs from turn to turn is a key",
+    "__array__": "a value that differs from turn to turn is made a NumPy array",
+    "__contains__": "`in` a value that differs from turn to turn",
+    **dict.fromkeys(("__str__", "__format__"), "a value that differs from turn to turn is made a text"),
+    **dict.fromkeys(
+        ("__round__", "__trunc__", "__floor__", "__ceil__"), "round() of a value that differs from turn to turn"
+    ),
+}
+for _name, _reason in REFUSED.items():
+    setattr(LoopSymbol, _name, lambda self, *args, _reason=_reason, **options: self._refuse_recording(_reason))
 
 
 class LoopNumber(LoopSymbol):
