@@ -33,6 +33,26 @@ class GatheredLoopElements:
     at: int
     count: int
 
+    def axes(self) -> list[int]:
+        """For each axis of the base that of the result; behind those the arrays."""
+        own = {axis: len(self.shape) + i for i, (axis, _, _) in enumerate(self.arrays)}
+        others = iter([n for n in range(len(self.shape)) if not self.at <= n < self.at + self.count])
+        return [own[axis] if axis in own else next(others) for axis in range(len(self.base.shape))]
+
+    def element_index(self, recorder: Recorder) -> Callable[[Sequence[KernelValue]], list[KernelValue]]:
+        """Gives where an element of the result lies in the base."""
+        axes, rank = self.axes(), len(self.shape)
+        indices = [
+            _loop_indices_counted_from_zero(recorder, e, self.base.shape[axis], unsure)
+            for axis, e, unsure in self.arrays
+        ]
+
+        def index_in_base(idx: Sequence[KernelValue]) -> list[KernelValue]:
+            mine = idx[self.at : self.at + self.count]
+            return [idx[a] if a < rank else indices[a - rank](mine) for a in axes]
+
+        return index_in_base
+
 
 def loop_key_has_index_arrays(key: Any) -> bool:
     """Whether an array, or a list, is among the indices."""
@@ -57,33 +77,19 @@ def _items_of_key(key: Any) -> list[Any]:
 def record_gather_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArray:
     """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
     found = _parse_gather_key_in_loop(recorder, section, key)
-    rank, base = len(found.shape), found.base
-    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
-    others = [axis for axis in range(len(base.shape)) if axis not in own]
-    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
-    indices = [
-        _loop_indices_counted_from_zero(recorder, e, base.shape[axis], unsure) for axis, e, unsure in found.arrays
-    ]
-
-    def gathered_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        mine = idx[found.at : found.at + found.count]
-        value: KernelValue = recorder.load(
-            base, [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(base.shape))]
-        )
-        return value
-
-    moved = {axis: rank + i for axis, i in own.items()} | places
+    base, moved, index = found.base, found.axes(), found.element_index(recorder)
     leaf = LoopArraySection(
         base.storage,
         tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
-        (*found.shape, *(base.shape[axis] for axis in own)),
+        (*found.shape, *(base.shape[axis] for axis, _, _ in found.arrays)),
     )
     leaves = [leaf]
     axes = [*range(found.at, found.at + found.count)]
     for _, e, _ in found.arrays:
         leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
     return LoopArray(
-        recorder, LazyLoopElements(found.shape, base.storage.dtype, gathered_element_in_loop, tuple(leaves))
+        recorder,
+        LazyLoopElements(found.shape, base.storage.dtype, lambda idx: recorder.load(base, index(idx)), tuple(leaves)),
     )
 
 
@@ -96,14 +102,9 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
     if not isinstance(value, LoopArray) and _record_masked_store_in_loop(recorder, section, key, value):
         return
     found = _parse_gather_key_in_loop(recorder, section, key)
-    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
-    others = [axis for axis in range(len(found.base.shape)) if axis not in own]
-    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
     if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
         raise LoopNotRecordable("an array is assigned to at places that it holds itself")
-    indices = [
-        _loop_indices_counted_from_zero(recorder, e, found.base.shape[axis], unsure) for axis, e, unsure in found.arrays
-    ]
+    index = found.element_index(recorder)
     if isinstance(value, LoopArray):
         if value.section is not None and value.section.storage is storage:
             value = recorder.copied(value)
@@ -118,12 +119,9 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
 
     recorder.settle_readers(storage)
 
-    def store_scattered_element_in_loop(idx: Sequence[KernelValue]) -> None:
-        mine = idx[found.at : found.at + found.count]
-        where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
-        recorder._put(found.base, where, scattered_scalar_in_loop(idx))
-
-    recorder.each(found.shape, store_scattered_element_in_loop, parallel=False)
+    recorder.each(
+        found.shape, lambda idx: recorder._put(found.base, index(idx), scattered_scalar_in_loop(idx)), parallel=False
+    )
     storage.written = True
 
 
