@@ -50,6 +50,8 @@ def _product_of_arrays(a: Tracer, b: Tracer) -> Tracer:
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
+    if dtype is not None:  # of the products and sums too
+        left, right = (v.astype(dtype, casting=casting) for v in (left, right))
     result = matrix_product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:
