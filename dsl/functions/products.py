@@ -31,6 +31,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     a, b = to_traced_array(x1), to_traced_array(x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError("matmul of a 0-d array is not defined; write a * b")
+    if dtype is not None:  # of the products and sums too
+        a, b = (cast(v, dtype, casting=casting) for v in (a, b))
     loop = loop_operations()
     result = _product_of_arrays(a, b) if loop is None else loop.matmul(a, b)
     if dtype is not None:
@@ -50,8 +52,6 @@ def _product_of_arrays(a: Tracer, b: Tracer) -> Tracer:
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
-    if dtype is not None:  # of the products and sums too
-        left, right = (v.astype(dtype, casting=casting) for v in (left, right))
     result = matrix_product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:
