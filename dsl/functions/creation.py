@@ -13,9 +13,15 @@ from ..core.errors import ShapeError, UnsupportedError, numpy_error_as_ours
 from ..core.spec import checked_dtype, to_index, to_length
 from ..trace.dispatch import implements
 from ..trace.items import COPYTO, convert_operand_for_element
-from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import C, F
-from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
+from ..trace.operands import (
+    loop_operations,
+    new_traced_result,
+    to_traced_array,
+    to_traced_shape,
+    trace_of_operands,
+    traced_length,
+)
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, checked_numpy_order, copy, in_order, moveaxis, reshape, result_type

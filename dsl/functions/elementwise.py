@@ -37,10 +37,16 @@ from ..trace.dispatch import (
     public_numpy_name,
 )
 from ..trace.items import wrap_integer_operand_to_dtype
-from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import CopyTracerLayout, has_one_dense_tracer_layout
 from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
-from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
+from ..trace.operands import (
+    loop_operations,
+    new_traced_array,
+    new_traced_result,
+    to_graph_operand,
+    to_traced_array,
+    trace_of_operands,
+)
 from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 

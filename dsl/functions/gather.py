@@ -30,9 +30,8 @@ from ..trace.concrete_values import concrete_value, constant_value_of_traced_nod
 from ..trace.dispatch import METHODS
 from ..trace.failures import IndexCheck, is_failure_awaited
 from ..trace.items import AS_ARRAY
-from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import StandIn
-from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import host_call_of_one_result
 

@@ -31,8 +31,7 @@ from ..trace.aliasing import (
 from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
-from ..trace.loop_operations import loop_operations
-from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter

@@ -10,9 +10,9 @@ import numpy as np
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, memory_layout_of_tracer
 from ..trace.dispatch import LoopOperand, implements
-from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import resolve_layout_of_tracer
 from ..trace.operands import (
+    loop_operations,
     new_traced_result,
     to_axes_of_operand,
     to_axis_of_operand,

@@ -15,10 +15,10 @@ from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
 from ..trace.aliasing import assign_to_tracer
 from ..trace.items import convert_operand_for_element
-from ..trace.loop_operations import loop_operations
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
+    loop_operations,
     new_traced_result,
     to_axes_of_operand,
     to_axis_number_of_operand,

@@ -13,9 +13,9 @@ from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
 from ..trace.dispatch import call_function, implements
 from ..trace.failures import is_failure_awaited
 from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
-from ..trace.loop_operations import loop_operations
 from ..trace.operands import (
     is_traced,
+    loop_operations,
     new_traced_array,
     new_traced_result,
     to_axis_of_operand,

@@ -14,8 +14,7 @@ from ..core.spec import checked_dtype
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import SPECIAL, TO_ARRAY
 from ..trace.items import AS_ARRAY, ITEM, Way, convert_known_operand, convert_operand_for_element
-from ..trace.loop_operations import loop_operations
-from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
+from ..trace.operands import is_traced, loop_operations, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
 from .views import cast

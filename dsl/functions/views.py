@@ -20,7 +20,6 @@ from ..trace.aliasing import (
     view_of_tracer,
 )
 from ..trace.dispatch import LoopOperand, implements
-from ..trace.loop_operations import loop_operations
 from ..trace.memory_layout import (
     C,
     CopyTracerLayout,
@@ -32,6 +31,7 @@ from ..trace.memory_layout import (
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
+    loop_operations,
     new_traced_array,
     new_traced_result,
     to_axes_of_operand,

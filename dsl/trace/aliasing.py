@@ -21,7 +21,6 @@ from ...runtime.core.readable_text import with_article
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, convert_operand_for_element
-from .loop_operations import loop_operations
 from .memory_layout import (
     MemoryLayout,
     StandIn,
@@ -33,7 +32,7 @@ from .memory_layout import (
     resolve_layout_of_tracer,
 )
 from .number_kinds import Kind
-from .operands import to_traced_shape
+from .operands import loop_operations, to_traced_shape
 from .trace import Trace
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
