@@ -62,7 +62,11 @@ def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> b
     """Whether the other one's operator gives the result: a list repeats itself, or raises."""
     if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
         return True
-    return isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(x)
+    if not isinstance(other, _SEQUENCES) or rows in _COMPARED:
+        return False
+    if isinstance(x, LoopOperand) and not isinstance(x, np.ndarray):
+        return rows == ("multiply",) or isinstance(x.promotes_as, type)
+    return _repeats_sequences(x)
 
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
@@ -236,8 +240,6 @@ def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int
 
 def _repeats_sequences(x: Any) -> bool:
     """Whether Python takes it for a number beside a list or a text."""
-    if isinstance(x, LoopOperand):
-        return not isinstance(x, np.ndarray)
     return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fc"))
 
 
