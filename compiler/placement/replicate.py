@@ -17,7 +17,8 @@ from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
 from .places import nodes_computable_on_any_device
 
-SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
+SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
+STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -39,10 +40,12 @@ def bodies_exchange_between_devices(node: Node) -> bool:
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
-def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
-    """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
+def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False) -> Replicas:
+    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read.
+
+    Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _GraphReplicator(builder, range(count))
+    made = _GraphReplicator(builder, range(count), {}, reads_peers)
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -72,15 +75,15 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
 class _GraphReplicator:
     """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh."""
 
-    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int] | None = None) -> None:
+    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int], reads_peers: bool) -> None:
         self.builder, self.devices, self.count = builder, devices, len(devices)
-        self.slots: dict[int, int] = {} if slots is None else slots
+        self.slots, self.reads_peers = slots, reads_peers
 
     def replicated_collective(self, node: Node, parts: list[Value]) -> list[Value]:
         """A collective's result on each device: of all of them, or of each group apart."""
         found = [*parts]
         for group in dict(node.attrs).get("groups", (self.devices,)):
-            within = _GraphReplicator(self.builder, group, self.slots)
+            within = _GraphReplicator(self.builder, group, self.slots, self.reads_peers)
             for device, value in zip(group, COLLECTIVES[node.op](within, node, [parts[d] for d in group]), strict=True):
                 found[device] = value
         return found
@@ -116,11 +119,15 @@ class _GraphReplicator:
         return self.build_on_device(slot, reduce_parts)
 
     def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
-        """Each device's array in as many pieces along an axis as there are devices, made where it is."""
-        return [
-            [self.build_on_device(s, lambda v=v, r=r: self._slice_piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
-            for s, v in enumerate(parts)
-        ]
+        """Each device's array in as many pieces along an axis as there are devices, made where it is, or read there."""
+
+        def piece(s: int, r: int) -> Value:
+            if not self.reads_peers:
+                return self.build_on_device(s, lambda: self._slice_piece(parts[s], axis, r))
+            (here,) = self.values_on_device(r, [parts[s]])
+            return self.build_on_device(r, lambda: self._slice_piece(here, axis, r))
+
+        return [[piece(s, r) for r in range(self.count)] for s in range(self.count)]
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
@@ -143,7 +150,9 @@ class _GraphReplicator:
 def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     how, count, builder = node.attr("how"), made.count, made.builder
     size, type = parts[0].type.size, parts[0].type
-    if count < 3 or type.nbytes <= SMALL_BYTES or size % count:
+    more = type.nbytes * (count - 1) * (count - 2) // count  # that a device reads where it sums all by itself
+    small = more <= STEP_BYTES if made.reads_peers else type.nbytes <= SMALL_BYTES
+    if count < 3 or small or size % count:
         return [made.joined_elementwise(r, how, parts) for r in range(count)]
     flat = [made.build_on_device(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
     pieces = made.split_on_each_device(flat, 0)

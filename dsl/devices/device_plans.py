@@ -58,8 +58,9 @@ class MultiDevicePlanMaker:
         name: str,
         ranks: int = 1,
         exchanged_by: str = "",
+        reads_peers: bool = False,
     ) -> MultiDevicePlan:
-        """ranks, exchanged_by: see `MultiDevicePlan`."""
+        """ranks, exchanged_by, reads_peers: see `MultiDevicePlan`."""
         parts: dict[int, int] = {}  # by identity of the plan
         plans: list[Plan] = []
         steps: list[DeviceStep] = []
@@ -79,7 +80,15 @@ class MultiDevicePlanMaker:
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
         values = tuple(DeviceValue(bytes_of_device_value(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(
-            tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks, exchanged_by
+            tuple(devices),
+            values,
+            tuple(plans),
+            tuple(steps),
+            partition.outputs,
+            name,
+            ranks,
+            exchanged_by,
+            reads_peers=reads_peers,
         )
 
     def _plan_of_one_device(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
@@ -129,13 +138,16 @@ def surroundings_of_device_part(
     else:
         link = LINKS[devices[part.slot][0]]  # a guess will do, and alike parts stay one
         moves = [s.source for s in partition.steps if isinstance(s, Move)]
-        onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
+        parts = [s for s in partition.steps if isinstance(s, Part)]
+        moves += [v for s in parts for v in s.reads if values[v].slot != s.slot]  # read by peers
+        onward = {v for s in parts for v in s.reads}
         sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
         sends = [
             Send((places[v],), link.transfer_time(bytes_of_device_value(values[v].type)) * max(1, moves.count(v)))
             for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
         ]
-    return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends))
+    reads_peers = any(values[v].slot != part.slot for v in part.reads)
+    return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends), reads_peers)
 
 
 def bytes_of_device_value(type: ArrayType) -> int:

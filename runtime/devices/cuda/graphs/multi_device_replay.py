@@ -52,6 +52,7 @@ def make_multi_device_replay(
     ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
             for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip
     ends += [(home, devices[plan.values[v].device]) for v, home in elsewhere.items()]
+    ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
     if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
         return None
     return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
