@@ -1,7 +1,8 @@
-"""Programs on devices of one machine, whether what they give is right: `python -m tests.two_devices cuda 500`.
+"""Programs on devices of one machine, whether what they give is right: `python -m tests.two_devices cuda 500 4`.
 
-After the kind of device and how many of each follow how many devices, else two, and the first seed. Random collectives against NumPy; the same in flight with random delays, against one step at a time; and faults, each of
-which is an error within two seconds that the next call knows nothing of. `cpu` takes two CPU devices.
+What follows the kind of device is how many of each, and of devices, two where none is said, and the first seed. Random
+collectives against NumPy; the same in flight with random delays, against one step at a time; and faults, each of which
+is an error within two seconds that the next call knows nothing of. `cpu` takes CPU devices.
 """
 
 from __future__ import annotations

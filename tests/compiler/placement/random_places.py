@@ -152,7 +152,8 @@ def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) 
         if isinstance(step, RunPart):
             yield "device", changed(i, replace(step, device=(step.device + 1) % count))
             for k, v in enumerate(step.reads):
-                far = [(w, x) for w, x in enumerate(plan.values) if x.device not in (plan.values[v].device, step.device)]
+                near = plan.values[v].device, step.device
+                far = [(w, x) for w, x in enumerate(plan.values) if x.device not in near]
                 others = [w for w, x in far if not plan.reads_peers or x.source >= 0]  # the rest may be read
                 if others:
                     reads = (*step.reads[:k], rng.choice(others), *step.reads[k + 1 :])
