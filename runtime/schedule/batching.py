@@ -19,6 +19,7 @@ from .cost_model import MachineModel, machine_share_of_task
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
 PACK_SHARE = 0.5  # neither does one that fills more of the machine
 PACK_BYTES = 32_000  # of arguments: a launch takes 32,764, a guard's among them
+ALONE = frozenset(("own", "cluster"))  # options of kernels whose blocks are not to lie between others'
 BATCH_MOST = 160  # products whose addresses one launch writes into a table
 BATCHABLE = ("matmul",)
 
@@ -64,7 +65,9 @@ def _pack_launches(program: Program, machine: MachineModel, kind: Callable[[Task
 
     def launch_kind(task: Task) -> Hashable | None:
         own = kind(task)
-        if not isinstance(task.kernel, Kernel) or "own" in dict(task.kernel.options) or own is None:
+        if not isinstance(task.kernel, Kernel) or own is None:
+            return None
+        if not ALONE.isdisjoint(name for name, _ in task.kernel.options):
             return None
         counts = (len(task.arguments), len(task.reads), len(task.writes))
         return (own, task.kernel, task.grid, task.block, task.units, task.grain, counts)

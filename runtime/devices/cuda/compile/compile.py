@@ -136,9 +136,9 @@ _ROW = """
 	mov.u32 %packed0, %ctaid.x;
 	mov.u32 %packed1, %nctaid.x;
 	div.u32 %packed2, %packed1, {members};
-	div.u32 %packed3, %packed0, %packed2;
-	mul.lo.u32 %packed4, %packed3, %packed2;
-	sub.u32 %packed4, %packed0, %packed4;
+	div.u32 %packed4, %packed0, {members};
+	mul.lo.u32 %packed3, %packed4, {members};
+	sub.u32 %packed3, %packed0, %packed3;
 	mov.b64 %packedwide0, arguments;
 	mul.wide.u32 %packedwide1, %packed3, {pointers};
 	add.s64 %packedwide1, %packedwide0, %packedwide1;
@@ -148,8 +148,9 @@ _ROW = """
 
 
 def pack_compiled_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
-    """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
-    arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
+    """A kernel's text for `members` of it in one launch: each has as many blocks along x, one after another in turns, so
+    that what they read on several devices comes from all of them, and its row of the arguments: all lie in one block of
+    parameters, first the pointers of each member, then the numbers of each."""
     pointers = sum(kind == "ptr" for kind in kernel.signature)
     numbers = len(kernel.signature) - pointers
     head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
