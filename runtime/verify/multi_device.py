@@ -1,11 +1,11 @@
 """Is a plan over several devices safe? Each value written once, by what comes before all that reads it, on its device.
 
 What such a plan can get wrong beside the plans of its parts, which `plan` proves: a step that reads what is not written
-yet, or lies on another device that the plan does not let it read, a copy within a device or of another size, two writers of one value, an output that
-nobody writes. Steps wait for values alone, and every value's writer is issued before its readers; so each step's waits
-are for steps issued earlier, and no set of steps can wait for each other: there is no deadlock, whatever the order in
-which devices take up their work. A collective of several devices is one step, which has a part on each: no device can
-come to collectives in another order than the rest.
+yet, or lies on another device that the plan does not let it read, a copy within a device or of another size, two
+writers of one value, an output that nobody writes. Steps wait for values alone, and every value's writer is issued
+before its readers; so each step's waits are for steps issued earlier, and no set of steps can wait for each other:
+there is no deadlock, whatever the order in which devices take up their work. A collective of several devices is one
+step, which has a part on each: no device can come to collectives in another order than the rest.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ _ROW = """
 
 
 def pack_compiled_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
-    """A kernel's text for `members` of it in one launch: each has as many blocks along x, one after another in turns, so
-    that what they read on several devices comes from all of them, and its row of the arguments: all lie in one block of
+    """A kernel's text for `members` of it in one launch: each has as many blocks along x, in turns, so that what they
+    read on several devices comes from all of these at a time, and its row of the arguments: all lie in one block of
     parameters, first the pointers of each member, then the numbers of each."""
     pointers = sum(kind == "ptr" for kind in kernel.signature)
     numbers = len(kernel.signature) - pointers
