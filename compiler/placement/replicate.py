@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...runtime.core.frozen import dataclass
-from ..core.types import dtype_kind
+from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
 from .places import nodes_computable_on_any_device
@@ -121,13 +121,23 @@ class _GraphReplicator:
     def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
         """Each device's array in as many pieces along an axis as there are devices, made where it is, or read there."""
 
-        def piece(s: int, r: int) -> Value:
-            if not self.reads_peers:
-                return self.build_on_device(s, lambda: self._slice_piece(parts[s], axis, r))
-            (here,) = self.values_on_device(r, [parts[s]])
-            return self.build_on_device(r, lambda: self._slice_piece(here, axis, r))
+        return [
+            self.pieces_read_on_each_device(v, axis)
+            if self.reads_peers
+            else [self.build_on_device(s, lambda v=v, r=r: self._slice_piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
+            for s, v in enumerate(parts)
+        ]
 
-        return [[piece(s, r) for r in range(self.count)] for s in range(self.count)]
+    def pieces_read_on_each_device(self, value: Value, axis: int) -> list[Value]:
+        """One device's array in as many pieces along an axis as there are devices, each cut by the device that it is
+        for."""
+        seen = [self.values_on_device(r, [value])[0] for r in range(self.count)]
+        return [self.build_on_device(r, partial(self._slice_piece, v, axis, r)) for r, v in enumerate(seen)]
+
+    def goes_in_one_step(self, type: ArrayType, more: int) -> bool:
+        """Whether each device takes whole arrays: so it reads so many bytes more than if they shared the work."""
+        small = more <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
+        return small or self.count < 3 or type.size % self.count != 0
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
@@ -150,9 +160,7 @@ class _GraphReplicator:
 def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     how, count, builder = node.attr("how"), made.count, made.builder
     size, type = parts[0].type.size, parts[0].type
-    more = type.nbytes * (count - 1) * (count - 2) // count  # that a device reads where it sums all by itself
-    small = more <= STEP_BYTES if made.reads_peers else type.nbytes <= SMALL_BYTES
-    if count < 3 or small or size % count:
+    if made.goes_in_one_step(type, type.nbytes * (count - 1) * (count - 2) // count):
         return [made.joined_elementwise(r, how, parts) for r in range(count)]
     flat = [made.build_on_device(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
     pieces = made.split_on_each_device(flat, 0)
@@ -181,7 +189,14 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    return [made.values_on_device(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
+    root, count, builder = node.attr("root"), made.count, made.builder
+    given, type = parts[root], parts[root].type
+    if not made.reads_peers or made.goes_in_one_step(type, type.nbytes * (count - 2)):
+        return [made.values_on_device(r, [given])[0] for r in range(count)]
+    flat = made.build_on_device(root, lambda: builder.reshape(given, (type.size,)))
+    whole = made.concatenated_on_device(made.pieces_read_on_each_device(flat, 0), 0)
+    found = [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
+    return [given if r == root else v for r, v in enumerate(found)]
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
