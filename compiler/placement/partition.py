@@ -67,20 +67,26 @@ def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
 
 
 def partition_graph_by_device(
-    graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None], reads_peers: bool = False
+    graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None], homes: Sequence[int] | None = None
 ) -> Partition:
     """slots: of the nodes, see `Places`. targets: the device of each output; None for where it is computed, or the
-    first. reads_peers: what another device computes is read in its memory, where kernels read each element once."""
-    return _DevicePartitioner(graph, slots, targets, reads_peers).partition()
+    first. homes: the device that has each input, where devices read each other's memory: what another one has or
+    computes is then read there, if kernels read each element once."""
+    return _DevicePartitioner(graph, slots, targets, homes).partition()
 
 
 class _DevicePartitioner:
     """root[n]: the node that n is, seen through places. level[n], of what is computed."""
 
     def __init__(
-        self, graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None], reads_peers: bool
+        self,
+        graph: Graph,
+        slots: Sequence[int | None],
+        targets: Sequence[int | None],
+        homes: Sequence[int] | None,
     ) -> None:
         self.graph = graph
+        self.homes = None if homes is None else dict(zip(graph.inputs, homes, strict=True))  # of inputs
         self.root = list(range(len(graph.nodes)))
         self.slots = list(slots)
         self.level: dict[int, int] = {}
@@ -99,7 +105,7 @@ class _DevicePartitioner:
                 self.written.setdefault((0, at or 0), set()).add(root)
             self.outputs.append((root, at if at is not None else (self.slots[root] or 0)))
         self.copied: set[tuple[int, int]] | None = None  # nodes, with the slots that have copies; None: all
-        if reads_peers:
+        if homes is not None:
             self.copied = self._nodes_to_copy()
             self._delay_views()
         self.values: list[PlacedValue] = []
@@ -141,11 +147,13 @@ class _DevicePartitioner:
             for a in self._computed_arguments(node):
                 readers.setdefault(a, []).append(number)
 
-    def value_read(self, node: int, slot: int) -> int:
-        """The value in which a part on a device reads what a part computes: a copy of its own, or where it is."""
-        home = self.slots[node]
-        assert home is not None
-        return self.value("node", node, slot if self.copied is None or (node, slot) in self.copied else home)
+    def value_read(self, what: str, node: int, slot: int) -> int:
+        """The value in which a part on a device reads one of the node's: a copy of its own, or where it is."""
+        if self.homes is not None and self.copied is not None and (node, slot) not in self.copied:
+            home = self.homes[node] if what == "input" else self.slots[node]
+            assert home is not None
+            return self.value(what, node, home)
+        return self.value(what, node, slot)
 
     def value(self, what: str, node: int, slot: int) -> int:
         """what: `input`, or `node` for what is computed."""
@@ -220,7 +228,8 @@ class _DevicePartitioner:
         out: Sequence[int],
     ) -> Part:
         whole = self.graph
-        reads = [*(self.value("input", n, slot) for n in inputs), *(self.value_read(n, slot) for n in arriving)]
+        reads = [self.value_read("input", n, slot) for n in inputs]
+        reads += [self.value_read("node", n, slot) for n in arriving]
         given = [*inputs, *arriving]
         order = [*given, *sorted((*free, *nodes))]
         new = {old: i for i, old in enumerate(order)}

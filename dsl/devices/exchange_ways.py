@@ -65,8 +65,9 @@ def partition_by_way(
     reads = way == "reads"
     replicas = replicate_graph_on_devices(graph, count, reads)
     targets = [r for _ in graph.outputs for r in range(count)]
+    homes = [r for _ in graph.inputs for r in range(count)] if reads else None
     return ExchangePartition(
-        partition_graph_by_device(replicas.graph, replicas.slots, targets, reads), reads_peers=reads
+        partition_graph_by_device(replicas.graph, replicas.slots, targets, homes), reads_peers=reads
     )
 
 

@@ -106,8 +106,7 @@ class MultiDevicePlan:
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
     call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
     plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these.
-    axes: along which the ranks' arguments and results lie. reads_peers: parts read in other devices' memory what steps
-    have written there.
+    axes: along which the ranks' arguments and results lie. reads_peers: parts read values in other devices' memory.
     """
 
     devices: tuple[tuple[str, int], ...]

@@ -82,7 +82,7 @@ def _multi_device_step_violations(
             yield f"{how} {len(given)} values, and its program {len(buffers)}"
             continue
         for v, buffer in zip(given, buffers, strict=True):
-            peer = plan.reads_peers and how == "reads" and values[v].source < 0
+            peer = plan.reads_peers and how == "reads"
             if values[v].device != step.device and not peer:
                 yield f"{how} v{v}, which is on d{values[v].device}"
             if values[v].nbytes < program.buffers[buffer].nbytes:

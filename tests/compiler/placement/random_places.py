@@ -68,8 +68,9 @@ def partitioned(rng: Random, reads_peers: bool = False) -> tuple[Graph, Partitio
         slots = choose_device_slots(graph, places, CPU, DeviceLink(rng.choice([0.0, 1e3]), 1.0))
     elif how < 0.8:
         slots = [None if s is None else rng.randrange(count) for s in slots]
+    homes = [rng.randrange(count) for _ in graph.inputs] if reads_peers else None
     wanted = [rng.choice([None, rng.randrange(count)]) for _ in graph.outputs]
-    return graph, partition_graph_by_device(graph, slots, wanted, reads_peers), count
+    return graph, partition_graph_by_device(graph, slots, wanted, homes), count
 
 
 def plan_of(partition: Partition, devices: int, reads_peers: bool = False) -> MultiDevicePlan:
@@ -101,13 +102,12 @@ class OnWrongDevice(Exception):
 def simulate(
     plan: MultiDevicePlan, graphs: Sequence[Graph | None], arrays: Sequence[Any], numbers: Sequence[Any]
 ) -> list[Any]:
-    """What the plan gives, with a memory for each device: a step sees that of its own, and if the plan reads peers what
-    steps have written in others. graphs: of the steps."""
+    """What the plan gives, with a memory for each device: a step sees that of its own, and of others if the plan
+    reads peers. graphs: of the steps."""
     memories: list[dict[int, Any]] = [{} for _ in plan.devices]
 
     def read(v: int, device: int) -> Any:
-        far = plan.reads_peers and plan.values[v].source < 0
-        return memories[plan.values[v].device if far else device][v]
+        return memories[plan.values[v].device if plan.reads_peers else device][v]
 
     for v, value in enumerate(plan.values):
         if value.source >= 0:
@@ -154,7 +154,7 @@ def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) 
             for k, v in enumerate(step.reads):
                 near = plan.values[v].device, step.device
                 far = [(w, x) for w, x in enumerate(plan.values) if x.device not in near]
-                others = [w for w, x in far if not plan.reads_peers or x.source >= 0]  # the rest may be read
+                others = [w for w, _ in far if not plan.reads_peers]  # which may
                 if others:
                     reads = (*step.reads[:k], rng.choice(others), *step.reads[k + 1 :])
                     yield "read", changed(i, replace(step, reads=reads))

@@ -47,7 +47,8 @@ def test_replicas_give_what_each_device_gives(seed: int) -> None:
         reads_peers = rng.random() < 0.5
         replicas = replicate_graph_on_devices(body, count, reads_peers)
         targets = [r for _ in body.outputs for r in range(count)]
-        partition = partition_graph_by_device(replicas.graph, replicas.slots, targets, reads_peers)
+        homes = [r for _ in body.inputs for r in range(count)] if reads_peers else None
+        partition = partition_graph_by_device(replicas.graph, replicas.slots, targets, homes)
         plan = plan_of(partition, count, reads_peers)
         assert not find_multi_device_violations(plan)
         arrays = [np.full((3, 4), rng.random()) for _ in range(len(body.inputs) * count)]
