@@ -15,9 +15,11 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
+from ..ops.table import OPS
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
+FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2  # what is done again by each device that reads arguments of another
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -101,8 +103,39 @@ class _GraphReplicator:
         return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
-        """Values as a device sees them: what each device makes of the same ones is not the same node."""
-        return [self.builder.placed(v, ("mesh", self.devices[slot])) for v in values]
+        """Values as a device sees them: what each device makes of the same ones is not the same node. Small ones that
+        follow from few arguments element by element are computed there, where it reads the arguments of others."""
+        return [
+            self.build_on_device(slot, lambda v=v: self._computed_on_device(slot, v.number))  # type: ignore[misc]
+            if self.reads_peers and v.type.nbytes <= SMALL_BYTES and self._follows_from_few_arguments(v.number)
+            else self.builder.placed(v, ("mesh", self.devices[slot]))
+            for v in values
+        ]
+
+    def _follows_from_few_arguments(self, number: int) -> bool:
+        todo, operations, arguments = [number], set[int](), set[int]()
+        while todo and len(operations) <= FEW_OPERATIONS:
+            n = todo.pop()
+            node = self.builder.nodes[n]
+            if node.op == "input":
+                arguments.add(n)
+            elif n in self.slots and n not in operations:
+                if OPS[node.op].kind != "map":
+                    return False
+                operations.add(n)
+                todo += node.args
+            elif node.op == "place":
+                return False
+        return not todo and 0 < len(arguments) <= FEW_ARGUMENTS
+
+    def _computed_on_device(self, slot: int, number: int) -> Value:
+        node = self.builder.nodes[number]
+        if node.op == "input":
+            return self.builder.placed(self.builder.at(number), ("mesh", self.devices[slot]))
+        if number not in self.slots:  # what each device makes itself
+            return self.builder.at(number)
+        args = tuple(self._computed_on_device(slot, a).number for a in node.args)
+        return self.builder.add(node.op, args, node.type, node.attrs)
 
     def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
         """Arrays joined element by element, in their order, on a device."""
