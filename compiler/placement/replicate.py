@@ -167,9 +167,9 @@ class _GraphReplicator:
         seen = [self.values_on_device(r, [value])[0] for r in range(self.count)]
         return [self.build_on_device(r, partial(self._slice_piece, v, axis, r)) for r, v in enumerate(seen)]
 
-    def goes_in_one_step(self, type: ArrayType, more: int) -> bool:
+    def goes_in_one_step(self, type: ArrayType, extra: int) -> bool:
         """Whether each device takes whole arrays: so it reads so many bytes more than if they shared the work."""
-        small = more <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
+        small = extra <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
         return small or self.count < 3 or type.size % self.count != 0
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:

@@ -90,7 +90,7 @@ def microseconds_of_trial(
     graph, size = collective_of_half(op, nbytes, len(devices)), len(devices)
     found: ExchangePartition = partition_by_way(graph, size, way, communicator)
     places = [(device.kind, device.index) for device in devices]
-    options = checked_kernel_graph_options(device=tuple(map(name_of, devices)))
+    options = checked_kernel_graph_options(device=name_of(devices[0]))
     name = "" if found.communicator is None else found.communicator.name
     plan = MultiDevicePlanMaker(options).plan(found.partition, places, graph.name, 1, name, found.reads_peers)
     executable = make_multi_device_plan_ready(plan, None, found.communicator)
