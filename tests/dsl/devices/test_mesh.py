@@ -90,6 +90,17 @@ def test_devices_that_read_each_other_give_the_same_bits(count: int) -> None:
     assert plan.reads_peers and not plan.copied_bytes
 
 
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])
+def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> None:
+    """Which does what is between them, where that is little: else devices would wait for each other."""
+    bodies = {True: lambda x: op(x * 2 + 1), False: lambda x: op(np.cumsum(x * 2 + 1, axis=0))}
+    for one_part, body in bodies.items():
+        f = on_mesh(4, body, 0, None)
+        with kg.override(collectives="reads"):
+            plan = f.plan(X[:, :4].repeat(4, 0))
+        assert (len(plan.steps) == 4) == one_part
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_gather_scatter_and_the_rest(count: int) -> None:
     def body(x: Any) -> Any:
