@@ -1,9 +1,9 @@
-"""Four GPUs of one host beside NCCL through PyTorch, in at most eight minutes: collectives, steps, branches, stores.
+"""Four GPUs of one host, or two, beside NCCL through PyTorch, in at most eight minutes: collectives, steps, branches, stores.
 
     python benchmarks/four_gpus.py [--minutes 8] [--only collectives steps ...] [--device cpu --small]
 
 Each section is a process of its own with a time of its own, prints its table row by row, and the others go on where it
-fails. PyTorch is four processes with NCCL; every collective is of half of an array, so a kernel comes first in all.
+fails. PyTorch is as many processes with NCCL; every collective is of half of an array, so a kernel comes first in all.
 `--device cpu --small` shows that all runs, on CPU devices of this machine. NVLink multicast stays off.
 """
 
@@ -29,13 +29,17 @@ PARSER = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
 PARSER.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
 PARSER.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
 PARSER.add_argument("--minutes", type=float, default=8.0, help="of all sections together")
+PARSER.add_argument("--devices", type=int, default=4, help="how many; the mesh of 2 x 2 needs four")
+PARSER.add_argument(
+    "--each", type=int, default=80, help="random collectives, and chaos runs, of each process of `checks`"
+)
 PARSER.add_argument("--only", nargs="*", default=(), help="sections")
 PARSER.add_argument("--section", default="", help="run as the process of one section (used by the script itself)")
 PARSER.add_argument("--peer", default="", help="run as one process of PyTorch (used by the script itself)")
 PARSER.add_argument("--seconds", type=float, default=60.0, help="of that process")
 OPTIONS = PARSER.parse_args()
 ON_GPU, SMALL = OPTIONS.device == "cuda", OPTIONS.small
-COUNT = 4
+COUNT = OPTIONS.devices
 END = time.perf_counter() + OPTIONS.seconds
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 if not ON_GPU:
@@ -96,14 +100,14 @@ def row(*cells: Any) -> None:
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-# PyTorch, four processes
+# PyTorch, a process for each device
 
 
 def run_peer(name: str, seconds: float) -> list[dict[str, Any]]:
     """What the first of PyTorch's processes printed; nothing where there is no PyTorch."""
     port = str(20000 + os.getpid() % 20000)
     command = [sys.executable, __file__, "--device", OPTIONS.device, "--peer", name, "--seconds", str(seconds)]
-    command += ["--small"] * SMALL
+    command += ["--devices", str(COUNT), *["--small"] * SMALL]
     ranks = []
     for rank in range(COUNT):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(COUNT), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
@@ -316,8 +320,8 @@ def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
 def steps() -> None:
     peer = {(r["rows"], r["parallel"]): r["seconds"] for r in peer_or_none("steps", 60)}
     head(
-        f"A step of {LAYERS} x Linear({WIDTH}), ms: one device's time over four's, each with as many rows",
-        "rows a device | one | four | one / four | how | PyTorch, one | DDP, four | one / four",
+        f"A step of {LAYERS} x Linear({WIDTH}), ms: one device's time over all's, each with as many rows",
+        "rows a device | one | all | one / all | how | PyTorch, one | DDP, all | one / all",
     )
     alone = {rows: data_parallel_step(1, rows)[0] for rows in ROWS}
     for way in ("auto", *WAYS):
@@ -425,7 +429,7 @@ def branch_function(devices: tuple[str, ...] = ()) -> Callable[..., Any]:
 
 def branches() -> None:
     head(
-        "Eight branches of four (n x n product, relu): one device's time over four's, in ten runs",
+        "Eight branches of four (n x n product, relu): one device's time over all's, in ten runs",
         "n | one device | placed by the library: slowest, middle, best run | by hand: slowest, middle, best",
     )
     for n in BRANCH_SIZES:
@@ -460,7 +464,7 @@ def branches() -> None:
 
 def store() -> None:
     head(
-        'KVStore("device"): push from four devices and pull, us',
+        'KVStore("device"): push from all devices and pull, us',
         "bytes | push and pull | pushpull | a sum | push and pull / sum",
     )
     mesh = kg.Mesh(NAMES)
@@ -506,7 +510,7 @@ def ranks() -> None:
 def checks() -> None:
     """240 random collectives against NumPy, and 500 chaos runs, in processes side by side."""
     ways = ("auto", "reads", "copies") if SMALL else ("auto", "reads", "reads", "reads", "copies", "nccl", "nccl")
-    each = 4 if SMALL else 80
+    each = 4 if SMALL else OPTIONS.each
     processes = []
     for worker, way in enumerate(ways):
         command = [sys.executable, "-m", "tests.two_devices", OPTIONS.device, str(each), str(COUNT), str(worker * each)]
@@ -552,7 +556,8 @@ def main() -> None:
             continue
         start = time.perf_counter()
         command = [sys.executable, "-u", __file__, "--device", OPTIONS.device, "--section", name]
-        command += ["--seconds", f"{seconds:.0f}", *["--small"] * SMALL]
+        command += ["--seconds", f"{seconds:.0f}", "--devices", str(COUNT), "--each", str(OPTIONS.each)]
+        command += ["--small"] * SMALL
         process = subprocess.Popen(command, start_new_session=True)
         try:
             code = process.wait(timeout=min(seconds + START_SECONDS, left))
