@@ -52,69 +52,6 @@ def _numba_cuda_allows_fastmath(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
-<<<<<<< HEAD
-def _add_clusters_to_ptx(ptx: str, kernel: Kernel, blocks: int) -> str:
-    """A kernel's text whose blocks run as clusters, side by side at the same time, however it is launched."""
-    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
-    parameters, _, rest = body.partition(")")
-    return (
-        f"{head}.visible .entry {kernel.name}({parameters})\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1{rest}"
-    )
-
-
-_ROW = """
-	.reg .b32 %packed<6>;
-	.reg .b64 %packedwide<6>;
-	mov.u32 %packed0, %ctaid.x;
-	mov.u32 %packed1, %nctaid.x;
-	div.u32 %packed2, %packed1, {members};
-	div.u32 %packed4, %packed0, {members};
-	mul.lo.u32 %packed3, %packed4, {members};
-	sub.u32 %packed3, %packed0, %packed3;
-	mov.b64 %packedwide0, arguments;
-	mul.wide.u32 %packedwide1, %packed3, {pointers};
-	add.s64 %packedwide1, %packedwide0, %packedwide1;
-	mul.wide.u32 %packedwide2, %packed3, {numbers};
-	add.s64 %packedwide2, %packedwide0, %packedwide2;
-"""
-
-
-def pack_compiled_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
-    """A kernel's text for `members` of it in one launch: each has as many blocks along x, in turns, so that what they
-    read on several devices comes from all of these at a time, and its row of the arguments: all lie in one block of
-    parameters, first the pointers of each member, then the numbers of each."""
-    pointers = sum(kind == "ptr" for kind in kernel.signature)
-    numbers = len(kernel.signature) - pointers
-    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
-    _, _, body = body.partition(")")
-    bounds, _, body = body.partition("{")
-    body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
-
-    def packed_parameter_offset(number: str, offset: str | None) -> tuple[str, int]:
-        k = int(number)
-        row, at = ("%packedwide1", k) if k < pointers else ("%packedwide2", members * pointers + k - pointers)
-        return row, 8 * at + int(offset or 0)
-
-    def load_packed_parameter(match: re.Match[str]) -> str:
-        row, at = packed_parameter_offset(match[1], match[2])
-        return f"[{row}+{at}]"
-
-    def address_of_packed_parameter(match: re.Match[str]) -> str:
-        row, at = packed_parameter_offset(match[2], match[3])
-        return f"add.s64 {match[1]}, {row}, {at};"
-
-    own = f"{kernel.name}_param_"  # functions that it calls, as cos does, have parameters too
-    body = re.sub(rf"\[{own}(\d+)(?:\+(\d+))?\]", load_packed_parameter, body)
-    body = re.sub(rf"mov\.[bus]64\s+(\S+), {own}(\d+)(?:\+(\d+))?;", address_of_packed_parameter, body)
-    if own in body:
-        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
-    row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
-    block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"
-    return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
-
-
-=======
->>>>>>> main
 def link_ptx_to_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
     """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`.
 
