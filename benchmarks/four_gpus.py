@@ -1,4 +1,4 @@
-"""Four GPUs of one host, or two, beside NCCL through PyTorch, in at most eight minutes: collectives, steps, branches, stores.
+"""Four GPUs of one host, or two, beside NCCL through PyTorch in one run: collectives, steps, branches, stores.
 
     python benchmarks/four_gpus.py [--minutes 8] [--only collectives steps ...] [--device cpu --small]
 
