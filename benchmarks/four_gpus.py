@@ -49,7 +49,7 @@ import numpy as np
 
 NAMES = tuple(f"{OPTIONS.device}:{i}" for i in range(COUNT))
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-SIZES = (4, 1 << 14) if SMALL else (4, 1 << 14, 1 << 17, 1 << 20, 1 << 24, 1 << 28, 1 << 30)
+SIZES = tuple(OPTIONS.sizes) or ((4, 1 << 14) if SMALL else (4, 1 << 14, 1 << 17, 1 << 20, 1 << 24, 1 << 28, 1 << 30))
 STORE_SIZES = (1 << 12,) if SMALL else (1 << 12, 1 << 20, 1 << 26)
 BRANCH_SIZES = (64,) if SMALL else (1024, 2048)
 LAYERS, WIDTH = 4, 64 if SMALL else 4096
@@ -103,11 +103,17 @@ def row(*cells: Any) -> None:
 # PyTorch, a process for each device
 
 
+def _passed_options() -> list[str]:
+    """What processes of this script are told of its own options."""
+    sizes = ["--sizes", *map(str, OPTIONS.sizes)] if OPTIONS.sizes else []
+    return ["--devices", str(COUNT), "--each", str(OPTIONS.each), *sizes, *["--small"] * SMALL]
+
+
 def run_peer(name: str, seconds: float) -> list[dict[str, Any]]:
     """What the first of PyTorch's processes printed; nothing where there is no PyTorch."""
     port = str(20000 + os.getpid() % 20000)
     command = [sys.executable, __file__, "--device", OPTIONS.device, "--peer", name, "--seconds", str(seconds)]
-    command += ["--devices", str(COUNT), *["--small"] * SMALL]
+    command += _passed_options()
     ranks = []
     for rank in range(COUNT):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(COUNT), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
@@ -259,7 +265,7 @@ def collectives() -> None:
 def ways() -> None:
     """Each way by itself, whatever is chosen."""
     mesh = kg.Mesh(NAMES)
-    sizes = SIZES if SMALL else (4, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 28)
+    sizes = SIZES if SMALL or OPTIONS.sizes else (4, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 28)
     head("Each way by itself, us", "op | bytes | " + " | ".join(WAYS))
     for op in OPS:
         for nbytes in sizes:
@@ -556,8 +562,7 @@ def main() -> None:
             continue
         start = time.perf_counter()
         command = [sys.executable, "-u", __file__, "--device", OPTIONS.device, "--section", name]
-        command += ["--seconds", f"{seconds:.0f}", "--devices", str(COUNT), "--each", str(OPTIONS.each)]
-        command += ["--small"] * SMALL
+        command += ["--seconds", f"{seconds:.0f}", *_passed_options()]
         process = subprocess.Popen(command, start_new_session=True)
         try:
             code = process.wait(timeout=min(seconds + START_SECONDS, left))
