@@ -37,6 +37,7 @@ PARSER.add_argument("--only", nargs="*", default=(), help="sections")
 PARSER.add_argument("--section", default="", help="run as the process of one section (used by the script itself)")
 PARSER.add_argument("--peer", default="", help="run as one process of PyTorch (used by the script itself)")
 PARSER.add_argument("--seconds", type=float, default=60.0, help="of that process")
+PARSER.add_argument("--sizes", nargs="*", type=int, default=(), help="bytes of the arrays of collectives")
 OPTIONS = PARSER.parse_args()
 ON_GPU, SMALL = OPTIONS.device == "cuda", OPTIONS.small
 COUNT = OPTIONS.devices
