@@ -269,6 +269,26 @@ def test_trials_run_each_way(two: Two, op: str, monkeypatch: pytest.MonkeyPatch)
     assert [call for call in two.library.calls if call[0] == "group_start"]
 
 
+def test_a_way_that_gives_something_else_is_none(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where GPUs seem to reach each other's memory, and read rubbish."""
+    two.machine.reads_peers = True
+    right = exchange_ways.run_plan
+
+    def run_plan(executable: Any, given: Any, *rest: Any) -> Any:
+        far = given[:1] * 2 if executable.plan.reads_peers else given
+        return right(executable, far, *rest)
+
+    monkeypatch.setattr(exchange_ways, "run_plan", run_plan)
+    monkeypatch.setattr(exchanges, "TRIAL_BYTES", (4, 64))
+    monkeypatch.setattr(exchange_ways, "ROUNDS", 1)
+    monkeypatch.setattr(links, "_known", {})
+    monkeypatch.setattr(links._cache, "get", lambda key: None)
+    with kg.override(collectives="auto"):
+        text = on_mesh(kg.all_reduce).explain(X).splitlines()[0]
+    assert not text.startswith("collectives by kernels that read")
+    assert "by kernels that read the others' memory: all_reduce between cuda:0, cuda:1 gave something else" in text
+
+
 def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "nccl_library", lambda: None)
     for gpu in two.machine.devices:
