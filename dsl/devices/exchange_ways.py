@@ -30,7 +30,7 @@ from .device_plans import MultiDevicePlanMaker
 ROUNDS = 4  # of which the least counts
 WARM_CALLS = 6  # until a plan is replayed
 CALLS = 16  # in flight in a round
-CALL_BYTES = 64 << 20  # of which a round has no more than so many bytes, but for one call
+CALL_BYTES = 256 << 20  # of which a round has no more than so many bytes, but for one call
 F32 = np.dtype(np.float32)
 CHECKED_BYTES = 1 << 20  # arrays of no more are looked at: memory that GPUs share may be broken by how it is set up
 
