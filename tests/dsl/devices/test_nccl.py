@@ -36,6 +36,7 @@ class Two:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
         monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+        monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without these
         self.machine = Machine(seed)
         for gpu in self.machine.devices:
             monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)

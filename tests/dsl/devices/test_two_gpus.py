@@ -28,6 +28,7 @@ SUM = X[:4] + X[4:]
 def machine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """The devices `cuda:0` and `cuda:1`, for a while."""
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without them
     made = Machine(request.param)
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
