@@ -233,6 +233,13 @@ class StridedBufferArray:
             Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned
         )
 
+    def span(self, start: int, count: int) -> StridedBufferArray:
+        """So many elements of the only axis, from `start` on."""
+        r = self.region
+        offset = r.offset + start * r.strides[0]
+        aligned = self.aligned and offset % ALIGNMENT == 0
+        return StridedBufferArray(Region(r.buffer, offset, (count,), r.strides, r.itemsize, r.dtype), aligned)
+
     def first(self, count: int) -> StridedBufferArray:
         """The first so many along the last axis."""
         r = self.region
