@@ -178,15 +178,19 @@ class CublasHandles:
             began = time.perf_counter()
             for _ in range(runs):
                 self.run(call, addresses, stream, way)
-            self._driver.synchronize_stream(stream)
+            if code := self._driver.synchronize_stream(stream):
+                raise RuntimeError(self._driver.describe(code))
             return (time.perf_counter() - began) / runs * 1e6
 
         def measure(way: ProductWay) -> float | None:
             if way.choice is not None and not self._lt.has_choice(call, way.choice):
                 return None
-            microseconds_of_runs(way, 1)  # loads code
-            once = microseconds_of_runs(way, 1)
-            return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+            try:
+                microseconds_of_runs(way, 1)  # loads code
+                once = microseconds_of_runs(way, 1)
+                return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+            except Exception:  # of the bindings: this way cannot do it, and the usual one says so when it is run
+                return None
 
         return choose_product_way(other_product_ways(call), measure, predicted)
 
