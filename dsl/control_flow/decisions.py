@@ -29,6 +29,7 @@ from ..core.errors import (
     numpy_error_as_ours,
     undecided_identity_error,
 )
+from ..core.object_model import UNSET
 from ..core.pytree import flatten
 from ..core.spec import SCALAR_TYPES
 from ..functions.creation import empty_ndarray
@@ -46,11 +47,7 @@ from ..trace.failures import (
 )
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import (
-    UNSET,
-    Journal,
-    write_array_value_with_journal,
-)
+from .effects import Journal, write_array_value_with_journal
 from .math_functions import MathFunction, apply_math_function, math_function
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX

@@ -12,7 +12,11 @@ from _thread import _local
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import Context, ContextVar
 from functools import _lru_cache_wrapper, partial
+from itertools import takewhile
+from operator import attrgetter, is_
 from types import (
     BuiltinMethodType,
     CellType,
@@ -25,16 +29,38 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
+
 from ...runtime.core.frozen import dataclass, replace
 from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
-UNSET = object()  # in place of what an empty slot, cell or variable holds
 MRO: Callable[[Any], tuple[Any, ...]] = type.__dict__["__mro__"].__get__  # past a metaclass's own ways
 VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
 
+
+class UnsetVariable:
+    """What stands for what a name, slot, cell or variable holds that holds nothing."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+UNSET = UnsetVariable()
+
 # the rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """One place in objects. get: what an object holds there. put: puts that there; None where nothing can be.
+
+    same: whether what was there at two times is the same."""
+
+    get: Callable[[Any], Any]
+    put: Callable[[Any, Any], None] | None = None
+    same: Callable[[Any, Any], bool] = is_
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +72,8 @@ class Kind:
     put: (container, items) puts them in place of what is there; None where nothing can be. blank: makes an empty object
     of a class with settings, or where nothing can be put one with items. settings: the attributes that it is made with.
     mutators: methods that change it.
-    held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned."""
+    held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned.
+    state: all that can change in it, where neither items nor attributes say that."""
 
     base: Any
     family: Any = None
@@ -57,6 +84,7 @@ class Kind:
     mutators: str = ""
     held: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
+    state: Lens | None = None
 
     @property
     def is_made_whole(self) -> bool:
@@ -114,6 +142,65 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
     return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
 
 
+# what can change in a class, a function, an array or a context
+
+
+_PYTHONS = ("__dict__", "__module__", "__weakref__", "_abc_impl")
+
+
+def _put_members_of_class(kind: type, then: dict[str, Any]) -> None:
+    """Those behind the first of another name are put anew: they keep their order."""
+    now = [*VARS(kind)]
+    same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(now, then, strict=False))])
+    with suppress(AttributeError, TypeError):
+        for name in now[same:]:
+            if name not in _PYTHONS:
+                type.__delattr__(kind, name)
+        for name, value in then.items():
+            if VARS(kind).get(name, UNSET) is not value:
+                type.__setattr__(kind, name, value)
+
+
+def _state_of_array(array: np.ndarray[Any, Any]) -> Any:
+    return (array.view(np.ndarray).copy(), array.dtype, array.shape) if array.flags.writeable else None
+
+
+def _put_state_of_array(array: np.ndarray[Any, Any], then: Any) -> None:
+    values, dtype, shape = then
+    if array.dtype != dtype:
+        array.dtype = dtype  # type: ignore[misc]
+    if array.shape != shape:
+        array.shape = shape
+    np.copyto(array, values)
+
+
+def _put_contents_of_cells(function: Any, then: list[Any]) -> None:
+    for cell, value in zip(function.__closure__ or (), then, strict=True):
+        put_attribute("cell_contents", cell, value)
+
+
+def _put_variable(variable: ContextVar[Any], then: Any) -> None:
+    """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
+    with suppress(LookupError):
+        variable.set(Context().run(variable.get) if then is UNSET else then)
+
+
+def _put_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]) -> None:
+    for variable, value in then.items():
+        if context[variable] is not value:
+            context.run(variable.set, value)
+
+
+_CELLS = Lens(
+    lambda value: [*map(cell_contents, value.__closure__ or ())],
+    _put_contents_of_cells,
+    lambda now, then: are_same_objects(now, then),
+)
+_PARTIAL = Lens(
+    attrgetter("func", "args", "keywords", "__dict__"),
+    lambda value, then: value.__setstate__(then),
+    lambda now, then: are_same_objects(now, then),
+)
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -136,7 +223,11 @@ _ROWS = (
     Kind(bytearray, bytearray, lambda value: (bytes(value),), _put_bytes, bytearray.__new__, mutators=_SEQUENCE),
     Kind(array, array, lambda value: (array.tobytes(value),), _put_bytes_of_array, array.__new__, ("typecode",),
          _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
-    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__")),
+    Kind(type, state=Lens(lambda value: dict(VARS(value)), _put_members_of_class)),
+    Kind(np.ndarray, state=Lens(_state_of_array, _put_state_of_array)),
+    Kind(Context, state=Lens(dict, _put_variables_of_context)),
+    Kind(ContextVar, state=Lens(lambda value: value.get(UNSET), _put_variable)),
+    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__"), state=_CELLS),
     Kind(MethodType, held=("__func__", "__self__")),
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
     Kind(MethodWrapperType, held=("__name__", "__self__")),
@@ -147,7 +238,7 @@ _ROWS = (
     Kind(super, held=("__thisclass__", "__self__")),
     Kind(memoryview, held=("obj", "shape", "strides")),
     Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
-    Kind(partial, held=("func", "args", "keywords", "__dict__")),
+    Kind(partial, held=("func", "args", "keywords", "__dict__"), state=_PARTIAL),
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
@@ -385,6 +476,14 @@ def held_value(value: Any, name: str) -> Any:
         return getattr(value, name)
     except (AttributeError, ValueError):
         return UNSET
+
+
+def put_attribute(name: str, value: Any, held: Any) -> None:
+    """The inverse of `held_value`."""
+    if held is not UNSET:
+        setattr(value, name, held)
+    elif held_value(value, name) is not UNSET:
+        delattr(value, name)
 
 
 def cell_contents(cell: CellType) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
 from typing import Any
+
+from ..core.object_journal import Slot
+from ..core.object_model import Lens
 
 _NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
@@ -16,13 +18,15 @@ def settings_of_context(context: decimal.Context | None = None) -> tuple[Any, ..
     return (*(getattr(found, name) for name in _NAMES), *trapped)
 
 
-def restorer_of_settings(context: decimal.Context | None) -> Callable[[], None]:
-    """What puts a context back into its present state, but for what it has noticed."""
-    found = context or decimal.getcontext()
-    then = found.copy()
+def _put_settings(context: decimal.Context, then: decimal.Context) -> None:
+    """All but what it has noticed."""
+    for name in (*_NAMES, "traps"):
+        setattr(context, name, getattr(then, name))
 
-    def restore_settings() -> None:
-        for name in (*_NAMES, "traps"):
-            setattr(found, name, getattr(then, name))
 
-    return restore_settings
+_SETTINGS = Lens(decimal.Context.copy, _put_settings)
+
+
+def slot_of_settings(context: decimal.Context | None) -> Slot:
+    """Where a context has its settings; by default that which the caller is in."""
+    return Slot(context or decimal.getcontext(), _SETTINGS)

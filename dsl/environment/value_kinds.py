@@ -289,11 +289,11 @@ def _watched_decimal(world: Environment, value: Any, label: str) -> Any:
     """The same; what is of `decimal` depends on its context, and a context can change."""
     kind = type(value)
     if (value.__name__ if kind is ModuleType else getattr(_class_or_function(value), "__module__", "")) in _DECIMAL:
-        from .decimal_context import restorer_of_settings, settings_of_context
+        from .decimal_context import settings_of_context, slot_of_settings
 
         context = value if kind.__name__ == "Context" else None
         read = functools.partial(settings_of_context, value) if context else settings_of_context
-        world.guard_settings(read, restorer_of_settings(context), label if context else "the context of decimal")
+        world.guard_settings(read, slot_of_settings(context), label if context else "the context of decimal")
     return value
 
 

@@ -1,0 +1,153 @@
+"""What objects held, as rows of a slot (a holder, and a place in it) and what was there: told apart, and put back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache, partial
+from types import MemberDescriptorType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from .object_model import (
+    PLAIN,
+    UNSET,
+    Lens,
+    are_same_objects,
+    contents_of_object,
+    dict_of_object,
+    held_value,
+    hidden_keys_of_ordered_dict,
+    members_of_class,
+    named_parts_of_object,
+    put_attribute,
+    put_parts,
+    row_of_class,
+    slot_value,
+    walk_objects,
+)
+
+Contents = tuple[tuple[Any, ...], list[Any], list[Any]]  # names, parts, and keys that are not listed
+
+
+def _contents(value: Any) -> Contents:
+    hidden = hidden_keys_of_ordered_dict(value) if isinstance(value, OrderedDict) else None
+    return *named_parts_of_object(value), hidden or []
+
+
+def _put_contents(value: Any, then: Contents) -> None:
+    row = row_of_class(type(value))
+    made, (names, parts, _) = len(row.settings), then
+    put_parts(value, names[made:], parts[made:], row)
+
+
+CONTENTS = Lens(_contents, _put_contents, lambda now, then: all(map(are_same_objects, now, then)))
+DICT = Lens(dict_of_object, lambda value, held: object.__setattr__(value, "__dict__", held))
+
+
+@cache
+def attribute_lens(name: str) -> Lens:
+    """An attribute, as it is asked for."""
+    return Lens(partial(held_value, name=name), partial(put_attribute, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a value is. key: the key of an item of a list or dict, the descriptor of a slot, or a lens.
+
+    name: what the user calls it."""
+
+    holder: Any
+    key: Any
+    name: str = ""
+
+    @property
+    def identity(self) -> tuple[int, Any]:
+        return id(self.holder), self.key
+
+    @property
+    def held(self) -> Any:
+        """What it holds now; UNSET where that is nothing."""
+        if type(self.key) is Lens:
+            return self.key.get(self.holder)
+        if type(self.key) is MemberDescriptorType:
+            return slot_value(self.key, self.holder)
+        return self.holder[self.key]
+
+    def put(self, value: Any) -> None:
+        if type(self.key) is Lens:
+            assert self.key.put is not None
+            self.key.put(self.holder, value)
+        elif type(self.key) is not MemberDescriptorType:
+            self.holder[self.key] = value
+        elif value is UNSET:
+            self.key.__delete__(self.holder)
+        else:
+            self.key.__set__(self.holder, value)
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether what it held can be put back."""
+        return type(self.key) is not Lens or self.key.put is not None
+
+    def holds(self, then: Any) -> bool:
+        """Whether it holds what it held then."""
+        return bool(self.key.same(self.held, then)) if type(self.key) is Lens else self.held is then
+
+
+def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
+    """Where an object holds things, each of which stands for many: its items, its state, its `__dict__`."""
+    row = row_of_class(type(value))
+    if (lens := row.state or (row.put and CONTENTS)) is not None:
+        yield Slot(value, lens, name)
+    for attribute in row.assigned:
+        yield Slot(value, attribute_lens(attribute), name)
+    if (held := dict_of_object(value)) is not None:
+        yield from (Slot(value, DICT, name), Slot(held, CONTENTS, name))
+
+
+class ObjectJournal:
+    """Rows of a slot and what it held when it was noted; the first row of a slot counts."""
+
+    def __init__(self, rows: list[tuple[Slot, Any]] | None = None) -> None:
+        self.rows = [] if rows is None else rows
+
+    def note(self, slots: Iterable[Slot]) -> None:
+        self.rows += [(slot, slot.held) for slot in slots]
+
+    def note_objects(self, objects: Iterable[Any]) -> None:
+        """All that these hold themselves."""
+        for value in objects:
+            if type(value) not in PLAIN:
+                self.note(whole_slots_of_object(value))
+                self.note(Slot(value, member) for member in members_of_class(type(value)))
+
+    def note_attributes(self, value: Any) -> list[tuple[Slot, Any]]:
+        """The rows of all that an object holds, at any depth, but for arrays and what belongs to classes."""
+
+        def parts(item: Any) -> Iterator[Any]:
+            held = (*(dict_of_object(item) or {}).values(), *contents_of_object(item))
+            return (x for x in held if not isinstance(x, _LEFT_OUT))
+
+        first = len(self.rows)
+        self.note_objects(walk_objects(value, parts))
+        return self.rows[first:]
+
+    def changed(self, reversible: bool = True) -> Iterator[tuple[Slot, Any, Any]]:
+        """The slots that hold other things: then, and now. reversible: those where these can be put back."""
+        for slot, then in self.rows:
+            if slot.is_reversible is reversible and not slot.holds(then):
+                yield slot, then, slot.held
+
+    def undo(self) -> None:
+        """Puts all back as it was."""
+        for slot, then in reversed(self.rows):
+            with suppress(AttributeError, TypeError):  # a part that cannot be assigned
+                if slot.is_reversible and not slot.holds(then):
+                    slot.put(then)
+
+
+_LEFT_OUT = (type, ModuleType, np.ndarray)
