@@ -93,7 +93,7 @@ class Slot:
         """Whether what it held can be put back."""
         return type(self.key) is not Lens or self.key.put is not None
 
-    def holds(self, then: Any) -> bool:
+    def is_unchanged(self, then: Any) -> bool:
         """Whether it holds what it held then."""
         return bool(self.key.same(self.held, then)) if type(self.key) is Lens else self.held is then
 
@@ -139,14 +139,14 @@ class ObjectJournal:
     def changed(self, reversible: bool = True) -> Iterator[tuple[Slot, Any, Any]]:
         """The slots that hold other things: then, and now. reversible: those where these can be put back."""
         for slot, then in self.rows:
-            if slot.is_reversible is reversible and not slot.holds(then):
+            if slot.is_reversible is reversible and not slot.is_unchanged(then):
                 yield slot, then, slot.held
 
     def undo(self) -> None:
         """Puts all back as it was."""
         for slot, then in reversed(self.rows):
             with suppress(AttributeError, TypeError):  # a part that cannot be assigned
-                if slot.is_reversible and not slot.holds(then):
+                if slot.is_reversible and not slot.is_unchanged(then):
                     slot.put(then)
 
 

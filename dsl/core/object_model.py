@@ -145,20 +145,19 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
 # what can change in a class, a function, an array or a context
 
 
-_PYTHONS = ("__dict__", "__module__", "__weakref__", "_abc_impl")
+_PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
 
 
 def _put_members_of_class(kind: type, then: dict[str, Any]) -> None:
     """Those behind the first of another name are put anew: they keep their order."""
     now = [*VARS(kind)]
     same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(now, then, strict=False))])
-    with suppress(AttributeError, TypeError):
-        for name in now[same:]:
-            if name not in _PYTHONS:
-                type.__delattr__(kind, name)
-        for name, value in then.items():
-            if VARS(kind).get(name, UNSET) is not value:
-                type.__setattr__(kind, name, value)
+    for name in set(now[same:]).difference(_PYTHONS):
+        with suppress(AttributeError, TypeError):  # such as its `__doc__`
+            type.__delattr__(kind, name)
+    for name, value in then.items():
+        if VARS(kind).get(name, UNSET) is not value:
+            type.__setattr__(kind, name, value)
 
 
 def _state_of_array(array: np.ndarray[Any, Any]) -> Any:
