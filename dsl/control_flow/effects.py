@@ -19,7 +19,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Value
 from ..core.errors import Refusal, TraceError, UnsupportedError
-from ..core.object_journal import ObjectJournal, Slot, attribute_lens, whole_slots_of_object
+from ..core.object_journal import CONTENTS, ObjectJournal, Slot, attribute_lens, whole_slots_of_object
 from ..core.object_model import (
     PLAIN,
     UNSET,
@@ -181,8 +181,8 @@ class Journal(ObjectJournal):
     def changes(self) -> Changes:
         """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
         for slot, then, now in self.changed():
-            (names, parts, _), (now_names, now_parts, _) = then, now
-            if type(slot.holder) not in _WITH_SLOTS or now_names != names or len(now_parts) != len(parts):
+            with_slots = slot.key is CONTENTS and type(slot.holder) in _WITH_SLOTS
+            if not with_slots or now[0] != then[0] or len(now[1]) != len(then[1]):
                 raise _changed_size(slot.name)
         self.check_others_unchanged()
         now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
