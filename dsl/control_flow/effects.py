@@ -12,20 +12,27 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import eq, length_hint
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ...compiler.graph.graph import Value
 from ..core.errors import Refusal, TraceError, UnsupportedError
-from ..core.object_journal import CONTENTS, ObjectJournal, Slot, attribute_lens, whole_slots_of_object
+from ..core.object_journal import (
+    CONTENTS,
+    Contents,
+    ObjectJournal,
+    Slot,
+    attribute_lens,
+    slot_lens,
+    whole_slots_of_object,
+)
 from ..core.object_model import (
     PLAIN,
     UNSET,
     Lens,
     builtin_container_base_of_class,
-    dict_of_object,
     held_by_object,
     is_namespace_class,
     is_user_class,
@@ -122,27 +129,33 @@ class Journal(ObjectJournal):
     def _walk_parts(self, value: Any, name: str) -> None:
         kind = type(value)
         row = row_of_class(kind)
-        self._keep(held_by_object(value), name)
+        if row.held:
+            self._keep(held_by_object(value), name)
         if row.items is None and not _class_keeps_user_attributes(kind):
             return
+        if row.is_made_whole:
+            self._keep(named_parts_of_object(value, row)[1], name)
+        first = len(self.rows)
         self.note(whole_slots_of_object(value, name))
-        if row.items is not None:
-            names, parts = named_parts_of_object(value, row)
-            if kind in _WITH_SLOTS:
-                for key in names if row.family is dict else range(len(parts)):
-                    self._note(Slot(value, key, f"{name}[{key!r}]"))
-            else:
-                self._keep(parts, name)
+        for slot, then in self.rows[first:]:
+            if slot.key is CONTENTS:
+                self._note_items(slot, then, slot.holder is value)
         for member in members_of_class(kind):
-            self._note(Slot(value, member, f"{name}.{member.__name__}"))
-        held = dict_of_object(value) or {}
-        for key in [*held]:
-            self._note(Slot(held, key, f"{name}.{key}"))
+            self._note(Slot(value, slot_lens(member), f"{name}.{member.__name__}"))
+
+    def _note_items(self, whole: Slot, then: Contents, own: bool) -> None:
+        """own: whether they are the user's own, and no attributes."""
+        (names, parts, _), name = then, whole.name
+        if type(whole.holder) not in _WITH_SLOTS:
+            self._keep(parts, name)
+            return
+        for key in names or range(len(parts)):
+            self._note(Slot(whole.holder, key, f"{name}[{key!r}]" if own else f"{name}.{key}"))
 
     def _note(self, slot: Slot) -> None:
-        if slot.identity not in self.slots:
+        if (place := slot.identity) not in self.slots:
             value = slot.held
-            self.slots[slot.identity] = slot, value
+            self.slots[place] = slot, value
             self._walk(value, slot.name)
 
     def _keep(self, parts: Iterable[Any], name: str) -> None:
@@ -188,7 +201,7 @@ class Journal(ObjectJournal):
         now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
         found = {key: (slot, value, now) for key, slot, value, now in now_held if now is not value}
         for slot, value, now in found.values():
-            if type(slot.key) is MemberDescriptorType and (value is UNSET or now is UNSET):
+            if (value is UNSET or now is UNSET) and type(slot.key) is Lens and slot.key is not _CELL:
                 raise _changed_size(slot.name)
         return found
 

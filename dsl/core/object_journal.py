@@ -34,6 +34,10 @@ Contents = tuple[tuple[Any, ...], list[Any], list[Any]]  # names, parts, and key
 
 
 def _contents(value: Any) -> Contents:
+    if type(value) is list:  # or a dict, as most are
+        return (), [*value], []
+    if type(value) is dict:
+        return (*value,), [*value.values()], []
     hidden = hidden_keys_of_ordered_dict(value) if isinstance(value, OrderedDict) else None
     return *named_parts_of_object(value), hidden or []
 
@@ -54,9 +58,19 @@ def attribute_lens(name: str) -> Lens:
     return Lens(partial(held_value, name=name), partial(put_attribute, name))
 
 
+@cache
+def slot_lens(member: MemberDescriptorType) -> Lens:
+    """A slot of objects, as the descriptor in their class has it."""
+
+    def put_in_slot(value: Any, held: Any) -> None:
+        member.__delete__(value) if held is UNSET else member.__set__(value, held)
+
+    return Lens(partial(slot_value, member), put_in_slot)
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a value is. key: the key of an item of a list or dict, the descriptor of a slot, or a lens.
+    """Where a value is. key: a lens, or the key of an item of a list or dict.
 
     name: what the user calls it."""
 
@@ -71,31 +85,14 @@ class Slot:
     @property
     def held(self) -> Any:
         """What it holds now; UNSET where that is nothing."""
-        if type(self.key) is Lens:
-            return self.key.get(self.holder)
-        if type(self.key) is MemberDescriptorType:
-            return slot_value(self.key, self.holder)
-        return self.holder[self.key]
+        return self.key.get(self.holder) if type(self.key) is Lens else self.holder[self.key]
 
     def put(self, value: Any) -> None:
         if type(self.key) is Lens:
             assert self.key.put is not None
             self.key.put(self.holder, value)
-        elif type(self.key) is not MemberDescriptorType:
-            self.holder[self.key] = value
-        elif value is UNSET:
-            self.key.__delete__(self.holder)
         else:
-            self.key.__set__(self.holder, value)
-
-    @property
-    def is_reversible(self) -> bool:
-        """Whether what it held can be put back."""
-        return type(self.key) is not Lens or self.key.put is not None
-
-    def is_unchanged(self, then: Any) -> bool:
-        """Whether it holds what it held then."""
-        return bool(self.key.same(self.held, then)) if type(self.key) is Lens else self.held is then
+            self.holder[self.key] = value
 
 
 def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
@@ -110,7 +107,7 @@ def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
 
 
 class ObjectJournal:
-    """Rows of a slot and what it held when it was noted; the first row of a slot counts."""
+    """Rows of a slot, whose key is a lens, and what it held when it was noted; the first row of a slot counts."""
 
     def __init__(self, rows: list[tuple[Slot, Any]] | None = None) -> None:
         self.rows = [] if rows is None else rows
@@ -123,7 +120,7 @@ class ObjectJournal:
         for value in objects:
             if type(value) not in PLAIN:
                 self.note(whole_slots_of_object(value))
-                self.note(Slot(value, member) for member in members_of_class(type(value)))
+                self.note(Slot(value, slot_lens(member)) for member in members_of_class(type(value)))
 
     def note_attributes(self, value: Any) -> list[tuple[Slot, Any]]:
         """The rows of all that an object holds, at any depth, but for arrays and what belongs to classes."""
@@ -139,15 +136,15 @@ class ObjectJournal:
     def changed(self, reversible: bool = True) -> Iterator[tuple[Slot, Any, Any]]:
         """The slots that hold other things: then, and now. reversible: those where these can be put back."""
         for slot, then in self.rows:
-            if slot.is_reversible is reversible and not slot.is_unchanged(then):
-                yield slot, then, slot.held
+            lens = slot.key
+            if (lens.put is not None) is reversible and not lens.same(now := lens.get(slot.holder), then):
+                yield slot, then, now
 
     def undo(self) -> None:
         """Puts all back as it was."""
-        for slot, then in reversed(self.rows):
+        for slot, then, _ in reversed([*self.changed()]):
             with suppress(AttributeError, TypeError):  # a part that cannot be assigned
-                if slot.is_reversible and not slot.is_unchanged(then):
-                    slot.put(then)
+                slot.put(then)
 
 
 _LEFT_OUT = (type, ModuleType, np.ndarray)

@@ -466,7 +466,7 @@ def is_same_object(now: Any, then: Any) -> bool:
 
 def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
     """Whether two lists hold the same objects."""
-    return len(now) == len(then) and all(map(is_same_object, now, then))
+    return len(now) == len(then) and (all(map(is_, now, then)) or all(map(is_same_object, now, then)))
 
 
 def held_value(value: Any, name: str) -> Any:

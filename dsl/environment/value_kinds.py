@@ -330,7 +330,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
      _remade(lambda value: [value.__self__], lambda value, owner: getattr(owner, value.__name__))),
     ("super", lambda kind, value: kind is super, _super_proxy),
     ("property", lambda kind, value: kind is property,
-     _remade(held_by_object, lambda value, *parts: property(*parts, value.__doc__))),
+     _remade(held_by_object, lambda value, fget, fset, fdel: property(fget, fset, fdel, value.__doc__))),
     ("ordering", lambda kind, value: kind is _Ordering,
      _remade(_parts_of_ordering, lambda value, compare: functools.cmp_to_key(compare))),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
