@@ -12,25 +12,31 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import eq, length_hint
-from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
+from sys import modules
+from types import CellType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ...compiler.graph.graph import Value
+from ...runtime.core.readable_text import with_article
 from ..core.errors import Refusal, TraceError, UnsupportedError
 from ..core.object_journal import (
+    CELL,
     CONTENTS,
+    DICT,
     Contents,
     ObjectJournal,
     Slot,
-    attribute_lens,
     slot_lens,
     whole_slots_of_object,
 )
 from ..core.object_model import (
+    MRO,
+    ORIGINAL,
     PLAIN,
     UNSET,
+    VARS,
     Lens,
     builtin_container_base_of_class,
     held_by_object,
@@ -42,6 +48,7 @@ from ..core.object_model import (
     row_of_class,
     walk_objects,
 )
+from ..core.object_state import is_weak_reference_class
 from ..trace.trace import Trace, TracedLoopSymbolBase, TraceRestart, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
@@ -52,7 +59,6 @@ MOST_WALKED = 1 << 21  # values that the decisions of one trace may walk, all to
 FAILURE = "_kernelgraph_failure"  # what the slot is called that says which error comes first
 _WITH_SLOTS: tuple[type, ...] = (list, dict, OrderedDict)  # whose items are assigned past no method of a class
 _KNOWN = PLAIN | {Tracer, TracedNumber}
-_CELL = attribute_lens("cell_contents")
 Changes = dict[tuple[int, Any], tuple[Slot, Any, Any]]
 
 
@@ -71,7 +77,7 @@ def _is_container(value: Any) -> bool:
 
 def _class_keeps_user_attributes(kind: type) -> bool:
     """Whether objects of a class are the user's, or Python's own for the user's attributes."""
-    return is_user_class(kind) or any(map(is_namespace_class, kind.__mro__))
+    return is_user_class(kind) or any(map(is_namespace_class, MRO(kind))) or is_weak_reference_class(kind)
 
 
 class Journal(ObjectJournal):
@@ -109,14 +115,15 @@ class Journal(ObjectJournal):
 
     def _walk(self, value: Any, name: str) -> None:
         kind = type(value)
-        if kind in _KNOWN or issubclass(kind, (TracedLoopSymbolBase, type)) or id(value) in self._walked:
+        if kind in _KNOWN or issubclass(kind, TracedLoopSymbolBase) or id(value) in self._walked:
             return
         self._walked.add(id(value))
-        if kind is FunctionType:
-            self._walk_closure(value)
-            self._keep([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name)
-        elif kind is BuiltinFunctionType and type(value.__self__) is ModuleType:
-            return
+        if kind is CellType:
+            self._note(Slot(value, CELL, name))
+        elif issubclass(kind, type):
+            if is_user_class(value) and ORIGINAL not in VARS(value):  # else it cannot change
+                self._keep((*MRO(value)[1:], *VARS(value).values()), name)
+                self.note(whole_slots_of_object(value, name))
         elif isinstance(value, np.ndarray) or (hasattr(kind, "__next__") and not _class_keeps_user_attributes(kind)):
             self.note([Slot(value, Lens(partial(_mark_of_object, name=name), same=eq), name)])
         else:
@@ -124,15 +131,20 @@ class Journal(ObjectJournal):
 
     def _walk_closure(self, function: Any) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._note(Slot(cell, _CELL, name))
+            self._note(Slot(cell, CELL, name))
 
     def _walk_parts(self, value: Any, name: str) -> None:
         kind = type(value)
         row = row_of_class(kind)
+        made = kind is ModuleType and value.__name__ not in modules
+        if row.base is object and not (made or _class_keeps_user_attributes(kind)):
+            return
         if row.held:
             self._keep(held_by_object(value), name)
-        if row.items is None and not _class_keeps_user_attributes(kind):
-            return
+        if kind is FunctionType:
+            self._walk_closure(value)
+        elif kind is not row.base:
+            self._walk(kind, kind.__name__)
         if row.is_made_whole:
             self._keep(named_parts_of_object(value, row)[1], name)
         first = len(self.rows)
@@ -196,12 +208,12 @@ class Journal(ObjectJournal):
         for slot, then, now in self.changed():
             with_slots = slot.key is CONTENTS and type(slot.holder) in _WITH_SLOTS
             if not with_slots or now[0] != then[0] or len(now[1]) != len(then[1]):
-                raise _changed_size(slot.name)
+                raise _changed_size(slot.name) if slot.key in (CONTENTS, DICT) else _changed_state(slot)
         self.check_others_unchanged()
         now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
         found = {key: (slot, value, now) for key, slot, value, now in now_held if now is not value}
         for slot, value, now in found.values():
-            if (value is UNSET or now is UNSET) and type(slot.key) is Lens and slot.key is not _CELL:
+            if (value is UNSET or now is UNSET) and type(slot.key) is Lens and slot.key is not CELL:
                 raise _changed_size(slot.name)
         return found
 
@@ -226,6 +238,14 @@ class Journal(ObjectJournal):
         """Gives the arrays back what they were."""
         for root, old in self.written.values():
             root._held = old
+
+
+def _changed_state(slot: Slot) -> TraceError:
+    return TraceError(
+        f"{slot.name}, {with_article(type(slot.holder).__name__)}, changes otherwise than in its attributes where a "
+        "traced value decides; make one on each side",
+        needs_values=True,
+    )
 
 
 def _changed_size(name: str) -> TraceError:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
-from types import MemberDescriptorType, ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ def _put_contents(value: Any, then: Contents) -> None:
 
 
 CONTENTS = Lens(_contents, _put_contents, lambda now, then: all(map(are_same_objects, now, then)))
+CLASS = Lens(type, lambda value, kind: object.__setattr__(value, "__class__", kind))
 DICT = Lens(dict_of_object, lambda value, held: object.__setattr__(value, "__dict__", held))
 
 
@@ -56,6 +57,9 @@ DICT = Lens(dict_of_object, lambda value, held: object.__setattr__(value, "__dic
 def attribute_lens(name: str) -> Lens:
     """An attribute, as it is asked for."""
     return Lens(partial(held_value, name=name), partial(put_attribute, name))
+
+
+CELL = attribute_lens("cell_contents")
 
 
 @cache
@@ -96,14 +100,17 @@ class Slot:
 
 
 def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
-    """Where an object holds things, each of which stands for many: its items, its state, its `__dict__`."""
-    row = row_of_class(type(value))
+    """Where an object holds things, each of which stands for many: its items, state, `__dict__` and, at last, class."""
+    kind = type(value)
+    row = row_of_class(kind)
     if (lens := row.state or (row.put and CONTENTS)) is not None:
         yield Slot(value, lens, name)
     for attribute in row.assigned:
         yield Slot(value, attribute_lens(attribute), name)
     if (held := dict_of_object(value)) is not None:
         yield from (Slot(value, DICT, name), Slot(held, CONTENTS, name))
+    if kind is not row.base:
+        yield Slot(value, CLASS, name)
 
 
 class ObjectJournal:
@@ -119,8 +126,10 @@ class ObjectJournal:
         """All that these hold themselves."""
         for value in objects:
             if type(value) not in PLAIN:
-                self.note(whole_slots_of_object(value))
+                cells = (value.__closure__ if type(value) is FunctionType else None) or ()
+                self.note(Slot(cell, CELL) for cell in cells)
                 self.note(Slot(value, slot_lens(member)) for member in members_of_class(type(value)))
+                self.note(whole_slots_of_object(value))
 
     def note_attributes(self, value: Any) -> list[tuple[Slot, Any]]:
         """The rows of all that an object holds, at any depth, but for arrays and what belongs to classes."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar
 from functools import _lru_cache_wrapper, partial
 from itertools import takewhile
-from operator import attrgetter, is_
+from operator import attrgetter, eq, is_
 from types import (
     BuiltinMethodType,
     CellType,
@@ -173,9 +173,8 @@ def _put_state_of_array(array: np.ndarray[Any, Any], then: Any) -> None:
     np.copyto(array, values)
 
 
-def _put_contents_of_cells(function: Any, then: list[Any]) -> None:
-    for cell, value in zip(function.__closure__ or (), then, strict=True):
-        put_attribute("cell_contents", cell, value)
+def _put_parts_of_function(function: FunctionType, then: Any) -> None:
+    function.__code__, function.__defaults__, function.__kwdefaults__ = then
 
 
 def _put_variable(variable: ContextVar[Any], then: Any) -> None:
@@ -190,16 +189,20 @@ def _put_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]
             context.run(variable.set, value)
 
 
-_CELLS = Lens(
-    lambda value: [*map(cell_contents, value.__closure__ or ())],
-    _put_contents_of_cells,
-    lambda now, then: are_same_objects(now, then),
-)
+def _are_same_pairs(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
+    return are_same_objects([*now], [*then]) and are_same_objects([*now.values()], [*then.values()])
+
+
+def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    return are_same_objects(now, then)
+
+
+_CLASS = Lens(lambda value: dict(VARS(value)), _put_members_of_class, _are_same_pairs)
+_FUNCTION = Lens(attrgetter("__code__", "__defaults__", "__kwdefaults__"), _put_parts_of_function, _are_same)
 _PARTIAL = Lens(
-    attrgetter("func", "args", "keywords", "__dict__"),
-    lambda value, then: value.__setstate__(then),
-    lambda now, then: are_same_objects(now, then),
+    attrgetter("func", "args", "keywords", "__dict__"), lambda value, then: value.__setstate__(then), _are_same
 )
+_CACHE = Lens(lambda value: value.cache_info(), same=eq)  # what is in it is not seen
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -222,23 +225,23 @@ _ROWS = (
     Kind(bytearray, bytearray, lambda value: (bytes(value),), _put_bytes, bytearray.__new__, mutators=_SEQUENCE),
     Kind(array, array, lambda value: (array.tobytes(value),), _put_bytes_of_array, array.__new__, ("typecode",),
          _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
-    Kind(type, state=Lens(lambda value: dict(VARS(value)), _put_members_of_class)),
+    Kind(type, state=_CLASS),
     Kind(np.ndarray, state=Lens(_state_of_array, _put_state_of_array)),
-    Kind(Context, state=Lens(dict, _put_variables_of_context)),
+    Kind(Context, state=Lens(dict, _put_variables_of_context, _are_same_pairs)),
     Kind(ContextVar, state=Lens(lambda value: value.get(UNSET), _put_variable)),
-    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__"), state=_CELLS),
+    Kind(FunctionType, held=("__defaults__", "__kwdefaults__"), state=_FUNCTION),
     Kind(MethodType, held=("__func__", "__self__")),
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
     Kind(MethodWrapperType, held=("__name__", "__self__")),
     Kind(property, held=("fget", "fset", "fdel")),
     Kind(staticmethod, held=("__func__", "__dict__")),
     Kind(classmethod, held=("__func__", "__dict__")),
-    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__")),
+    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__"), state=_CACHE),
     Kind(super, held=("__thisclass__", "__self__")),
     Kind(memoryview, held=("obj", "shape", "strides")),
     Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
     Kind(partial, held=("func", "args", "keywords", "__dict__"), state=_PARTIAL),
-    Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
+    Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args", "__cause__")),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
     _value_row(int, int.__int__),

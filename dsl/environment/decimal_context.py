@@ -6,7 +6,7 @@ import decimal
 from typing import Any
 
 from ..core.object_journal import Slot
-from ..core.object_model import Lens
+from ..core.object_model import KINDS, Kind, Lens
 
 _NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
@@ -24,7 +24,10 @@ def _put_settings(context: decimal.Context, then: decimal.Context) -> None:
         setattr(context, name, getattr(then, name))
 
 
-_SETTINGS = Lens(decimal.Context.copy, _put_settings)
+_SETTINGS = Lens(
+    decimal.Context.copy, _put_settings, lambda now, then: settings_of_context(now) == settings_of_context(then)
+)
+KINDS[decimal.Context] = Kind(decimal.Context, state=_SETTINGS)  # of a module that few programs need
 
 
 def slot_of_settings(context: decimal.Context | None) -> Slot:

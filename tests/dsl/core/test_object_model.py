@@ -6,6 +6,7 @@ import array
 import collections
 import contextlib
 import contextvars
+import decimal
 import functools
 import threading
 import types
@@ -32,6 +33,7 @@ from kernelgraph.dsl.core.object_model import (
 )
 from kernelgraph.dsl.core.object_state import comparable_object_state
 from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
+from kernelgraph.dsl.environment.decimal_context import slot_of_settings
 from kernelgraph.dsl.environment.raised_errors import give_users_objects_to_error
 
 
@@ -233,6 +235,7 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "function": (_closure, lambda x: setattr(x.__closure__[0], "cell_contents", OTHER)),
     "context variable": (_variable, lambda x: x.set(OTHER)),
     "context": (_context, lambda x: x.run(VARIABLE.set, OTHER)),
+    "decimal context": (lambda a: decimal.Context(prec=3), None),
     "class": (_class, lambda x: setattr(x, "note", OTHER)),
     "a class that gets more": (_class, lambda x: setattr(x, "other", OTHER)),
     "a class that gets less": (_class, lambda x: delattr(x, "note")),
@@ -252,6 +255,7 @@ UNSEEN = (
     "function",
     "context variable",
     "context",
+    "decimal context",
     "class",
     "a class that gets more",
     "a class that gets less",
@@ -289,6 +293,16 @@ def test_a_change_is_seen_and_undone(name: str) -> None:
     assert comparable_object_state(value, kept) == then
     after = [*walk_objects(value, parts_of_object)]
     assert [type(x) for x in after] == [type(x) for x in before]
+
+
+def test_the_settings_of_a_decimal_context_are_put_back() -> None:
+    context = decimal.Context(prec=3)
+    journal = ObjectJournal()
+    journal.note([slot_of_settings(context)])
+    context.prec = 5
+    assert [slot.holder for slot, *_ in journal.changed()] == [context]
+    journal.undo()
+    assert context.prec == 3
 
 
 @pytest.mark.parametrize("name", [n for n, row in MAKERS.items() if row_of_class(type(row[0](HELD))).family])
