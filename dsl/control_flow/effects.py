@@ -24,7 +24,6 @@ from ..core.errors import Refusal, TraceError, UnsupportedError
 from ..core.object_journal import (
     CELL,
     CONTENTS,
-    DICT,
     Contents,
     ObjectJournal,
     Slot,
@@ -208,7 +207,7 @@ class Journal(ObjectJournal):
         for slot, then, now in self.changed():
             with_slots = slot.key is CONTENTS and type(slot.holder) in _WITH_SLOTS
             if not with_slots or now[0] != then[0] or len(now[1]) != len(then[1]):
-                raise _changed_size(slot.name) if slot.key in (CONTENTS, DICT) else _changed_state(slot)
+                raise _changed_size(slot.name) if slot.key is CONTENTS else _changed_state(slot)
         self.check_others_unchanged()
         now_held = ((key, slot, value, slot.held) for key, (slot, value) in self.slots.items())
         found = {key: (slot, value, now) for key, slot, value, now in now_held if now is not value}

@@ -49,8 +49,18 @@ def _put_contents(value: Any, then: Contents) -> None:
 
 
 CONTENTS = Lens(_contents, _put_contents, lambda now, then: all(map(are_same_objects, now, then)))
-CLASS = Lens(type, lambda value, kind: object.__setattr__(value, "__class__", kind))
-DICT = Lens(dict_of_object, lambda value, held: object.__setattr__(value, "__dict__", held))
+
+
+def _put_body(value: Any, then: tuple[type, Any]) -> None:
+    if type(value) is not then[0]:
+        object.__setattr__(value, "__class__", then[0])
+    if dict_of_object(value) is not then[1]:
+        object.__setattr__(value, "__dict__", then[1])
+
+
+BODY = Lens(
+    lambda value: (type(value), dict_of_object(value)), _put_body, are_same_objects
+)  # its class and `__dict__`
 
 
 @cache
@@ -100,7 +110,7 @@ class Slot:
 
 
 def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
-    """Where an object holds things, each of which stands for many: its items, state, `__dict__` and, at last, class."""
+    """Where an object holds things, each of which stands for many: items, attributes, its state, at last its body."""
     kind = type(value)
     row = row_of_class(kind)
     if (lens := row.state or (row.put and CONTENTS)) is not None:
@@ -108,9 +118,9 @@ def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
     for attribute in row.assigned:
         yield Slot(value, attribute_lens(attribute), name)
     if (held := dict_of_object(value)) is not None:
-        yield from (Slot(value, DICT, name), Slot(held, CONTENTS, name))
-    if kind is not row.base:
-        yield Slot(value, CLASS, name)
+        yield Slot(held, CONTENTS, name)
+    if held is not None or kind is not row.base:
+        yield Slot(value, BODY, name)
 
 
 class ObjectJournal:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_journal import CLASS, CONTENTS, ObjectJournal, Slot
+from ..core.object_journal import BODY, CONTENTS, ObjectJournal, Slot
 from ..core.object_model import (
     is_user_class,
     is_whole_dict,
@@ -59,9 +59,9 @@ class OpenedArguments:
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before, self._classes = ObjectJournal(), ObjectJournal()
+        self._before, self._bodies = ObjectJournal(), ObjectJournal()
         self._before.note(Slot(x, CONTENTS) for x in self.holders)
-        self._classes.note(Slot(x, CLASS) for x in self.holders)
+        self._bodies.note(Slot(x, BODY) for x in self.holders)
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
         world.opened, world.opened_names = self.numbers, tree.attributes
         world.tells_apart = tree.tells_apart
@@ -86,11 +86,12 @@ class OpenedArguments:
         """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
         self._require_whole_dicts()
         own = self._world.original_value
-        for _, then, _ in self._classes.changed():
-            raise TraceError(
-                f"a traced function cannot change the class of an object of {own(then).__name__}; make a new one",
-                self._world.line_of_assignment("__class__") or None,
-            )
+        for _, (kind, _), now in self._bodies.changed():
+            if kind is not now[0]:
+                raise TraceError(
+                    f"a traced function cannot change the class of an object of {own(kind).__name__}; make a new one",
+                    self._world.line_of_assignment("__class__") or None,
+                )
         for slot, *contents in self._before.changed():
             number = self.numbers[id(slot.holder)]
             kind = self.kinds[number]
