@@ -422,9 +422,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
     first = len(trace.builder.nodes)
+    journal = Journal([then, otherwise])
     sides = [
-        _trace_branch_side(trace, Journal([then, otherwise]), flag, then),
-        _trace_branch_side(trace, Journal([then, otherwise]), trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, journal, flag, then),
+        _trace_branch_side(trace, journal, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)

@@ -114,7 +114,7 @@ class Journal(ObjectJournal):
 
     def _walk(self, value: Any, name: str) -> None:
         kind = type(value)
-        if kind in _KNOWN or issubclass(kind, TracedLoopSymbolBase) or id(value) in self._walked:
+        if id(value) in self._walked or issubclass(kind, TracedLoopSymbolBase) or kind in _KNOWN:
             return
         self._walked.add(id(value))
         if kind is CellType:
@@ -167,7 +167,8 @@ class Journal(ObjectJournal):
         if (place := slot.identity) not in self.slots:
             value = slot.held
             self.slots[place] = slot, value
-            self._walk(value, slot.name)
+            if type(value) not in _KNOWN:
+                self._walk(value, slot.name)
 
     def _keep(self, parts: Iterable[Any], name: str) -> None:
         """What is held where nothing else can be put."""
@@ -180,7 +181,8 @@ class Journal(ObjectJournal):
 
     @contextmanager
     def opened(self, trace: Trace) -> Iterator[None]:
-        """Writes down which arrays are written to, and made."""
+        """Writes down which arrays are written to, and made, from now on."""
+        self.written, self.made = {}, {}
         before, trace.journal = trace.journal, self
         try:
             yield
