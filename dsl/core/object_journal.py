@@ -58,9 +58,7 @@ def _put_body(value: Any, then: tuple[type, Any]) -> None:
         object.__setattr__(value, "__dict__", then[1])
 
 
-BODY = Lens(
-    lambda value: (type(value), dict_of_object(value)), _put_body, are_same_objects
-)  # its class and `__dict__`
+BODY = Lens(lambda value: (type(value), dict_of_object(value)), _put_body, are_same_objects)  # its class and `__dict__`
 
 
 @cache
