@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from functools import _lru_cache_wrapper, partial
+from io import BytesIO, StringIO
 from itertools import takewhile
 from operator import attrgetter, eq, is_
+from pickle import dumps
+from random import Random
 from types import (
     BuiltinMethodType,
     CellType,
@@ -30,6 +33,7 @@ from types import (
 from typing import Any
 
 import numpy as np
+from numpy.random import BitGenerator
 
 from ...runtime.core.frozen import dataclass, replace
 from .errors import is_user_file
@@ -202,7 +206,17 @@ _FUNCTION = Lens(attrgetter("__code__", "__defaults__", "__kwdefaults__"), _put_
 _PARTIAL = Lens(
     attrgetter("func", "args", "keywords", "__dict__"), lambda value, then: value.__setstate__(then), _are_same
 )
+
+
+def _are_same_copies(now: Any, then: Any) -> bool:
+    return dumps(now) == dumps(then)
+
+
 _CACHE = Lens(lambda value: value.cache_info(), same=eq)  # what is in it is not seen
+# classes whose objects keep what Python does not see, and tell it, and take it back
+_PICKLED: tuple[Any, ...] = (BitGenerator, StringIO, BytesIO)
+_HIDDEN: dict[Any, Any] = {base: (base.__getstate__, base.__setstate__) for base in _PICKLED}
+_HIDDEN[Random] = Random.getstate, Random.setstate
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -244,6 +258,7 @@ _ROWS = (
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args", "__cause__")),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
+    *(Kind(base, state=Lens(get, put, _are_same_copies)) for base, (get, put) in _HIDDEN.items()),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),
@@ -252,6 +267,7 @@ _ROWS = (
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
+HIDDEN_STATES: tuple[Any, ...] = tuple(_HIDDEN)
 
 
 def row_of_class(kind: Any) -> Kind:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from enum import EnumMeta, Flag
+from pickle import dumps
 from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
@@ -19,6 +20,7 @@ import numpy as np
 from ...runtime.core.readable_text import with_article
 from .errors import is_user_file
 from .object_model import (
+    HIDDEN_STATES,
     KINDS,
     MRO,
     ORIGINAL,
@@ -137,6 +139,7 @@ _OPAQUE: tuple[Any, ...] = (ModuleType, CodeType, type(threading.Lock()), type(t
 # which objects, and what there is to compare in them; the first that applies
 _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] = (
     (lambda kind, value: issubclass(kind, WEAK_REFERENCE_CLASSES), lambda value: [referent_of_weak_reference(value)]),
+    (lambda kind, value: issubclass(kind, HIDDEN_STATES), lambda value: _hidden_state_parts_of_object(value)),
     (lambda kind, value: is_iterator_class(kind), lambda value: _state_parts_of_iterator(value)),
     (lambda kind, value: issubclass(kind, np.ndarray), _state_parts_of_array),
     (lambda kind, value: kind is FunctionType, _state_parts_of_function),
@@ -148,6 +151,13 @@ _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] =
     (lambda kind, value: kind in KINDS and bool(KINDS[kind].held), held_by_object),
     (lambda kind, value: issubclass(kind, _OPAQUE) or is_class_of_immutable_objects(kind), lambda value: ()),
 )  # fmt: skip
+
+
+def _hidden_state_parts_of_object(value: Any) -> Parts:
+    """What a library's object keeps where Python does not see it, and its attributes."""
+    row = row_of_class(type(value))
+    assert row.state is not None
+    return [dict_of_object(value), dumps(row.state.get(value))]
 
 
 def _state_parts_of_object(value: Any) -> Parts:

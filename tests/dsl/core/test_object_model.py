@@ -8,6 +8,8 @@ import contextlib
 import contextvars
 import decimal
 import functools
+import io
+import random
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -235,6 +237,10 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "function": (_closure, lambda x: setattr(x.__closure__[0], "cell_contents", OTHER)),
     "context variable": (_variable, lambda x: x.set(OTHER)),
     "context": (_context, lambda x: x.run(VARIABLE.set, OTHER)),
+    "random numbers": (lambda a: random.Random(2), lambda x: x.random()),
+    "bit generator": (lambda a: np.random.MT19937(2), lambda x: x.random_raw()),
+    "text in memory": (lambda a: io.StringIO("a\nb"), lambda x: x.readline()),
+    "bytes in memory": (lambda a: io.BytesIO(b"a\nb"), lambda x: x.readline()),
     "decimal context": (lambda a: decimal.Context(prec=3), None),
     "class": (_class, lambda x: setattr(x, "note", OTHER)),
     "a class that gets more": (_class, lambda x: setattr(x, "other", OTHER)),
@@ -256,6 +262,10 @@ UNSEEN = (
     "context variable",
     "context",
     "decimal context",
+    "random numbers",
+    "bit generator",
+    "text in memory",
+    "bytes in memory",
     "class",
     "a class that gets more",
     "a class that gets less",
