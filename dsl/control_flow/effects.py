@@ -7,11 +7,10 @@ the two sides can be joined.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from operator import eq, length_hint
+from operator import length_hint
 from sys import modules
 from types import CellType, FunctionType, GeneratorType, ModuleType
 from typing import Any
@@ -36,7 +35,9 @@ from ..core.object_model import (
     PLAIN,
     UNSET,
     VARS,
+    WITH_ITEMS,
     Lens,
+    are_same_objects,
     builtin_container_base_of_class,
     held_by_object,
     is_namespace_class,
@@ -56,7 +57,6 @@ MOST_WALKED = 1 << 21  # values that the decisions of one trace may walk, all to
 
 
 FAILURE = "_kernelgraph_failure"  # what the slot is called that says which error comes first
-_WITH_SLOTS: tuple[type, ...] = (list, dict, OrderedDict)  # whose items are assigned past no method of a class
 _KNOWN = PLAIN | {Tracer, TracedNumber}
 Changes = dict[tuple[int, Any], tuple[Slot, Any, Any]]
 
@@ -124,7 +124,7 @@ class Journal(ObjectJournal):
                 self._keep((*MRO(value)[1:], *VARS(value).values()), name)
                 self.note(whole_slots_of_object(value, name))
         elif isinstance(value, np.ndarray) or (hasattr(kind, "__next__") and not _class_keeps_user_attributes(kind)):
-            self.note([Slot(value, Lens(partial(_mark_of_object, name=name), same=eq), name)])
+            self.note([Slot(value, Lens(partial(_mark_of_object, name=name), same=are_same_objects), name)])
         else:
             self._walk_parts(value, name)
 
@@ -157,7 +157,7 @@ class Journal(ObjectJournal):
     def _note_items(self, whole: Slot, then: Contents, own: bool) -> None:
         """own: whether they are the user's own, and no attributes."""
         (names, parts, _), name = then, whole.name
-        if type(whole.holder) not in _WITH_SLOTS:
+        if type(whole.holder) not in WITH_ITEMS:
             self._keep(parts, name)
             return
         for key in names or range(len(parts)):
@@ -207,7 +207,7 @@ class Journal(ObjectJournal):
     def changes(self) -> Changes:
         """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
         for slot, then, now in self.changed():
-            with_slots = slot.key is CONTENTS and type(slot.holder) in _WITH_SLOTS
+            with_slots = slot.key is CONTENTS and type(slot.holder) in WITH_ITEMS
             if not with_slots or now[0] != then[0] or len(now[1]) != len(then[1]):
                 raise _changed_size(slot.name) if slot.key is CONTENTS else _changed_state(slot)
         self.check_others_unchanged()
@@ -257,36 +257,27 @@ def _changed_size(name: str) -> TraceError:
     )
 
 
-def _mark_of_object(value: Any, name: str) -> Any:
+def _mark_of_object(value: Any, name: str) -> list[Any]:
     """What differs once an array or iterator has changed."""
     if isinstance(value, np.ndarray):
-        return value.tobytes() if value.flags.writeable and value.nbytes <= SMALL else None
+        return [value.tobytes()] if value.flags.writeable and value.nbytes <= SMALL else []
     return _iterator_progress(value, name)
 
 
-class _SameObject:
-    """Equal for the same object, which it keeps alive."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameObject) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
+def _iterator_progress(iterator: Any, name: str) -> list[Any]:
     """How far an iterator has come. Raises TraceError where that cannot be seen."""
+
+    def inner(parts: Iterable[Any]) -> Iterator[Any]:
+        for x in parts:
+            if hasattr(type(x), "__next__") and x is not iterator:
+                yield from _iterator_progress(x, name)
+
     if isinstance(iterator, GeneratorType):
         frame = iterator.gi_frame
-        held = {} if frame is None else frame.f_locals
-        inner = [
-            _iterator_progress(x, name) for x in held.values() if hasattr(type(x), "__next__") and x is not iterator
-        ]
-        return (frame and frame.f_lasti, *inner, *map(_SameObject, held.values()))
+        held = [] if frame is None else [*frame.f_locals.values()]
+        return [frame and frame.f_lasti, *held, *inner(held)]
     if hasattr(type(iterator), "__length_hint__"):
-        return (length_hint(iterator),)
+        return [length_hint(iterator)]
     try:
         _, arguments, *state = iterator.__reduce__()
     except Exception:
@@ -295,11 +286,7 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
             needs_values=True,
         ) from None
     parts = [*arguments, *(x for held in state for x in (held if type(held) is tuple else (held,)))]
-    return tuple(
-        _iterator_progress(x, name) if hasattr(type(x), "__next__") else x
-        for x in parts
-        if type(x) in PLAIN or hasattr(type(x), "__next__")
-    )
+    return [*(x for x in parts if type(x) in PLAIN), *inner(parts)]
 
 
 def write_array_value_with_journal(trace: Trace, root: Tracer, value: Value) -> None:

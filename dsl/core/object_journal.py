@@ -17,12 +17,12 @@ from .object_model import (
     UNSET,
     Lens,
     are_same_objects,
-    contents_of_object,
     dict_of_object,
     held_value,
     hidden_keys_of_ordered_dict,
     members_of_class,
     named_parts_of_object,
+    parts_of_object,
     put_attribute,
     put_parts,
     row_of_class,
@@ -141,13 +141,8 @@ class ObjectJournal:
 
     def note_attributes(self, value: Any) -> list[tuple[Slot, Any]]:
         """The rows of all that an object holds, at any depth, but for arrays and what belongs to classes."""
-
-        def parts(item: Any) -> Iterator[Any]:
-            held = (*(dict_of_object(item) or {}).values(), *contents_of_object(item))
-            return (x for x in held if not isinstance(x, _LEFT_OUT))
-
         first = len(self.rows)
-        self.note_objects(walk_objects(value, parts))
+        self.note_objects(walk_objects(value, _parts_to_note))
         return self.rows[first:]
 
     def changed(self, reversible: bool = True) -> Iterator[tuple[Slot, Any, Any]]:
@@ -159,9 +154,12 @@ class ObjectJournal:
 
     def undo(self) -> None:
         """Puts all back as it was."""
-        for slot, then, _ in reversed([*self.changed()]):
-            with suppress(AttributeError, TypeError):  # a part that cannot be assigned
-                slot.put(then)
+        for slot, then in reversed(self.rows):
+            lens = slot.key
+            with suppress(AttributeError, TypeError, ValueError):  # a part that cannot be assigned, a closed file
+                if lens.put is not None and not lens.same(lens.get(slot.holder), then):
+                    lens.put(slot.holder, then)
 
 
-_LEFT_OUT = (type, ModuleType, np.ndarray)
+def _parts_to_note(value: Any) -> Iterator[Any]:
+    return (x for x in parts_of_object(value) if not isinstance(x, (type, ModuleType, np.ndarray)))

@@ -149,6 +149,16 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
 # what can change in a class, a function, an array or a context
 
 
+def is_same_object(now: Any, then: Any) -> bool:
+    """Whether two parts are one object, or whole numbers or bytes, which are made anew when they are looked at."""
+    return now is then or (type(now) is type(then) and type(now) in (bytes, int) and bool(now == then))
+
+
+def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether two lists hold the same objects."""
+    return len(now) == len(then) and (all(map(is_, now, then)) or all(map(is_same_object, now, then)))
+
+
 _PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
 
 
@@ -197,14 +207,10 @@ def _are_same_pairs(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
     return are_same_objects([*now], [*then]) and are_same_objects([*now.values()], [*then.values()])
 
 
-def _are_same(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    return are_same_objects(now, then)
-
-
 _CLASS = Lens(lambda value: dict(VARS(value)), _put_members_of_class, _are_same_pairs)
-_FUNCTION = Lens(attrgetter("__code__", "__defaults__", "__kwdefaults__"), _put_parts_of_function, _are_same)
+_FUNCTION = Lens(attrgetter("__code__", "__defaults__", "__kwdefaults__"), _put_parts_of_function, are_same_objects)
 _PARTIAL = Lens(
-    attrgetter("func", "args", "keywords", "__dict__"), lambda value, then: value.__setstate__(then), _are_same
+    attrgetter("func", "args", "keywords", "__dict__"), lambda value, then: value.__setstate__(then), are_same_objects
 )
 
 
@@ -342,6 +348,8 @@ def has_default_access(kind: type) -> bool:
     return getattr(kind, "__getattribute__", None) is object.__getattribute__
 
 
+WITH_ITEMS: tuple[type, ...] = (list, dict, OrderedDict)  # whose items are assigned past no method of a class
+
 # slots and attributes
 
 
@@ -476,16 +484,6 @@ def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
         return []
     names, parts = named_parts_of_object(value, row)
     return [*names, *parts, *((row.base is OrderedDict and hidden_keys_of_ordered_dict(value)) or ())]
-
-
-def is_same_object(now: Any, then: Any) -> bool:
-    """Whether two parts are one object; bytes are made anew when a buffer is looked at."""
-    return now is then or (type(now) is type(then) is bytes and now == then)
-
-
-def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    """Whether two lists hold the same objects."""
-    return len(now) == len(then) and (all(map(is_, now, then)) or all(map(is_same_object, now, then)))
 
 
 def held_value(value: Any, name: str) -> Any:

@@ -12,10 +12,9 @@ _NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
 def settings_of_context(context: decimal.Context | None = None) -> tuple[Any, ...]:
-    """As plain data; by default of the context that the caller is in."""
-    found = context or decimal.getcontext()
-    trapped = sorted(signal.__name__ for signal, on in found.traps.items() if on)
-    return (*(getattr(found, name) for name in _NAMES), *trapped)
+    """All but what it has noticed; by default of the context that the caller is in."""
+    *settings, _, traps = (context or decimal.getcontext()).__reduce__()[1]
+    return *settings, *traps
 
 
 def _put_settings(context: decimal.Context, then: decimal.Context) -> None:

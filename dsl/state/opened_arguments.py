@@ -59,9 +59,9 @@ class OpenedArguments:
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before, self._bodies = ObjectJournal(), ObjectJournal()
+        self._before = ObjectJournal()
         self._before.note(Slot(x, CONTENTS) for x in self.holders)
-        self._bodies.note(Slot(x, BODY) for x in self.holders)
+        self._before.note(Slot(x, BODY) for x in self.holders)
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
         world.opened, world.opened_names = self.numbers, tree.attributes
         world.tells_apart = tree.tells_apart
@@ -86,13 +86,15 @@ class OpenedArguments:
         """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
         self._require_whole_dicts()
         own = self._world.original_value
-        for _, (kind, _), now in self._bodies.changed():
-            if kind is not now[0]:
-                raise TraceError(
-                    f"a traced function cannot change the class of an object of {own(kind).__name__}; make a new one",
-                    self._world.line_of_assignment("__class__") or None,
-                )
         for slot, *contents in self._before.changed():
+            if slot.key is BODY:
+                if contents[0][0] is not contents[1][0]:
+                    raise TraceError(
+                        f"a traced function cannot change the class of an object of {own(contents[0][0]).__name__}; "
+                        "make a new one",
+                        self._world.line_of_assignment("__class__") or None,
+                    )
+                continue
             number = self.numbers[id(slot.holder)]
             kind = self.kinds[number]
             before, after = ((tuple(map(own, names)), values) for names, values, _ in contents)
