@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,13 @@ def attribute_lens(name: str) -> Lens:
 CELL = attribute_lens("cell_contents")
 
 
-@cache
+def _put_in_slot(member: MemberDescriptorType, value: Any, held: Any) -> None:
+    member.__delete__(value) if held is UNSET else member.__set__(value, held)
+
+
 def slot_lens(member: MemberDescriptorType) -> Lens:
-    """A slot of objects, as the descriptor in their class has it."""
-
-    def put_in_slot(value: Any, held: Any) -> None:
-        member.__delete__(value) if held is UNSET else member.__set__(value, held)
-
-    return Lens(partial(slot_value, member), put_in_slot)
+    """A slot of objects, as the descriptor in their class has it: equal for the same one, which is not kept alive."""
+    return Lens(MethodType(slot_value, member), MethodType(_put_in_slot, member))
 
 
 @dataclass(frozen=True, slots=True)
