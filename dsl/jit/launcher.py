@@ -440,7 +440,7 @@ class _LauncherWriter:
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
         if not self.on_cpu:
-            computes = captured.checks or self.gives_numbers or self.lengths is None
+            computes = self.gives_numbers or self.lengths is None
             more = captured.failures or captured.assigned or captured.arrays or others or computes
             return arrays == {Array} and not more and bool(self.specs)
         plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
@@ -449,7 +449,9 @@ class _LauncherWriter:
 
     @property
     def lengths(self) -> tuple[int, ...] | None:
-        """The numbers of the graph, where all are lengths that the trace knows."""
+        """The numbers of the graph, where all are lengths that the trace knows, and nothing of a call is looked at."""
+        if any("leaves[" in line for line in self.statements):
+            return None
         found = [self.named.get(name) for name in self.names[: len(self.captured.graph.numbers)]]
         return tuple(found) if all(type(n) is int for n in found) else None  # type: ignore[arg-type]
 
