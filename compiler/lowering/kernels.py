@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 import numpy as np
 
@@ -628,8 +629,6 @@ class KernelGroupLowering:
 
 def _equal_parts_of_group_reduction(total: int, parts: int) -> int:
     """A few parts less, or more, where they are then equal and leave no rest, which would be a launch of its own."""
-    for other in (*range(parts, max(1, 3 * parts // 4), -1), *range(parts + 1, 3 * parts // 2)):
-        length, rest = divmod(total, other)
-        if not rest and (length < 64 or length % ALIGNED == 0):
-            return other
-    return parts
+    fewer, more = range(parts, max(1, 3 * parts // 4), -1), range(parts + 1, 3 * parts // 2)
+    equal = (n for n in chain(fewer, more) if not total % n and (total // n < 64 or total // n % ALIGNED == 0))
+    return next(equal, parts)

@@ -177,7 +177,7 @@ def generate_launcher(
     start = None
     if directly is not None and writer.is_direct():
         words = [word for found in watched.values() for word in found]
-        start = directly(writer.taken(), words, *(() if writer.on_cpu else (writer.lengths or (),)))
+        start = directly(writer.taken(), words, writer.lengths or ())
     if captured.reruns and captured.failures:
         checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:

@@ -151,7 +151,8 @@ class CUDAExecutable(Executable):
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            return self._replay.direct(order, tuple(numbers), self._launch_labels)
+            started: Start | None = self._replay.direct(order, tuple(numbers), self._launch_labels)
+            return started
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):

@@ -68,7 +68,7 @@ class NativeDriverCalls:
         words = [word for row in bound for word in row]
         for handle, parameters, rows in nodes:
             words += [handle, parameters, len(rows), *(word for row in rows for word in row)]
-        record = (ctypes.c_uint64 * (w.ROWS // 8 + len(words)))()
+        record: Any = (ctypes.c_uint64 * (w.ROWS // 8 + len(words)))()
         for offset, word in (handles | {w.BOUND: len(bound), w.COUNT: len(nodes)}).items():
             record[offset // 8] = word
         record[w.ROWS // 8 :] = words

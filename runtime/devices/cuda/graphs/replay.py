@@ -107,29 +107,31 @@ class PlanReplay:
             known = len(self.instances)
             instance = self._idle_or_new_instance(memories, scalars, after)
             self.settled = known == len(self.instances)
-            if instance.launch is None:
-                self._update_changed_nodes(instance, memories, scalars)
             stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
             marked = self._new_completion_events(instance)
-            if instance.launch is not None:
-                done = self._device.events.take(stream)
-                code = instance.launch(done.handle, *[memories[b] for b in self._order])
-            else:
-                code = driver.launch_graph(instance.executable, stream)
-            self._raise_if_driver_failed(code, "launching a graph")
+            done = self._launch_instance(instance, memories, scalars)
         except MISTAKES:
             raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
-        if instance.launch is None:
-            done = self._device.events.record(stream)
         results = [marked.get(number, done) for number in self._plan.completion]
         instance.note(done, results)
         return results
+
+    def _launch_instance(self, instance: GraphInstance, memories: Sequence[Any], scalars: Sequence[Any]) -> CudaEvent:
+        """The event after a launch of what is given."""
+        events, doing = self._device.events, "launching a graph"
+        if instance.launch is not None:
+            done: CudaEvent = events.take(instance.stream)
+            self._raise_if_driver_failed(instance.launch(done.handle, *[memories[b] for b in self._order]), doing)
+            return done
+        self._update_changed_nodes(instance, memories, scalars)
+        self._raise_if_driver_failed(self._driver.launch_graph(instance.executable, instance.stream), doing)
+        return events.record(instance.stream)  # type: ignore[no-any-return]
 
     def _give_up_replay(self, error: BaseException) -> None:
         self.broken = True
