@@ -124,6 +124,11 @@ def shapes_differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
+def has_matrix_order(type: ArrayType, strides: tuple[int, ...]) -> bool:
+    """Whether a library takes matrices that lie so in memory: rows or columns side by side."""
+    return Region(0, 0, type.shape, strides, type.dtype.itemsize).matrix_order is not None
+
+
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """C-order strides in bytes."""
     strides, step = [], itemsize

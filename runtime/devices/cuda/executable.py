@@ -89,6 +89,7 @@ class CUDAExecutable(Executable):
                 task,
                 [numpy_call_of_library_task(part) for part in packed_member_tasks(task)],
             )
+        self.notes += getattr(found, "notes", ())
         return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:

@@ -31,6 +31,8 @@ from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
+LIBRARY_US = 25.0  # of a call of a library, walked on streams
+COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
 EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
@@ -47,9 +49,14 @@ def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
 
 
 def is_graph_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
-    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
+    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new. Of a
+    library's call alone: whether it takes less with what is copied around it."""
     busy = [r for r in runners if not r.empty]
     outer = replayed_input_and_output_buffers(plan)
+    if len(busy) == 1 and isinstance(busy[0], FIXED):
+        copied = COPY_US + 2 * sum(plan.program.buffers[b].nbytes for b in outer) / COPIED_BYTES
+        work = sum(task.cost for task in plan.tasks)
+        return max(GRAPH_US, work + copied) < max(LIBRARY_US, work)
     updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 

@@ -144,7 +144,7 @@ def _launch_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequen
 
 
 def pack_member_kernel_arguments(task: Task) -> Task:
-    """A packed task, all members' pointers before their numbers, as `pack_compiled_ptx_members` reads them."""
+    """A packed task, all members' pointers before their numbers, as `compile/entries.py` reads them."""
     parts = packed_member_tasks(task)
     if len(parts) == 1:
         return task
