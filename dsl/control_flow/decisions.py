@@ -153,9 +153,8 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_undecided_condition(f)]
-    recorder = loop_recorder_of_trace()
     for flag in others:
-        found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
+        found = apply("logical_or", found, flag)
     return found
 
 

@@ -252,7 +252,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         def write_loop_over_items(loop: _LoopRecordingAttempt) -> bool:
             before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
             self.width = 1.0
-            with self.turns_of(low, high, parallel=False) as (i, scope):
+            with self.turns_of(low, high, parallel=False, adds=False) as (i, scope):
                 turn = LoopIntegerAtom(i, (low,), (high - 1,))
                 loop.enter(turn, low)
                 body(items.at(LinearExpression(0, ((turn, 1),)) - low))

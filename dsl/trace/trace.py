@@ -121,7 +121,7 @@ class KnownLoops:
 
 
 class TracedLoopSymbolBase:
-    """What the body of a loop that is traced once computes with: see `turns`."""
+    """What the body of a loop that is traced once computes with: see `values` in `recorded_loops`."""
 
     __slots__ = ()
 
