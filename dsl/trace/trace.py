@@ -266,7 +266,7 @@ class Trace:
                 needs_values=True,
             )
         if self.journal is not None:
-            self.journal.note(root)
+            self.journal.note_array_write(root)
 
     def read_captured_values(self, captured: int) -> Host:
         """The values of a captured array, on which the trace then depends."""
