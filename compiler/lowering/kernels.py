@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 import numpy as np
 
@@ -574,7 +575,7 @@ class KernelGroupLowering:
         if parts < 2:
             return None
         return (
-            _equal_parts_of_group_reduction(outer, parts) if columns == 1 else parts
+            _equal_parts_of_group_reduction(outer, parts, model.parallelism) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
 
     def _build_two_stage_reduction(self, parts: int, buffers: list[Buffer]) -> Iterator[LoweredNest]:
@@ -626,11 +627,9 @@ class KernelGroupLowering:
         return found
 
 
-def _equal_parts_of_group_reduction(total: int, parts: int) -> int:
-    """A few parts less, or more, where they are then equal and leave no rest, which would be a launch of its own."""
-    few: tuple[int, ...] = (*range(parts, max(1, 3 * parts // 4), -1), *range(parts + 1, 3 * parts // 2))
-    for other in few:
-        length, rest = divmod(total, other)
-        if not rest and (length < 64 or length % ALIGNED == 0):
-            return other
-    return parts
+def _equal_parts_of_group_reduction(total: int, parts: int, most: int) -> int:
+    """A few parts less where they are then equal and leave no rest, which would be a launch of its own; or more, up to
+    `most`, which fill the machine."""
+    fewer, more = range(parts, max(1, 3 * parts // 4), -1), range(parts + 1, min(3 * parts // 2, most))
+    equal = (n for n in chain(fewer, more) if not total % n and (total // n < 64 or total // n % ALIGNED == 0))
+    return next(equal, parts)

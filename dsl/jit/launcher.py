@@ -184,7 +184,8 @@ def generate_launcher(
     checks, guarded = guard_expressions([row for row in rows if row not in watched])
     start = None
     if directly is not None and writer.is_direct():
-        start = directly(writer.taken(), [word for words in watched.values() for word in words])
+        words = [word for found in watched.values() for word in found]
+        start = directly(writer.taken(), words, writer.lengths or ())
     if captured.reruns and captured.failures:
         checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:
@@ -442,11 +443,20 @@ class _LauncherWriter(PythonText):
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
         if not self.on_cpu:
-            more = captured.failures or captured.assigned or captured.arrays or others or self.uses_host
+            computes = self.gives_numbers or self.lengths is None
+            more = captured.failures or captured.assigned or captured.arrays or others or computes
             return arrays == {Array} and not more and bool(self.specs)
         plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
         overlaps = any(self._overlap_test_of_leaf(leaf) for leaf, _ in captured.assigned)
         return plain and not overlaps and all(map(self._type_test_of_leaf, others))
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """The numbers of the graph, where all are lengths that the trace knows, and nothing of a call is looked at."""
+        if any("leaves[" in line for line in self.statements):
+            return None
+        found = [self.named.get(name) for name in self.names[: len(self.captured.graph.numbers)]]
+        return tuple(found) if all(type(n) is int for n in found) else None  # type: ignore[arg-type]
 
     def _type_test_of_leaf(self, leaf: Any) -> str:
         return type_test_of_leaf(leaf, self.constant)
@@ -492,7 +502,7 @@ class _LauncherWriter(PythonText):
             sizes["arena"] = self.plan.arena_bytes
         yield from self._lines_that_allocate(sizes)
         yield from self._lines_that_compute_numbers()
-        packed = ["packed"] if self.captured.graph.numbers else []
+        packed = ["packed"] if self.captured.graph.numbers and self.on_cpu else []
         yield from self._lines_that_start_plan([*given, *sizes, *packed], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
@@ -546,6 +556,8 @@ class _LauncherWriter(PythonText):
 
     def _lines_that_compute_numbers(self) -> Iterator[str]:
         """Python's arithmetic on the call's numbers, and those of the graph in a row of words."""
+        if not self.on_cpu:  # they are those of `lengths`
+            return
         numbers = [*self.statements] if self.uses_host else []
         if count := len(self.captured.graph.numbers):
             numbers.append(f"packed = pack({', '.join(self.names[:count])})")

@@ -145,20 +145,23 @@ class CUDAExecutable(Executable):
         self._device.captures.keep(inside[0][1].graph, [self])
         return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
 
-    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
+    def direct(
+        self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()
+    ) -> Start | None:
         """See `native_launch.make_native_graph_call`: for plans that are replayed, and those of one launch that needs
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            start: Start | None = self._replay.direct(order, self._launch_labels)
-            return start
+            started: Start | None = self._replay.direct(order, tuple(numbers), self._launch_labels)
+            return started
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
             return None
         if not step.buffers <= set(order):
             return None
-        return make_one_node_graph_call(self._device, step, order, plan.tasks[0].cost, self.lock, self._launch_labels)
+        cost = plan.tasks[0].cost
+        return make_one_node_graph_call(self._device, step, order, numbers, cost, self.lock, self._launch_labels)
 
     def run_timed(
         self,

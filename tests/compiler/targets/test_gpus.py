@@ -198,3 +198,13 @@ def test_programs_are_compiled_for_the_gpu_that_is_there(monkeypatch: pytest.Mon
         == shapes(compile_graph_to_program(f.graph(x), "cuda", gpu=H200))
         != shapes(f.program(x))
     )
+
+
+def test_a_sum_whose_parts_leave_no_rest_is_two_launches() -> None:
+    """Of fewer parts than fill the machine there may be some more."""
+
+    def names(length: int, gpu: GpuProperties) -> list[str]:
+        return [task.name for task in compile_graph_to_program(of((length,), "sum", (0,)), "cuda", gpu=gpu).tasks]
+
+    assert names(100_000, H200) == names(1 << 24, H200) == ["sum_part", "sum_combine"]
+    assert names(100_003, H200) == ["sum_part", "sum_part_rest", "sum_combine"]

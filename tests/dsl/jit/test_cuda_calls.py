@@ -11,6 +11,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
 from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
@@ -61,6 +62,29 @@ def differences(calls: int, seed: int, synchronize: Any) -> int:
 def test_any_order_of_calls(gpu: Any) -> None:
     assert differences(120, 0, gpu.synchronize) == 0
     assert [entry[0] for entry in gpu.context.driver.log].count("launch_graph") > 40
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_lengths_that_a_trace_knows_keep_no_call_from_the_short_way(gpu: Any, rows: int) -> None:
+    """Two functions whose graphs are equal but for a count, called by turns; of one launch and of several."""
+
+    def variance(x: Any, ddof: int) -> Any:
+        found = [x.var(axis=1, ddof=ddof)]
+        for _ in range(rows - 1):
+            found.append((x * found[-1].max()).var(axis=0, ddof=ddof))
+        return found
+
+    def function_of(ddof: int) -> Any:
+        return kg.kernel_graph(lambda x: variance(x, ddof), device="cuda")
+
+    functions = [function_of(ddof) for ddof in (0, 1)]
+    x = np.arange(40, dtype="f8").reshape(8, 5) % 7
+    given = kg.asarray(x, device="cuda").wait()
+    for _ in range(12):
+        for ddof, function in enumerate(functions):
+            for got, want in zip(function(given), variance(x, ddof), strict=True):
+                np.testing.assert_allclose(got.numpy(), want, 1e-12)
+    assert all(function._fast((given,)) is not NOT_TAKEN for function in functions)
 
 
 def settled() -> tuple[Any, Any]:

@@ -37,9 +37,16 @@ class OneNodeGraph:
     launches, among which is the last one, however many threads (up to `THREADS`) launch at the same time."""
 
     def __init__(
-        self, device: Any, step: KernelStep, order: Sequence[int], addresses: Sequence[int], stream: int
+        self,
+        device: Any,
+        step: KernelStep,
+        order: Sequence[int],
+        numbers: Sequence[int],
+        addresses: Sequence[int],
+        stream: int,
     ) -> None:
-        """order: the buffers whose addresses a call gives. addresses: of every buffer, for the capture."""
+        """order: the buffers whose addresses a call gives. addresses: of every buffer, for the capture. numbers: the
+        plan's."""
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
@@ -49,7 +56,7 @@ class OneNodeGraph:
         with graphs.lock:
             capture = graphs.stream_for_capture()
             self._raise_if_driver_failed(device, driver.begin_capture(capture, CAPTURE_RELAXED))
-            launched = step(addresses, (), capture)
+            launched = step(addresses, numbers, capture)
             found, handle = driver.captured_node(capture)
             ended, self._graph = driver.end_capture(capture)
         code, self._executable = driver.instantiate(self._graph) if not ended else (ended, 0)
@@ -76,8 +83,17 @@ class OneNodeGraph:
 class _OneNodeGraphs:
     """The graphs of a launch, on each of a few streams; they are made once it has been done a few times."""
 
-    def __init__(self, device: Any, step: KernelStep, order: Sequence[int], streams: Sequence[int], lock: Any) -> None:
-        self._device, self._step, self._order, self._streams, self._lock = device, step, order, streams, lock
+    def __init__(
+        self,
+        device: Any,
+        step: KernelStep,
+        order: Sequence[int],
+        numbers: Sequence[int],
+        streams: Sequence[int],
+        lock: Any,
+    ) -> None:
+        self._device, self._step, self._order, self._numbers = device, step, order, numbers
+        self._streams, self._lock = streams, lock
         self.nodes: dict[int, OneNodeGraph] = {}  # by stream
         self.callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
         self.turns: Iterator[OneNodeGraph | None] = repeat(None)
@@ -120,7 +136,7 @@ class _OneNodeGraphs:
         with self._lock:
             try:
                 for stream in wanted:
-                    made[stream] = OneNodeGraph(self._device, self._step, self._order, places, stream)
+                    made[stream] = OneNodeGraph(self._device, self._step, self._order, self._numbers, places, stream)
             except MISTAKES:
                 raise
             except Exception:  # they are an optimisation: launches do as well
@@ -130,12 +146,18 @@ class _OneNodeGraphs:
 
 
 def make_one_node_graph_call(
-    device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
+    device: Any,
+    step: KernelStep,
+    order: Sequence[int],
+    numbers: Sequence[int],
+    cost: float,
+    lock: Any,
+    labels: tuple[str, ...],
 ) -> Start | None:
-    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. cost: of the
-    launch, in us. lock: of `step`."""
-    if native_driver_calls() is None or step.empty or step.numbers:
+    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: the
+    plan's, at each call. cost: of the launch, in us. lock: of `step`."""
+    if native_driver_calls() is None or step.empty or (step.numbers and not numbers):
         return None
     streams = device.take_common_streams(2 + int(cost / CALL_US))
-    graphs = _OneNodeGraphs(device, step, order, streams, lock)
+    graphs = _OneNodeGraphs(device, step, order, numbers, streams, lock)
     return make_native_graph_call(device, graphs.choose, labels)

@@ -13,6 +13,7 @@ waited for alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -85,6 +86,9 @@ class PlanReplay:
         ]
         self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
         self.instances: list[GraphInstance] = []
+        self._scalars = len(self._plan.program.scalars)
+        self._native = native_driver_calls() is not None
+        self._numbers: tuple[Any, ...] | None = None if self._scalars else ()
         self._calls = self._turn = 0
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self.broken = False
@@ -96,6 +100,8 @@ class PlanReplay:
         """Launch a graph; the completion events. None where this call is to be walked on streams instead."""
         self._calls += 1
         self.settled = self.broken
+        if self._scalars and self._native:
+            self._note_numbers(tuple(scalars))
         bound = tuple([memories[b] for b in self._pointers])
         if bound != self._bound:
             self._note_moved_pointers(bound)
@@ -108,35 +114,44 @@ class PlanReplay:
             known = len(self.instances)
             instance = self._idle_or_new_instance(memories, scalars, after)
             self.settled = known == len(self.instances)
-            if instance.launch is None:
-                self._update_changed_nodes(instance, memories, scalars)
             stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
             marked = self._new_completion_events(instance)
-            if instance.launch is not None:
-                done = self._device.events.take(stream)
-                code = instance.launch(done.handle, *[memories[b] for b in self._order])
-            else:
-                code = driver.launch_graph(instance.executable, stream)
-            self._raise_if_driver_failed(code, "launching a graph")
+            done = self._launch_instance(instance, memories, scalars)
         except MISTAKES:
             raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
-        if instance.launch is None:
-            done = self._device.events.record(stream)
         results = [marked.get(number, done) for number in self._plan.completion]
         instance.note(done, results)
         return results
+
+    def _launch_instance(self, instance: GraphInstance, memories: Sequence[Any], scalars: Sequence[Any]) -> CudaEvent:
+        """The event after a launch of what is given."""
+        events, doing = self._device.events, "launching a graph"
+        if instance.launch is not None:
+            done: CudaEvent = events.take(instance.stream)
+            self._raise_if_driver_failed(instance.launch(done.handle, *[memories[b] for b in self._order]), doing)
+            return done
+        self._update_changed_nodes(instance, memories, scalars)
+        self._raise_if_driver_failed(self._driver.launch_graph(instance.executable, instance.stream), doing)
+        return events.record(instance.stream)  # type: ignore[no-any-return]
 
     def _give_up_replay(self, error: BaseException) -> None:
         self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
         warn_at_user_line(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
+
+    def _note_numbers(self, numbers: tuple[Any, ...]) -> None:
+        """Natively launched graphs keep the plan's numbers. Where they change, nodes are updated instead."""
+        if numbers == self._numbers:
+            return
+        self._native = self._numbers is None and all(type(n) is int for n in numbers)
+        self._numbers, self.instances = numbers, []
 
     def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
         """Captured pointers that are others now: those buffers get slots."""
@@ -178,12 +193,7 @@ class PlanReplay:
         base += [0] * len(slots) + [table.address + 8 * start for start in range(0, len(words), WORDS)]
         for b, slot in zip(self._slots, slots, strict=True):
             base[b] = slot.address
-        tables = [
-            self._device.kernel_step_of_task(
-                make_ptx_pointer_table_task(Pointer(count + len(slots) + i), words[start : start + WORDS])
-            )
-            for i, start in enumerate(range(0, len(words), WORDS))
-        ]
+        tables = self._pointer_table_steps(words, count + len(slots))
         addresses = self._graph_buffer_addresses(base, memories)
         streams = lane.streams_for_capture(self._high)
         for stream in streams:
@@ -210,19 +220,24 @@ class PlanReplay:
             node.fill_arguments([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
         self._raise_if_driver_failed(code, "instantiating a graph")
-        if not (made.moments or any(step.numbers for step, _ in nodes)) and native_driver_calls() is not None:
-            bound = list(zip(self._pointers, self._bound, strict=True))
-            made.launch = native_graph_launch(driver, made.executable, made.stream, made.nodes, self._order, bound)
+        self._add_native_launch(made)
         return made
 
-    def direct(self, order: Sequence[int], labels: tuple[str, ...]) -> Start | None:
-        """`make_native_graph_call` of the plan. order: whose addresses it gets."""
-        if list(order) != self._order or native_driver_calls() is None:
+    def _add_native_launch(self, made: GraphInstance) -> None:
+        """Where nothing but addresses changes from call to call."""
+        if self._native and self._numbers is not None and not made.moments:
+            bound, nodes = list(zip(self._pointers, self._bound, strict=True)), made.nodes
+            made.numbers = self._numbers
+            made.launch = native_graph_launch(self._driver, made.executable, made.stream, nodes, self._order, bound)
+
+    def direct(self, order: Sequence[int], numbers: tuple[int, ...], labels: tuple[str, ...]) -> Start | None:
+        """`make_native_graph_call` of the plan. order: whose addresses it gets. numbers: the plan's, at each call."""
+        if list(order) != self._order or len(numbers) != self._scalars or not self._native:
             return None
-        return make_native_graph_call(self._device, self._choose_instance, labels)
+        return make_native_graph_call(self._device, partial(self._choose_instance, numbers), labels)
 
     def _choose_instance(
-        self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
+        self, numbers: tuple[int, ...], after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
     ) -> NativelyLaunchedGraph | None:
         """One that is there, and that needs no more than a launch."""
         if caller or self._device.clock.end is not None or not self.instances:
@@ -239,7 +254,15 @@ class PlanReplay:
                 return None
             self._turn += 1
             chosen = instances[self._turn % len(instances)]
-        return chosen if chosen.launch is not None else None  # type: ignore[return-value]
+        return chosen if chosen.launch is not None and chosen.numbers == numbers else None  # type: ignore[return-value]
+
+    def _pointer_table_steps(self, words: Sequence[Pointer], first: int) -> list[KernelStep]:
+        """What writes these pointers to tables, which are buffers from `first` on."""
+        tasks = [
+            make_ptx_pointer_table_task(Pointer(first + i), words[start : start + WORDS])
+            for i, start in enumerate(range(0, len(words), WORDS))
+        ]
+        return [self._device.kernel_step_of_task(task) for task in tasks]
 
     def _graph_buffer_addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
         """The address of every buffer in the graph, then of what slots stand for, then of tables."""

@@ -121,7 +121,7 @@ class KernelArgumentBlock:
 
     def fill_arguments(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
         """Write a call's addresses and numbers; whether they differ from those of the last call."""
-        values = (self._pick(memories), scalars) if self._scalars else self._pick(memories)
+        values = (self._pick(memories), repr(scalars)) if self._scalars else self._pick(memories)  # 0.0 is no -0.0
         if values == self._known:
             return False
         self._pack(self._block, 0, *(values[0] if self._scalars else values))

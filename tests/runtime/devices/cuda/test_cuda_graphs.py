@@ -334,3 +334,40 @@ def test_short_work_has_one_end(early: float, always: None, monkeypatch: pytest.
     targets = [device.allocate(160) for _ in program.outputs]
     event = go((inputs[0][1],), 0, inputs[0][0].address, *(t.address for t in targets))
     assert (event is None) == (first is not last) == (early == 0.0)
+
+
+def scaled() -> Any:
+    """A chain of kernels of which one takes a number of the call's."""
+    b = GraphBuilder("scaled")
+    x = b.reshape(b.input(ArrayType((40,), np.dtype("f4"))), (8, 5))
+    rows = b.map("divide", b.reduce("max", x, (0,)), b.cast(b.scalar(float), "f4"))  # zeros tell
+    return b.finish([b.map("negative", b.reduce("max", b.map("add", x, rows), (1,)))])
+
+
+@pytest.mark.parametrize(
+    "numbers", [(3, 3, 3, 3, 3), (3, 3, 3, 4, 4, 3), (0.0, 0.0, 0.0, -0.0, 0.0), (1, 1, True, 1.0, 2)]
+)
+@pytest.mark.parametrize("native", [False, True])
+def test_replays_have_the_numbers_of_their_call(numbers: Any, native: bool, always: None) -> None:
+    """Also where those of the call before are equal to them and not the same; native calls have theirs alone."""
+    graph = scaled()
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(ready(graph))
+    program = executable.plan.program
+    x = -np.ones(40, "f4")
+    memory, target, (output,) = device.allocate(160), device.allocate(160), program.outputs
+    event = device.upload(x, memory)
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, output)], (), (3,))
+    for number in numbers:
+        direct = None
+        if native and number == 3 and go is not None:
+            direct = go((event,), 0, memory.address, target.address)
+        memories = {program.inputs[0]: memory.address, output: target.address}
+        places = [memories.get(b) for b in range(len(program.buffers))]
+        arena = device.allocate(max(1, executable.plan.arena_bytes))
+        done = direct or executable.run(places, arena.address, (number,), [(program.inputs[0], event)])[0]
+        done.wait()
+        got = np.empty(8, "f4")
+        device.download(target, got)
+        (wanted,) = interpret_graph(graph, [x], [number])
+        assert got.tobytes() == wanted.tobytes(), number
