@@ -128,7 +128,8 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     size = math.prod(lengths)
     columns = builder.reshape(windows, (n, groups, each * len(places), size))
     rows = builder.reshape(w, (groups, out // groups, each * len(places)))
-    return builder.cast(builder.reshape(builder.matmul(rows, columns), node.type.shape), node.type.dtype)
+    result = builder.matmul(rows, columns, precision=options.get("precision", ""))
+    return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
 
 
 def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w: Value) -> Value:

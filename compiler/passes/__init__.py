@@ -2,5 +2,5 @@
 large products in blocks, long products, online sums, matmul epilogues and precision.
 
 In reading order: simplify, rows_in_scalars, blocked_products, axis_order, long_products, online_sums, materialize,
-matmul_epilogue, unused_results.
+product_precision, matmul_epilogue, unused_results.
 """

@@ -176,7 +176,7 @@ def generate_launcher(
 ) -> Launcher:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
     of a call of the same key. directly: an executable's `direct`, where calls may use it; what it gives takes memory on
-    the CPU (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
+    the CPU (see `direct_call.direct`), elsewhere addresses (see `native_launch`)."""
     writer = _LauncherWriter(captured, plan, device, leaves, arrays)
     text = function_text("run", "leaves, places, caller=()", writer.lines())
     rows = captured.guards.rows
@@ -466,8 +466,8 @@ class _LauncherWriter(PythonText):
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
     def _takes_arena(self) -> bool:
-        """Whether the fast way allocates an arena; a small one is on the caller's stack."""
-        return self.plan.arena_bytes > (STACK_ARENA_BYTES if self.on_cpu else 0)
+        """Whether the fast way allocates an arena; a small one is on the caller's stack, a GPU's graph has its own."""
+        return self.on_cpu and self.plan.arena_bytes > STACK_ARENA_BYTES
 
     def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
         """checks: what has to be true of the surroundings. NumPy's objects are looked at by `start`. What is

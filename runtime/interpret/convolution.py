@@ -10,9 +10,11 @@ import numpy as np
 View = np.ndarray[Any, Any]
 
 
-def numpy_convolution(x: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int) -> View:
+def numpy_convolution(
+    x: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int, precision: str = ""
+) -> View:
     """The sum over c, i, j, ... of weight[o, c, i, j, ...] * x[b, c, y * stride + i * dilation, ...], for each group of
-    channels. x: (batch, channels, ...); weight: (out, channels / groups, ...)."""
+    channels. x: (batch, channels, ...); weight: (out, channels / groups, ...). precision: what a GPU may round to."""
     each, axes = weight.shape[1], tuple(range(2, x.ndim))
     spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(x, spans, axes)

@@ -110,7 +110,7 @@ def _cotangent_of_image(call: RuleCall, ct: Value) -> Value:
     weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
     args = [spread, conjugated_cotangent(builder, weights)]
     type = _convolution_type_in_rule(args, x.shape)
-    options = {"stride": (1,) * len(kernel), "dilation": dilation, "groups": groups}
+    options = {**call.options, "stride": (1,) * len(kernel), "dilation": dilation, "groups": groups}
     return builder.host("convolution", args, [type], **options)[0]
 
 
@@ -127,7 +127,8 @@ def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
     def along_axis(builder: GraphBuilder, x: Value, given: Value, level: int) -> Value:
         if level == len(kernel):
             other = conjugated_cotangent(builder, rows(builder, x, w.shape[1]))
-            return builder.reshape(_products_of_rows(builder, given, other), w.shape[:2])
+            own = call.options.get("precision", "")
+            return builder.reshape(_products_of_rows(builder, given, other, own), w.shape[:2])
         rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
         part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
         whole = body.input(given.type)
@@ -142,10 +143,10 @@ def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
     return along_axis(builder, x, rows(builder, ct, w.shape[0] // groups), 0)
 
 
-def _products_of_rows(builder: GraphBuilder, a: Value, b: Value) -> Value:
+def _products_of_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:
     """a @ b^T, of single rows as sums."""
     if a.shape[1] * b.shape[1] > 1:
-        return builder.matmul(a, builder.permute(b, (0, 2, 1)))
+        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision=precision)
     terms = builder.map("multiply", a, b)
     return builder.reduce("sum", terms, (2,), terms.dtype)
 
