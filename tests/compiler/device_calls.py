@@ -16,6 +16,7 @@ from . import cuda_emulator
 
 BEHIND_BARRIERS = {"combine_parts"}  # tasks of one block, which writes an element again behind a barrier
 
+
 def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """The bytes of the program's outputs; every task must be a kernel."""
     memory = [np.full(max(1, b.nbytes), 0xA5, np.uint8) for b in program.buffers]

@@ -150,7 +150,8 @@ class CUDAExecutable(Executable):
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            return self._replay.direct(order, self._launch_labels)
+            start: Start | None = self._replay.direct(order, self._launch_labels)
+            return start
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):

@@ -71,7 +71,8 @@ class NativeDriverCalls:
         record = (ctypes.c_uint64 * (w.ROWS // 8 + len(words)))()
         for offset, word in (handles | {w.BOUND: len(bound), w.COUNT: len(nodes)}).items():
             record[offset // 8] = word
-        record[w.ROWS // 8 :] = words
+        for place, word in enumerate(words, w.ROWS // 8):
+            record[place] = word
         self._prepare(ctypes.addressof(record))
         return word_language.make_builtin_from_machine_code(
             self._code.functions["launch_driver_graph_from_python"],
