@@ -29,6 +29,7 @@ from ..core.errors import (
     numpy_error_as_ours,
     undecided_identity_error,
 )
+from ..core.object_model import UNSET
 from ..core.pytree import flatten
 from ..core.spec import SCALAR_TYPES
 from ..functions.creation import empty_ndarray
@@ -46,11 +47,7 @@ from ..trace.failures import (
 )
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import (
-    UNSET,
-    Journal,
-    write_array_value_with_journal,
-)
+from .effects import Journal, write_array_value_with_journal
 from .math_functions import MathFunction, apply_math_function, math_function
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
@@ -153,9 +150,8 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_undecided_condition(f)]
-    recorder = loop_recorder_of_trace()
     for flag in others:
-        found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
+        found = apply("logical_or", found, flag)
     return found
 
 
@@ -425,9 +421,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
     first = len(trace.builder.nodes)
+    journal = Journal([then, otherwise])
     sides = [
-        _trace_branch_side(trace, Journal([then, otherwise]), flag, then),
-        _trace_branch_side(trace, Journal([then, otherwise]), trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, journal, flag, then),
+        _trace_branch_side(trace, journal, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)

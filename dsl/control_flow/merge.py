@@ -13,9 +13,11 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
+from ..core.object_journal import Slot
 from ..core.object_model import (
     ORIGINAL,
     PLAIN,
+    UNSET,
     VARS,
     attributes_of_object,
     dict_of_object,
@@ -28,7 +30,6 @@ from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, ControlFlowSlot
 from .rewrite import VALUE
 
 _NUMBERS = (bool, int, float, complex)  # and no class of the user's that extends one
@@ -41,7 +42,7 @@ class BranchSide:
     """What a side gave, changed and wrote to; what it raised."""
 
     given: Any
-    changed: dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]
+    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before

@@ -14,7 +14,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
-from ..trace.dispatch import call_function
+from ..trace.dispatch import LoopOperand, call_function
 from ..trace.failures import check_failure_is_possible, fail_where
 from ..trace.number_kinds import (
     Kind,
@@ -62,7 +62,11 @@ def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> b
     """Whether the other one's operator gives the result: a list repeats itself, or raises."""
     if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
         return True
-    return isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(x)
+    if not isinstance(other, _SEQUENCES) or rows in _COMPARED:
+        return False
+    if isinstance(x, LoopOperand) and not isinstance(x, np.ndarray):
+        return rows == ("multiply",) or isinstance(x.promotes_as, type)
+    return _repeats_sequences(x)
 
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
@@ -248,6 +252,7 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
 
 
+_STAND_INS: tuple[type, ...] = (Tracer, MaskedSelection, LoopOperand)
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 _COMPARED = (("equal",), ("not_equal",))
@@ -262,20 +267,20 @@ def _install_tracer_operators() -> None:
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
-        for stand_in in (Tracer, MaskedSelection):
+        for stand_in in _STAND_INS:
             setattr(stand_in, python, _array_operator(python, parts, arity))
         setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
         stem = python.strip("_")
         if arity == 2 and hasattr(int, f"__r{stem}__"):
-            for stand_in in (Tracer, MaskedSelection):
+            for stand_in in _STAND_INS:
                 setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
-                for stand_in in (Tracer, MaskedSelection):
+                for stand_in in _STAND_INS:
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    for stand_in in (Tracer, MaskedSelection):
+    for stand_in in _STAND_INS:
         setattr(stand_in, "__imatmul__", _inplace_matmul_operator)  # noqa: B010
-    for kind in (Tracer, TracedNumber, MaskedSelection):
+    for kind in (TracedNumber, *_STAND_INS):
         setattr(kind, "__matmul__", lambda self, other: _matmul_operator(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul_operator(self, other, other, self))  # noqa: B010
 

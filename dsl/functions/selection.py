@@ -15,6 +15,7 @@ from ..trace.failures import is_failure_awaited
 from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
     is_traced,
+    loop_operations,
     new_traced_array,
     new_traced_result,
     to_axis_of_operand,
@@ -49,6 +50,8 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if axis is None or not x.ndim:
         x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
+    if loop_operations() is not None and mode == "raise":
+        return assign_to_converted_numpy_out(getitem(x, (*head, indices)), out)
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = convert_known_operand(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         shape = (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])

@@ -121,7 +121,7 @@ class KnownLoops:
 
 
 class TracedLoopSymbolBase:
-    """What the body of a loop that is traced once computes with: see `turns`."""
+    """What the body of a loop that is traced once computes with: see `values` in `recorded_loops`."""
 
     __slots__ = ()
 
@@ -266,7 +266,7 @@ class Trace:
                 needs_values=True,
             )
         if self.journal is not None:
-            self.journal.note(root)
+            self.journal.note_array_write(root)
 
     def read_captured_values(self, captured: int) -> Host:
         """The values of a captured array, on which the trace then depends."""
