@@ -64,14 +64,14 @@ def _pack_numba_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     return result
 
 
-def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
-    """A numba.cuda intrinsic of `arity` arguments from its rule.
+def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule | Typed, in_context: bool = False) -> Any:
+    """A numba.cuda intrinsic of `arity` arguments from its rule, or from what it gives for arguments of all types.
 
     in_context: the code generator is given numba's context before the builder."""
 
     def define_numba_intrinsic(typingctx: Any, *given: Any) -> Any:
         argtypes = [types.unliteral(t) for t in given]
-        result, generate = rule(*argtypes)
+        result, generate = rule(*argtypes) if callable(rule) else rule
 
         def generate_numba_intrinsic(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
             first = (context, builder) if in_context else (builder,)

@@ -116,49 +116,50 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
     """load(pointer, first, group stride[, lane stride][, mask])"""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
-            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
-            flags = rest[-1] if masked else None
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+        stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+        rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+        flags = rest[-1] if masked else None
 
-            def load_single_lane(number: Value, flag: Value | None) -> list[Value]:
-                def load_element() -> list[Value]:
-                    return cell.load(b, base[0], number, 1)
+        def load_single_lane(number: Value, flag: Value | None) -> list[Value]:
+            def load_element() -> list[Value]:
+                return cell.load(b, base[0], number, 1)
 
-                return load_element() if flag is None else emit_nvvm_branch(b, flag, load_element, lambda: [cell.zero])
+            return load_element() if flag is None else emit_nvvm_branch(b, flag, load_element, lambda: [cell.zero])
 
-            def load_group_by_lanes(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
-                return [x for number, flag in zip(row, flags, strict=True) for x in load_single_lane(number, flag)]
+        def load_group_by_lanes(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
+            return [x for number, flag in zip(row, flags, strict=True) for x in load_single_lane(number, flag)]
 
-            def load_whole_group(row: Sequence[Value]) -> list[Value]:
-                return cell.load(b, base[0], row[0], length) if vector else load_group_by_lanes(row, [None] * length)
+        def load_whole_group(row: Sequence[Value]) -> list[Value]:
+            return cell.load(b, base[0], row[0], length) if vector else load_group_by_lanes(row, [None] * length)
 
-            def load_all_groups() -> list[Value]:
-                return [x for row in rows for x in load_whole_group(row)]
+        def load_all_groups() -> list[Value]:
+            return [x for row in rows for x in load_whole_group(row)]
 
-            def load_masked_groups(flags: Sequence[Value]) -> list[Value]:
-                result = []
-                for g, row in enumerate(rows):
-                    mine = flags[g * length : (g + 1) * length]
-                    result += emit_nvvm_branch(
-                        b,
-                        all_numba_lane_flags_hold(b, mine),
-                        lambda: load_whole_group(row),  # noqa: B023
-                        lambda: load_group_by_lanes(row, mine),  # noqa: B023
-                    )
-                return result
+        def load_masked_groups(flags: Sequence[Value]) -> list[Value]:
+            result = []
+            for g, row in enumerate(rows):
+                mine = flags[g * length : (g + 1) * length]
+                result += emit_nvvm_branch(
+                    b,
+                    all_numba_lane_flags_hold(b, mine),
+                    lambda: load_whole_group(row),  # noqa: B023
+                    lambda: load_group_by_lanes(row, mine),  # noqa: B023
+                )
+            return result
 
-            if flags is None:
-                return load_all_groups()
-            flags = _repeat_mask_over_lanes(flags, length * repeats)
-            return emit_nvvm_branch(
-                b, all_numba_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
-            )
+        if flags is None:
+            return load_all_groups()
+        flags = _repeat_mask_over_lanes(flags, length * repeats)
+        return emit_nvvm_branch(
+            b, all_numba_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
+        )
 
-        return numba_cuda_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 3 + (not vector) + bool(masked), numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        name,
+        3 + (not vector) + bool(masked),
+        (numba_cuda_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm),
+    )
 
 
 def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
@@ -214,145 +215,126 @@ def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
     cell = NumbaElementAccess("i64")
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
-            some, value = bad[0], values[0]
-            for k in range(1, max(len(bad), len(values))):
-                value = b.select(bad[k % len(bad)], values[k % len(values)], value)
-                some = b.or_(some, bad[k % len(bad)])
+    def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
+        some, value = bad[0], values[0]
+        for k in range(1, max(len(bad), len(values))):
+            value = b.select(bad[k % len(bad)], values[k % len(values)], value)
+            some = b.or_(some, bad[k % len(bad)])
 
-            def store_bad_index() -> list[Value]:
-                cell.store(b, base[0], ir.Constant(I64, 0), [value])
-                return []
-
-            emit_nvvm_branch(b, some, store_bad_index, list)
+        def store_bad_index() -> list[Value]:
+            cell.store(b, base[0], ir.Constant(I64, 0), [value])
             return []
 
-        return types.void, generate_nvvm
+        emit_nvvm_branch(b, some, store_bad_index, list)
+        return []
 
-    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
 
 
 def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
-            values = rest[0 if vector else 1 :][: cell.parts]
-            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
-            parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
-            scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+        stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+        values = rest[0 if vector else 1 :][: cell.parts]
+        rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+        parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
+        scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
 
-            def store_lanes(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
-                cell.store(b, base[0], number, [x for lane in lanes for x in lane])
-                return []
-
-            def store_whole_group(g: int) -> list[Value]:
-                mine = scalars[g * length : (g + 1) * length]
-                if vector:
-                    return store_lanes(rows[g][0], mine)
-                for number, lane in zip(rows[g], mine, strict=True):
-                    store_lanes(number, [lane])
-                return []
-
-            def store_masked_group(g: int, flags: Sequence[Value]) -> list[Value]:
-                for j, number in enumerate(rows[g]):
-                    lane = scalars[g * length + j]
-                    emit_nvvm_branch(b, flags[j], lambda: store_lanes(number, [lane]), list)  # noqa: B023
-                return []
-
-            flags = _repeat_mask_over_lanes(rest[-1], length * repeats) if masked else None
-            for g in range(repeats):
-                if flags is None:
-                    store_whole_group(g)
-                else:
-                    mine = flags[g * length : (g + 1) * length]
-                    emit_nvvm_branch(
-                        b,
-                        all_numba_lane_flags_hold(b, mine),
-                        lambda: store_whole_group(g),  # noqa: B023
-                        lambda: store_masked_group(g, mine),  # noqa: B023
-                    )
+        def store_lanes(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
+            cell.store(b, base[0], number, [x for lane in lanes for x in lane])
             return []
 
-        return types.void, generate_nvvm
+        def store_whole_group(g: int) -> list[Value]:
+            mine = scalars[g * length : (g + 1) * length]
+            if vector:
+                return store_lanes(rows[g][0], mine)
+            for number, lane in zip(rows[g], mine, strict=True):
+                store_lanes(number, [lane])
+            return []
 
-    return make_numba_lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), numba_typing_rule)
+        def store_masked_group(g: int, flags: Sequence[Value]) -> list[Value]:
+            for j, number in enumerate(rows[g]):
+                lane = scalars[g * length + j]
+                emit_nvvm_branch(b, flags[j], lambda: store_lanes(number, [lane]), list)  # noqa: B023
+            return []
+
+        flags = _repeat_mask_over_lanes(rest[-1], length * repeats) if masked else None
+        for g in range(repeats):
+            if flags is None:
+                store_whole_group(g)
+            else:
+                mine = flags[g * length : (g + 1) * length]
+                emit_nvvm_branch(
+                    b,
+                    all_numba_lane_flags_hold(b, mine),
+                    lambda: store_whole_group(g),  # noqa: B023
+                    lambda: store_masked_group(g, mine),  # noqa: B023
+                )
+        return []
+
+    return make_numba_lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), (types.void, generate_nvvm))
 
 
 def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule() -> Typed:
-        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-            array = ir.ArrayType(cell.storage, int(elements))
-            memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
-            memory.linkage = "internal"
-            memory.initializer = ir.Constant(array, ir.Undefined)
-            memory.align = VECTOR_BYTES
-            return [b.ptrtoint(memory, I64)]
+    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+        array = ir.ArrayType(cell.storage, int(elements))
+        memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
+        memory.linkage = "internal"
+        memory.initializer = ir.Constant(array, ir.Undefined)
+        memory.align = VECTOR_BYTES
+        return [b.ptrtoint(memory, I64)]
 
-        return types.int64, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 0, (types.int64, generate_nvvm))
 
 
 def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
-            return cell.load(b, base[0], first[0], int(lanes))
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
+        return cell.load(b, base[0], first[0], int(lanes))
 
-        return numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 2, (numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm))
 
 
 def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
-            cell.store(b, base[0], first[0], _repeat_mask_over_lanes(value, int(lanes)))
-            return []
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
+        cell.store(b, base[0], first[0], _repeat_mask_over_lanes(value, int(lanes)))
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
 
 
 def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
-            return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
+        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+        return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
 
-        return numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        name, 4, (numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm)
+    )
 
 
 def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sput(memory, first, group stride, lane stride, value)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
-            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
-            places = [number for row in rows for number in row]
-            for number, x in zip(places, _repeat_mask_over_lanes(value, len(places)), strict=True):
-                cell.store(b, base[0], number, [x])
-            return []
+    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
+        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+        places = [number for row in rows for number in row]
+        for number, x in zip(places, _repeat_mask_over_lanes(value, len(places)), strict=True):
+            cell.store(b, base[0], number, [x])
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 5, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 5, (types.void, generate_nvvm))

@@ -173,25 +173,23 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
 
 
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [widen_numba_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+    def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
+        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+        return [widen_numba_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
 
-        return numba_cuda_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        name, 3, (numba_cuda_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm)
+    )
 
 
 def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
-            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [b.icmp_signed("<", *widen_numba_integers(b, i, n[0])) for row in rows for i in row]
+    def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
+        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+        return [b.icmp_signed("<", *widen_numba_integers(b, i, n[0])) for row in rows for i in row]
 
-        return numba_cuda_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        name, 4, (numba_cuda_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm)
+    )
 
 
 def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
@@ -242,42 +240,32 @@ def _read_special_register(b: ir.IRBuilder, special: str) -> Value:
 
 
 def _cuda_special_register_intrinsic(name: str, special: str) -> Any:
-    def numba_typing_rule() -> Typed:
-        return types.int32, lambda b: [_read_special_register(b, special)]
-
-    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 0, (types.int32, lambda b: [_read_special_register(b, special)]))
 
 
 def _packed_block_number_intrinsic(members: int) -> Any:
-    def numba_typing_rule() -> Typed:
-        return types.int32, lambda b: [block_and_row_of_packed_launch(b, members)[0]]
-
-    return make_numba_lane_intrinsic("bid_x", 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        "bid_x", 0, (types.int32, lambda b: [block_and_row_of_packed_launch(b, members)[0]])
+    )
 
 
 def _barrier_intrinsic(name: str) -> Any:
-    def numba_typing_rule() -> Typed:
-        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-            call_external_nvvm_function(b, "llvm.nvvm.barrier0", ir.VoidType())
-            return []
+    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+        call_external_nvvm_function(b, "llvm.nvvm.barrier0", ir.VoidType())
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
 
 
 def _cluster_barrier_intrinsic(name: str) -> Any:
     """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
 
-    def numba_typing_rule() -> Typed:
-        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-            for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
-                b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
-            return []
+    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+        for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
+            b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
 
 
 def _part_of_lanes_intrinsic(name: str, number: str, among: str) -> Any:
@@ -299,28 +287,25 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
     kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
-            array = context.make_array(kind)(context, b)
-            itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-            strides = [ir.Constant(LLVM["i64"], itemsize)]
-            for (n,) in lengths[:0:-1]:
-                strides.insert(0, b.mul(n, strides[0]))
-            items = {"shape": [n for (n,) in lengths], "strides": strides[: len(lengths)]}
-            count = ir.Constant(LLVM["i64"], 1)
-            for (n,) in lengths:
-                count = b.mul(count, n)
-            for field, values in items.items():
-                setattr(array, field, _pack_numba_values(b, values))
-            array.data = b.inttoptr(address[0], array.data.type)
-            array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
-            array.meminfo = ir.Constant(array.meminfo.type, None)
-            array.parent = ir.Constant(array.parent.type, None)
-            return [array._getvalue()]
+    def generate_nvvm(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
+        array = context.make_array(kind)(context, b)
+        itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        strides = [ir.Constant(LLVM["i64"], itemsize)]
+        for (n,) in lengths[:0:-1]:
+            strides.insert(0, b.mul(n, strides[0]))
+        items = {"shape": [n for (n,) in lengths], "strides": strides[: len(lengths)]}
+        count = ir.Constant(LLVM["i64"], 1)
+        for (n,) in lengths:
+            count = b.mul(count, n)
+        for field, values in items.items():
+            setattr(array, field, _pack_numba_values(b, values))
+        array.data = b.inttoptr(address[0], array.data.type)
+        array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
+        array.meminfo = ir.Constant(array.meminfo.type, None)
+        array.parent = ir.Constant(array.parent.type, None)
+        return [array._getvalue()]
 
-        return kind, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1 + int(ndim), numba_typing_rule, in_context=True)
+    return make_numba_lane_intrinsic(name, 1 + int(ndim), (kind, generate_nvvm), in_context=True)
 
 
 def _pack_numba_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:

@@ -73,43 +73,34 @@ def warp_match_intrinsic(name: str, bits: str) -> Any:
     bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of
     2.9)."""
 
-    def numba_typing_rule(t: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
-            peers: Value = FULL
-            for k in range(int(bits)):
-                bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
-                votes = call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
-                peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
-            return [peers]
+    def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
+        peers: Value = FULL
+        for k in range(int(bits)):
+            bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
+            votes = call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
+            peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
+        return [peers]
 
-        return types.uint32, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, (types.uint32, generate_nvvm))
 
 
 def warp_ballot_intrinsic(name: str) -> Any:
     """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
 
-    def numba_typing_rule(t: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
-            return [call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
+    def generate_nvvm(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
+        return [call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
 
-        return types.uint32, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, (types.uint32, generate_nvvm))
 
 
 def sync_warp_intrinsic(name: str) -> Any:
     """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
 
-    def numba_typing_rule() -> Typed:
-        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-            call_external_nvvm_function(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
-            return []
+    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+        call_external_nvvm_function(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
 
 
 def _address_of_atomic_element(b: ir.IRBuilder, cell: NumbaElementAccess, base: Value, number: Value) -> Value:
@@ -122,48 +113,37 @@ def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     cell = NumbaElementAccess(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            return [b.atomic_rmw(op, _address_of_atomic_element(b, cell, base[0], number[0]), x[0], "monotonic")]
+    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
+        return [b.atomic_rmw(op, _address_of_atomic_element(b, cell, base[0], number[0]), x[0], "monotonic")]
 
-        return NUMBA[dtype], generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 3, (NUMBA[dtype], generate_nvvm))
 
 
 def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
-            pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
-            asm = ir.InlineAsm(
-                ir.FunctionType(I64, [I64]), "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True
-            )
-            return [b.call(asm, [pointer])]
+    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
+        pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
+        asm = ir.InlineAsm(ir.FunctionType(I64, [I64]), "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True)
+        return [b.call(asm, [pointer])]
 
-        return NUMBA["u64"], generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 2, (NUMBA["u64"], generate_nvvm))
 
 
 def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
-            asm = ir.InlineAsm(
-                ir.FunctionType(ir.VoidType(), [I64, I64]),
-                "st.relaxed.gpu.global.u64 [$0], $1;",
-                "l,l",
-                side_effect=True,
-            )
-            b.call(asm, [pointer, x[0]])
-            return []
+    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
+        pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
+        asm = ir.InlineAsm(
+            ir.FunctionType(ir.VoidType(), [I64, I64]),
+            "st.relaxed.gpu.global.u64 [$0], $1;",
+            "l,l",
+            side_effect=True,
+        )
+        b.call(asm, [pointer, x[0]])
+        return []
 
-        return types.void, generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
