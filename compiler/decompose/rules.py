@@ -23,6 +23,8 @@ from . import own_kernels as own
 from .assignments import decompose_put_along_axis, decompose_setitem, decompose_ufunc_at
 from .convolution import (
     decompose_convolution,
+    decompose_convolution_image,
+    decompose_convolution_weights,
     decompose_convolution_without_windows,
     decompose_convolve,
     decompose_correlate,
@@ -99,6 +101,8 @@ _EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
     "convolve": (_decomposition_rule_that_fuses(decompose_convolve),),
     "correlate": (_decomposition_rule_that_fuses(decompose_correlate),),
     "convolution": (_decomposition_rule_that_fuses(decompose_convolution),),
+    "convolution_image": (_decomposition_rule_that_fuses(decompose_convolution_image),),
+    "convolution_weights": (_decomposition_rule_that_fuses(decompose_convolution_weights),),
     **dict.fromkeys(_NUMPYS, (_decomposition_rule_that_fuses(_decompose_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..program.custom_calls import invoke_custom_call_callback
-from .convolution import numpy_convolution, numpy_shifted_products
+from .convolution import (
+    numpy_convolution,
+    numpy_convolution_image,
+    numpy_convolution_weights,
+    numpy_shifted_products,
+)
 from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
@@ -293,6 +298,8 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "topk": numpy_topk,
     "view": _numpy_view_as_dtype,
     "convolution": numpy_convolution,
+    "convolution_image": numpy_convolution_image,
+    "convolution_weights": numpy_convolution_weights,
     "shifted_products": numpy_shifted_products,
 }
 WRITES_INTO = frozenset(
