@@ -52,7 +52,8 @@ def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Valu
     return None
 
 
-def _simplified_constant_node(builder: GraphBuilder, number: int) -> np.generic | None:
+def constant_value_of_node(builder: GraphBuilder, number: int) -> np.generic | None:
+    """What all elements are, where that is known; None where it is not."""
     node = builder.nodes[number]
     while node.op in ("broadcast", "reshape"):
         node = builder.nodes[node.args[0]]
@@ -69,7 +70,7 @@ def is_real_float_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: float) -> bool:
-    found = _simplified_constant_node(builder, value.number)
+    found = constant_value_of_node(builder, value.number)
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
@@ -79,7 +80,7 @@ def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value])
         return None
     values: list[np.generic] = []
     for arg in args:
-        value = _simplified_constant_node(builder, arg.number)
+        value = constant_value_of_node(builder, arg.number)
         if value is None:
             return None
         values.append(value)
@@ -110,7 +111,7 @@ def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Val
 def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
-    divisor = _simplified_constant_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
+    divisor = constant_value_of_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
     if divisor is None or _is_view_of_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
         return None
     inverse = 1 / float(divisor)
@@ -205,7 +206,7 @@ def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Seque
 
 def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
-    exponent = _simplified_constant_node(builder, args[1].number)
+    exponent = constant_value_of_node(builder, args[1].number)
     if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
         return None
     if not any(exponent == n for n in (1, 2, 3, 4)):

@@ -14,6 +14,7 @@ from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import StridedBufferArray
 from .bincount import lower_gpu_bincount
+from .dnn import lower_gpu_dnn_call
 from .launches import GpuAlgorithmBuilder
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
 from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
@@ -35,6 +36,7 @@ ROWS: dict[str, Row] = {
     "argpartition": lower_gpu_argsort,
     "kth": lower_gpu_kth_values,
     "topk": lower_gpu_topk,
+    "dnn": lower_gpu_dnn_call,
 }
 
 

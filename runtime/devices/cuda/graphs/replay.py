@@ -20,6 +20,7 @@ from ....program.plan import Launch, Plan, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
+from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
@@ -30,7 +31,7 @@ from .nodes import MISTAKES
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
-FIXED = (MatmulStep, MatmulSequenceStep)  # their pointers cannot be changed in a graph
+FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
 
 
 def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from ..driver.driver import CudaDriver
 from .cublaslt import CublasLt, Enqueue
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
+from .cudnn import Cudnn
 from .gemm import GemmCall
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
@@ -62,12 +63,17 @@ class CusolverHandles:
 
 class CublasHandles:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
-    for trials."""
+    for trials; dnn: cuDNN, which has handles of its own."""
 
     def __init__(
-        self, allocate: Callable[[int], Any], memory_bytes: int, driver: CudaDriver, new_stream: Callable[[], int]
+        self,
+        allocate: Callable[[int], Any],
+        memory_bytes: int,
+        driver: CudaDriver,
+        new_stream: Callable[[], int],
+        dnn: Cudnn | None = None,
     ) -> None:
-        self.allocate = allocate
+        self.allocate, self.dnn = allocate, dnn
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0

@@ -1,0 +1,44 @@
+"""A call of a library for deep neural networks -> its task, with the memory that it takes beside its arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .....runtime.program.program import Library, Task
+from ....core.cost import work_cost_model_of_gpu
+from ....layout.operands import StridedBufferArray
+from .launches import GpuAlgorithmBuilder
+
+
+def lower_gpu_dnn_call(
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
+) -> None:
+    given, result = [calls.contiguous(a) for a in reads], calls.result(target)
+    nbytes = options["workspace"]
+    writes = [result, *([calls.temporary((nbytes,), np.uint8)] if nbytes else [])]
+    attrs = (
+        ("function", "dnn"),
+        ("options", tuple(sorted(options.items()))),
+        ("parts", tuple(range(len(writes)))),
+    )
+    moved = sum(math.prod(a.shape) * a.region.itemsize for a in (*given, result))
+    calls.tasks.append(
+        Task(
+            options["operation"],
+            Library("host", attrs),
+            (),
+            tuple(a.region for a in given),
+            tuple(a.region for a in writes),
+            cost=round(work_cost_model_of_gpu(calls.gpu).time(moved, options["flops"]), 3),
+            line=calls.line,
+            flops=options["flops"],
+        )
+    )
+    calls.deliver_result(result, target)

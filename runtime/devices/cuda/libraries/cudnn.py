@@ -1,0 +1,217 @@
+"""Convolutions and attention by cuDNN, through the package `cudnn` (nvidia-cudnn-frontend). A call as plain data in; its
+plan, built once for all calls like it, out; the plan's work on a stream.
+
+Nothing is imported before the first question. What cannot be loaded or built is a refusal in words, with which a
+program is planned without cuDNN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module, metadata, util
+from typing import Any
+
+from ....core.frozen import dataclass
+from ....program.dnn import DnnCall, dnn_call_of_arrays
+from ....program.program import Region, Task
+from ..driver.driver import SUCCESS, CudaDriver
+
+PACKAGE, LIBRARY = "nvidia-cudnn-frontend", "libcudnn.so.9"
+PLANS = 1024  # that are kept
+DTYPES = {"bfloat16": "BFLOAT16", "float16": "HALF", "float32": "FLOAT"}
+# of algorithms that compute a float32 result in less than float32
+INEXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnPlan:
+    graph: Any
+    workspace: int
+
+
+class Cudnn:
+    """cuDNN on one GPU, which `enter` makes the calling thread's. load: gives the frontend's module."""
+
+    def __init__(self, enter: Callable[[], object], load: Callable[[], Any]) -> None:
+        self._enter, self._load = enter, load
+        self._frontend: Any = None
+        self._handle: Any = None
+        self._broken = ""
+        self._plans: OrderedDict[DnnCall, CudnnPlan | str] = OrderedDict()
+        self._lock = threading.RLock()  # a handle serves one thread at a time
+
+    def __repr__(self) -> str:
+        return f"cuDNN by {PACKAGE} {_frontend_version()}, {library_of_cudnn() or LIBRARY}"
+
+    def __str__(self) -> str:
+        return "cuDNN"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Cudnn and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def workspace(self, call: DnnCall) -> int | str:
+        plan = self._plan_of_call(call)
+        return plan if isinstance(plan, str) else plan.workspace
+
+    def run(self, call: DnnCall, addresses: Sequence[int], workspace: int, stream: int) -> None:
+        """Enqueue a call that is not refused. Raises what the frontend raises."""
+        with self._lock:
+            plan = self._plan_of_call(call)
+            assert not isinstance(plan, str), plan
+            self._frontend.set_stream(self._handle, stream)
+            plan.graph.execute(dict(enumerate(addresses, 1)), workspace, handle=self._handle)
+
+    def _plan_of_call(self, call: DnnCall) -> CudnnPlan | str:
+        with self._lock:
+            found = self._plans.get(call)
+            if found is None:
+                found = self._plans[call] = self._broken or self._built_plan(call)
+                if len(self._plans) > PLANS:
+                    self._plans.popitem(last=False)
+            else:
+                self._plans.move_to_end(call)
+            return found
+
+    def _built_plan(self, call: DnnCall) -> CudnnPlan | str:
+        self._enter()
+        if self._handle is None:
+            try:
+                self._frontend = self._load()
+                self._handle = self._frontend.create_handle()
+            except Exception as error:  # of any kind: what is missing, too old or does not fit the driver
+                self._broken = f"cuDNN cannot be used: {_first_line(error)}"
+                return self._broken
+        try:
+            graph = describe_cudnn_graph(self._frontend, self._handle, call)
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([self._frontend.heur_mode.A, self._frontend.heur_mode.FALLBACK])
+            if call.tensors[0].dtype == "float32":
+                graph.deselect_numeric_notes([getattr(self._frontend.numerical_note, name) for name in INEXACT])
+            graph.check_support()
+            graph.build_plans()
+            return CudnnPlan(graph, int(graph.get_workspace_size()))
+        except Exception as error:
+            return f"cuDNN has no engine for it: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _frontend_version() -> str:
+    try:
+        return metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
+def library_of_cudnn() -> str:
+    """The library that PyTorch, JAX or a package of NVIDIA's brought; empty where there is none but the system's."""
+    try:
+        found = util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return ""
+    folders = found.submodule_search_locations or () if found else ()
+    paths = (os.path.join(folder, "cudnn", "lib", LIBRARY) for folder in folders)
+    return next(filter(os.path.exists, paths), "")
+
+
+def load_cudnn_frontend() -> Any:
+    """The package, with the library loaded that it looks for by its name where it knows no path."""
+    if path := library_of_cudnn():
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+    return import_module("cudnn")
+
+
+def cudnn_of_gpu(enter: Callable[[], object]) -> Cudnn | None:
+    """What a GPU does by cuDNN; None without the package."""
+    return Cudnn(enter, load_cudnn_frontend) if util.find_spec("cudnn") is not None else None
+
+
+# descriptions
+
+
+def describe_cudnn_graph(frontend: Any, handle: Any, call: DnnCall) -> Any:
+    """The frontend's graph of a call; its arrays are numbered from 1."""
+    kinds = {name: getattr(frontend.data_type, kind) for name, kind in DTYPES.items()}
+    graph = frontend.pygraph(
+        io_data_type=kinds[call.tensors[0].dtype],
+        intermediate_data_type=frontend.data_type.FLOAT,
+        compute_data_type=frontend.data_type.FLOAT,
+        handle=handle,
+    )
+    reads, describe = _OPERATIONS[call.operation]
+    given = [
+        graph.tensor(dim=list(t.shape), stride=list(t.strides), data_type=kinds[t.dtype], uid=number)
+        for number, t in enumerate(call.tensors[:reads], 1)
+    ]
+    results = zip(describe(graph, given, call), call.tensors[reads:], strict=True)
+    for number, (made, t) in enumerate(results, reads + 1):
+        made.set_output(True).set_dim(list(t.shape)).set_stride(list(t.strides))
+        made.set_data_type(kinds[t.dtype]).set_uid(number)
+    return graph
+
+
+def _describe_convolution(method: str, first: str, second: str) -> Callable[[Any, Sequence[Any], DnnCall], list[Any]]:
+    def describe(graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
+        before, after = zip(*call.option("padding"), strict=True)
+        window = {
+            "pre_padding": list(before),
+            "post_padding": list(after),
+            "stride": list(call.option("stride")),
+            "dilation": list(call.option("dilation")),
+        }
+        return [getattr(graph, method)(**{first: given[0], second: given[1]}, **window)]
+
+    return describe
+
+
+# by the operation: how many arrays it reads, and what adds it to a graph
+_OPERATIONS: dict[str, tuple[int, Callable[[Any, Sequence[Any], DnnCall], list[Any]]]] = {
+    "convolution": (2, _describe_convolution("conv_fprop", "image", "weight")),
+    "convolution_image": (2, _describe_convolution("conv_dgrad", "loss", "filter")),
+    "convolution_weights": (2, _describe_convolution("conv_wgrad", "image", "loss")),
+}
+
+
+# steps
+
+
+class CudnnStep:
+    """A call of cuDNN's."""
+
+    numbers = empty = False
+
+    def __init__(self, library: Cudnn, call: DnnCall, regions: Sequence[Region]) -> None:
+        """regions: of the call's arrays, and of its workspace if it has one."""
+        self._library, self._call, self._count = library, call, len(call.tensors)
+        self._places = [(r.buffer, r.offset) for r in regions]
+        self.buffers = frozenset(buffer for buffer, _ in self._places)
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        found = [addresses[buffer] + offset for buffer, offset in self._places]
+        self._library.run(self._call, found[: self._count], sum(found[self._count :]), stream)
+        return SUCCESS
+
+
+def make_cudnn_step(name: str, options: Mapping[str, Any]) -> Callable[[CudaDriver, Any, Task], CudnnStep | None]:
+    """What makes the step of a call with these options; None where cuDNN, as it is here, refuses or wants more."""
+
+    def make_cudnn_step_of_task(driver: CudaDriver, blas: Any, task: Task) -> CudnnStep | None:
+        regions = [*task.reads, *task.writes]
+        arrays = regions[: len(options["orders"])]
+        call = dnn_call_of_arrays([(r.shape, r.dtype) for r in arrays], dict(options))
+        library: Cudnn | None = blas.dnn
+        needed = "" if library is None else library.workspace(call)
+        fits = library is not None and not isinstance(needed, str) and needed <= options["workspace"]
+        return CudnnStep(library, call, regions) if fits and library is not None else None
+
+    return make_cudnn_step_of_task
