@@ -19,6 +19,7 @@ from .fusion.inplace_hazards import InplaceConflict
 from .fusion.sweeps import split_row_reductions_for_fusion, split_sums_around_insides
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
+from .passes.attention import call_attention
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
 from .passes.long_products import cut_long_products
@@ -67,6 +68,9 @@ def run_graph_pass_stages(
     types = types_checked_between_stages(graph)
     simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn))
     check_graph_after_stage(simple, types, "simplify")
+    if target.dnn is not None and (called := call_attention(simple)) is not simple:
+        simple = simplify_graph(run_decomposition_stage(called, target.name, layouts, dnn=target.dnn))
+        check_graph_after_stage(simple, types, "attention")
     simple = compute_rows_in_scalars(simple)
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,10 @@ def dnn_operation(
     if isinstance(workspace, str):
         return workspace
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
-    fixed = ("function", "dnn"), ("options", tuple(sorted({**options, "workspace": workspace}.items())))
+    fixed = (
+        ("function", "dnn"),
+        ("options", tuple(sorted({**options, "dtypes": (result.dtype.name,), "workspace": workspace}.items()))),
+    )
     attrs = (*fixed, ("by", "kernels"), ("contiguous", True), ("part", 0))
     return _permuted(builder, builder.add("host", tuple(a.number for a in given), inside[-1], attrs), orders[-1])
 
@@ -50,7 +53,7 @@ def _type_in_memory(type: ArrayType, order: Order) -> ArrayType:
     return ArrayType(tuple(type.shape[i] for i in np.argsort(order)), type.dtype)
 
 
-def _permuted(builder: GraphBuilder, value: Value, axes: Sequence[int]) -> Value:
+def _permuted(builder: GraphBuilder, value: Value, axes: Iterable[int]) -> Value:
     wanted = tuple(map(int, axes))
     return value if wanted == tuple(range(len(wanted))) else builder.permute(value, wanted)
 
@@ -120,3 +123,82 @@ def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tu
     lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
     (place,) = places
     return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
+
+
+# attention
+
+
+def call_dnn_attention(
+    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+) -> Value | str:
+    """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'."""
+    if library is None:
+        return NO_LIBRARY
+    refusal = why_no_dnn_arrays([a.type for a in args])
+    if refusal:
+        return refusal
+    q, k, v = (_with_four_axes(builder, a) for a in args)
+    k, v = (_without_repeated_heads(builder, a) for a in (k, v))
+    if k.shape[:2] != v.shape[:2] or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
+        return "batches or heads that do not fit"
+    orders = [_order_in_memory(builder, a) for a in (q, k, v)]
+    (batch, heads, rows, length), (columns, width) = q.shape, v.shape[2:]
+    options = {
+        **dict(node.attr("options")),
+        "operation": "attention",
+        "orders": (*orders, orders[0]),
+        "flops": 2.0 * batch * heads * rows * columns * (length + width),
+    }
+    result: Value | str = ""
+    for dtype in dict.fromkeys((node.type.dtype, q.dtype)):
+        type = ArrayType((batch, heads, rows, width), dtype)
+        result = dnn_operation(library, builder, [q, k, v], type, options)
+        if isinstance(result, Value):
+            return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+    return result
+
+
+def _with_four_axes(builder: GraphBuilder, x: Value) -> Value:
+    """(batch, heads, places, elements)"""
+    *outer, places, elements = x.shape
+    wanted = (math.prod(outer[:-1]), outer[-1] if outer else 1, places, elements)
+    return x if wanted == x.shape else builder.reshape(x, wanted)
+
+
+def _without_repeated_heads(builder: GraphBuilder, x: Value) -> Value:
+    """What np.repeat along the heads was made of."""
+    node = builder.nodes[x.number]
+    if node.op != "reshape" or (wide := builder.nodes[node.args[0]]).op != "broadcast":
+        return x
+    source = builder.at(wide.args[0])
+    batch, heads, times, *rest = wide.type.shape if len(wide.type.shape) == 5 else (0,) * 5
+    fits = (batch, heads * times, *rest) == x.shape and source.shape == (batch, heads, 1, *rest)
+    return builder.reshape(source, (batch, heads, *rest)) if fits else x
+
+
+def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
+    """Of which axes of memory an array's are, as far as views tell, where the last one is the last there too."""
+    order: Order = tuple(range(len(x.shape)))
+    node = builder.nodes[x.number]
+    while node.op == "permute":
+        order = tuple(node.attr("axes")[i] for i in order)
+        node = builder.nodes[node.args[0]]
+    return order if order[-1] == len(order) - 1 else tuple(range(len(order)))
+
+
+def decompose_attention(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """attention(q, k, v) -> softmax(q @ k.T * scale) @ v"""
+    options, wanted = dict(node.attr("options")), node.type.dtype
+    q, k, v = (builder.cast(a, wanted) for a in args)
+    rank = len(q.shape)
+    turned = builder.permute(k, (*range(rank - 2), rank - 1, rank - 2))
+    scores = builder.map("multiply", builder.matmul(q, turned), options["scale"])
+    if options["bound"] is not None:
+        places = [builder.index(scores.shape[-2:], axis) for axis in (0, 1)]
+        last = builder.map("add", places[0], options["bound"])
+        scores = builder.map("where", builder.map("less_equal", places[1], last), scores, -math.inf)
+    kept, axes = (*scores.shape[:-1], 1), (rank - 1,)
+    largest = builder.reshape(builder.reduce("max", scores, axes, wanted), kept)
+    powers = builder.map("exp", builder.map("subtract", scores, largest))
+    sums = builder.reshape(builder.reduce("sum", powers, axes, wanted), kept)
+    return builder.matmul(builder.map("divide", powers, sums), v)

@@ -31,7 +31,7 @@ from .convolution import (
     decompose_correlate,
 )
 from .cumulative import decompose_complex_scan, decompose_cumulative
-from .dnn import CONVOLUTION_CALLS, call_dnn_convolution
+from .dnn import CONVOLUTION_CALLS, call_dnn_attention, call_dnn_convolution, decompose_attention
 from .histograms import decompose_bincount, decompose_histogram, decompose_histogram_in_range
 from .linalg import decompose_cholesky, decompose_det, decompose_eigh, decompose_qr, decompose_slogdet, decompose_svd
 from .order_statistics import (
@@ -130,6 +130,7 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
     "cuda": {
         **_EVERYWHERE,
         **{name: (DecompositionRule(dnn=call_dnn_convolution), *_EVERYWHERE[name]) for name in CONVOLUTION_CALLS},
+        "attention": (DecompositionRule(dnn=call_dnn_attention), _decomposition_rule_that_fuses(decompose_attention)),
         "sort": _SORTED,
         "partition": _SORTED,
         "argsort": _PLACES,

@@ -29,11 +29,12 @@ def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     builder, new = GraphBuilder(graph.name), list[Value]()
     for _, node in nodes_to_copy(graph, builder):
         args = [new[a] for a in node.args]
-        new.append(_rebuild_simplified_node(builder, node, args, rule))
+        new.append(rebuild_node_by_rule(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+    """What the rule gives for a node; a copy where it gives None."""
     if node.op == "input":
         return builder.input(node.type)
     if node.op == "number":
@@ -52,7 +53,7 @@ def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Valu
     return None
 
 
-def constant_value_of_node(builder: GraphBuilder, number: int) -> np.generic | None:
+def constant_value_of_node(builder: GraphBuilder | Graph, number: int) -> np.generic | None:
     """What all elements are, where that is known; None where it is not."""
     node = builder.nodes[number]
     while node.op in ("broadcast", "reshape"):
@@ -304,6 +305,16 @@ def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequenc
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
+def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x.astype(wider).astype(x.dtype) -> x, of floats"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "cast" or not all(is_real_float_dtype(n.type.dtype) for n in (inner, node)):
+        return None
+    source = builder.at(inner.args[0])
+    wider = source.dtype.itemsize < inner.type.dtype.itemsize and inner.type.dtype.itemsize >= 4
+    return source if wider and source.dtype == node.type.dtype else None
+
+
 def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
@@ -377,6 +388,7 @@ _RULES_OF_OPS: dict[str, tuple[Rule, ...]] = {
     "update": (simplify_update_of_whole, simplify_updates_side_by_side),
     "slice": (simplify_slice_of_slice,),
     "permute": (simplify_permute_of_permute,),
+    "cast": (simplify_cast_of_cast,),
     "broadcast": (simplify_broadcast_of_broadcast,),
 }
 RULES = {op: rules + ANYWHERE for op, rules in _RULES_OF_OPS.items()}

@@ -61,7 +61,7 @@ class CUDADevice(Device):
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
         self.context = context or GpuDriverContext(index)
-        dnn = cudnn_of_gpu(self.context.enter)
+        dnn = cudnn_of_gpu(self.context.properties.name, self.context.enter)
         self.properties: GpuProperties = replace(self.context.properties, dnn=dnn)
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps

@@ -1,5 +1,5 @@
-"""Convolutions and attention by cuDNN, through the package `cudnn` (nvidia-cudnn-frontend). A call as plain data in; its
-plan, built once for all calls like it, out; the plan's work on a stream.
+"""Convolutions and attention by cuDNN, through the package `cudnn` (nvidia-cudnn-frontend). A call as plain data in;
+out, a plan that is built once for all calls like it, and its work on a stream.
 
 Nothing is imported before the first question. What cannot be loaded or built is a refusal in words, with which a
 program is planned without cuDNN.
@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module, metadata, util
 from typing import Any
 
-from ....core.frozen import dataclass
+from ....core.disk_cache import DiskCache, sha256_digest
 from ....program.dnn import DnnCall, dnn_call_of_arrays
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, CudaDriver
@@ -25,23 +27,29 @@ PLANS = 1024  # that are kept
 DTYPES = {"bfloat16": "BFLOAT16", "float16": "HALF", "float32": "FLOAT"}
 # of algorithms that compute a float32 result in less than float32
 INEXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+_CACHE = DiskCache("cudnn")
 
 
-@dataclass(frozen=True, slots=True)
 class CudnnPlan:
-    graph: Any
-    workspace: int
+    """graph: the frontend's, built; None once the process ends."""
+
+    __slots__ = ("__weakref__", "graph", "uids", "workspace")
+
+    def __init__(self, graph: Any, arrays: int) -> None:
+        self.graph, self.uids = graph, tuple(range(1, arrays + 1))
+        self.workspace = int(graph.get_workspace_size())
 
 
 class Cudnn:
     """cuDNN on one GPU, which `enter` makes the calling thread's. load: gives the frontend's module."""
 
-    def __init__(self, enter: Callable[[], object], load: Callable[[], Any]) -> None:
-        self._enter, self._load = enter, load
+    def __init__(self, gpu: str, enter: Callable[[], object], load: Callable[[], Any]) -> None:
+        self._gpu, self._enter, self._load = gpu, enter, load
         self._frontend: Any = None
         self._handle: Any = None
         self._broken = ""
         self._plans: OrderedDict[DnnCall, CudnnPlan | str] = OrderedDict()
+        self._alive = weakref.WeakSet[CudnnPlan]()  # those in use are more than those that are remembered
         self._lock = threading.RLock()  # a handle serves one thread at a time
 
     def __repr__(self) -> str:
@@ -51,55 +59,76 @@ class Cudnn:
         return "cuDNN"
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Cudnn and repr(other) == repr(self)
+        return type(other) is Cudnn and (repr(other), other._gpu) == (repr(self), self._gpu)
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash((repr(self), self._gpu))
 
     def workspace(self, call: DnnCall) -> int | str:
-        plan = self._plan_of_call(call)
+        plan = self.plan(call)
         return plan if isinstance(plan, str) else plan.workspace
 
-    def run(self, call: DnnCall, addresses: Sequence[int], workspace: int, stream: int) -> None:
-        """Enqueue a call that is not refused. Raises what the frontend raises."""
+    def run(self, plan: CudnnPlan, addresses: Sequence[int], workspace: int, stream: int) -> None:
+        """Enqueue a plan. Raises what the frontend raises."""
         with self._lock:
-            plan = self._plan_of_call(call)
-            assert not isinstance(plan, str), plan
             self._frontend.set_stream(self._handle, stream)
-            plan.graph.execute(dict(enumerate(addresses, 1)), workspace, handle=self._handle)
+            plan.graph.execute(addresses, workspace, handle=self._handle, tensor_uids=plan.uids)
 
-    def _plan_of_call(self, call: DnnCall) -> CudnnPlan | str:
+    def plan(self, call: DnnCall) -> CudnnPlan | str:
+        """What does a call, or why cuDNN does not. Who runs it holds it."""
         with self._lock:
             found = self._plans.get(call)
             if found is None:
-                found = self._plans[call] = self._broken or self._built_plan(call)
+                found = self._plans[call] = self._plan_built_or_refused(call)
                 if len(self._plans) > PLANS:
                     self._plans.popitem(last=False)
             else:
                 self._plans.move_to_end(call)
             return found
 
-    def _built_plan(self, call: DnnCall) -> CudnnPlan | str:
+    def _plan_built_or_refused(self, call: DnnCall) -> CudnnPlan | str:
         self._enter()
-        if self._handle is None:
+        if self._handle is None and not self._broken:
             try:
                 self._frontend = self._load()
                 self._handle = self._frontend.create_handle()
+                weakref.finalize(self, _let_go_of_plans, self._alive)
             except Exception as error:  # of any kind: what is missing, too old or does not fit the driver
                 self._broken = f"cuDNN cannot be used: {_first_line(error)}"
-                return self._broken
+        if self._broken:
+            return self._broken
         try:
-            graph = describe_cudnn_graph(self._frontend, self._handle, call)
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([self._frontend.heur_mode.A, self._frontend.heur_mode.FALLBACK])
-            if call.tensors[0].dtype == "float32":
-                graph.deselect_numeric_notes([getattr(self._frontend.numerical_note, name) for name in INEXACT])
-            graph.check_support()
-            graph.build_plans()
-            return CudnnPlan(graph, int(graph.get_workspace_size()))
+            plan = CudnnPlan(self._graph_kept_or_built(call), len(call.tensors))
         except Exception as error:
             return f"cuDNN has no engine for it: {_first_line(error)}"
+        self._alive.add(plan)
+        return plan
+
+    def _graph_kept_or_built(self, call: DnnCall) -> Any:
+        """Attention is compiled as it is built, which takes a second: graphs are kept on disk."""
+        key = sha256_digest(repr(self), self._gpu, repr(call))
+        if (kept := _CACHE.get(key)) is not None:
+            with suppress(Exception):  # of another version, say: it is built again
+                graph = self._frontend.pygraph(handle=self._handle)
+                graph.deserialize(self._handle, kept)
+                return graph
+        graph = describe_cudnn_graph(self._frontend, self._handle, call)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([self._frontend.heur_mode.A, self._frontend.heur_mode.FALLBACK])
+        if call.tensors[0].dtype == "float32":
+            graph.deselect_numeric_notes([getattr(self._frontend.numerical_note, name) for name in INEXACT])
+        graph.check_support()
+        graph.build_plans()
+        with suppress(Exception):
+            _CACHE.put(key, graph.serialize(as_bytes=True), {"operation": call.operation})
+        return graph
+
+
+def _let_go_of_plans(plans: Iterable[CudnnPlan]) -> None:
+    """The frontend complains of what is left of it at the end of a process."""
+    for plan in list(plans):
+        plan.graph = None
 
 
 def _first_line(error: Exception) -> str:
@@ -131,9 +160,9 @@ def load_cudnn_frontend() -> Any:
     return import_module("cudnn")
 
 
-def cudnn_of_gpu(enter: Callable[[], object]) -> Cudnn | None:
-    """What a GPU does by cuDNN; None without the package."""
-    return Cudnn(enter, load_cudnn_frontend) if util.find_spec("cudnn") is not None else None
+def cudnn_of_gpu(gpu: str, enter: Callable[[], object]) -> Cudnn | None:
+    """What the GPU of this name does by cuDNN; None without the package."""
+    return Cudnn(gpu, enter, load_cudnn_frontend) if util.find_spec("cudnn") is not None else None
 
 
 # descriptions
@@ -153,15 +182,18 @@ def describe_cudnn_graph(frontend: Any, handle: Any, call: DnnCall) -> Any:
         graph.tensor(dim=list(t.shape), stride=list(t.strides), data_type=kinds[t.dtype], uid=number)
         for number, t in enumerate(call.tensors[:reads], 1)
     ]
-    results = zip(describe(graph, given, call), call.tensors[reads:], strict=True)
+    results = zip(describe(frontend, graph, given, call), call.tensors[reads:], strict=True)
     for number, (made, t) in enumerate(results, reads + 1):
         made.set_output(True).set_dim(list(t.shape)).set_stride(list(t.strides))
         made.set_data_type(kinds[t.dtype]).set_uid(number)
     return graph
 
 
-def _describe_convolution(method: str, first: str, second: str) -> Callable[[Any, Sequence[Any], DnnCall], list[Any]]:
-    def describe(graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
+Describe = Callable[[Any, Any, Sequence[Any], DnnCall], list[Any]]  # frontend, graph, what is read -> what is written
+
+
+def _describe_convolution(method: str, first: str, second: str) -> Describe:
+    def describe(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
         before, after = zip(*call.option("padding"), strict=True)
         window = {
             "pre_padding": list(before),
@@ -174,11 +206,24 @@ def _describe_convolution(method: str, first: str, second: str) -> Callable[[Any
     return describe
 
 
+def _describe_attention(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
+    band = {} if (bound := call.option("bound")) is None else {"diagonal_band_right_bound": bound}
+    result, _ = graph.sdpa(
+        *given,
+        attn_scale=call.option("scale"),
+        generate_stats=False,
+        diagonal_alignment=frontend.diagonal_alignment.TOP_LEFT,
+        **band,
+    )
+    return [result]
+
+
 # by the operation: how many arrays it reads, and what adds it to a graph
-_OPERATIONS: dict[str, tuple[int, Callable[[Any, Sequence[Any], DnnCall], list[Any]]]] = {
+_OPERATIONS: dict[str, tuple[int, Describe]] = {
     "convolution": (2, _describe_convolution("conv_fprop", "image", "weight")),
     "convolution_image": (2, _describe_convolution("conv_dgrad", "loss", "filter")),
     "convolution_weights": (2, _describe_convolution("conv_wgrad", "image", "loss")),
+    "attention": (3, _describe_attention),
 }
 
 
@@ -190,15 +235,15 @@ class CudnnStep:
 
     numbers = empty = False
 
-    def __init__(self, library: Cudnn, call: DnnCall, regions: Sequence[Region]) -> None:
+    def __init__(self, library: Cudnn, plan: CudnnPlan, regions: Sequence[Region]) -> None:
         """regions: of the call's arrays, and of its workspace if it has one."""
-        self._library, self._call, self._count = library, call, len(call.tensors)
+        self._library, self._plan, self._count = library, plan, len(plan.uids)
         self._places = [(r.buffer, r.offset) for r in regions]
         self.buffers = frozenset(buffer for buffer, _ in self._places)
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         found = [addresses[buffer] + offset for buffer, offset in self._places]
-        self._library.run(self._call, found[: self._count], sum(found[self._count :]), stream)
+        self._library.run(self._plan, found[: self._count], sum(found[self._count :]), stream)
         return SUCCESS
 
 
@@ -210,8 +255,9 @@ def make_cudnn_step(name: str, options: Mapping[str, Any]) -> Callable[[CudaDriv
         arrays = regions[: len(options["orders"])]
         call = dnn_call_of_arrays([(r.shape, r.dtype) for r in arrays], dict(options))
         library: Cudnn | None = blas.dnn
-        needed = "" if library is None else library.workspace(call)
-        fits = library is not None and not isinstance(needed, str) and needed <= options["workspace"]
-        return CudnnStep(library, call, regions) if fits and library is not None else None
+        plan = "" if library is None else library.plan(call)
+        if library is None or isinstance(plan, str) or plan.workspace > options["workspace"]:
+            return None
+        return CudnnStep(library, plan, regions)
 
     return make_cudnn_step_of_task
