@@ -107,7 +107,7 @@ def _attention_at(graph: Graph, number: int) -> _Attention | None:
 def _number_of_node(graph: Graph, number: int) -> float | None:
     """What all elements are, if it is one real number."""
     value = constant_value_of_node(graph, number)
-    return None if value is None or value.dtype.kind == "c" else float(value)  # type: ignore[arg-type]
+    return None if value is None or value.dtype.kind == "c" else float(value)
 
 
 def _required(condition: object) -> None:

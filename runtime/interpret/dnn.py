@@ -44,8 +44,9 @@ def _convolution_image(
     ct: View, weight: View, padding: Padding, shape: Sequence[int], **options: Any
 ) -> tuple[View, ...]:
     wide = (*shape[:2], *(n + before + after for n, (before, after) in zip(shape[2:], padding, strict=True)))
-    inside = tuple(slice(before, before + n) for n, (before, _) in zip(shape[2:], padding, strict=True))
-    return (numpy_convolution_image(ct, weight, shape=wide, **options)[(..., *inside)],)
+    kept = (slice(before, before + n) for n, (before, _) in zip(shape[2:], padding, strict=True))
+    inside: tuple[Any, ...] = (..., *kept)
+    return (numpy_convolution_image(ct, weight, shape=wide, **options)[inside],)
 
 
 def _convolution_weights(x: View, ct: View, padding: Padding, **options: Any) -> tuple[View, ...]:
