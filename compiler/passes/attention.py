@@ -50,13 +50,15 @@ def call_attention(graph: Graph) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _write_attention(builder: GraphBuilder, graph: Graph, found: _Attention, new: list[Value]) -> Value:
+def _write_attention(builder: GraphBuilder, graph: Graph, attention: _Attention, new: list[Value]) -> Value:
     """The call. All arrays have as many axes; one head of keys may be for all of queries'."""
-    numbers = found.q, found.turned_k, found.v
+    numbers = attention.q, attention.turned_k, attention.v
     narrow = all(_is_narrow(graph, n) for n in numbers)
     q, turned_k, v = (_narrow(builder, graph, n, new) if narrow else new[n] for n in numbers)
-    options = {"scale": found.scale, "bound": found.bound}
-    return builder.host("attention", [q, _turned(builder, turned_k), v], [graph.nodes[found.end].type], **options)[0]
+    options = {"scale": attention.scale, "bound": attention.bound}
+    return builder.host("attention", [q, _turned(builder, turned_k), v], [graph.nodes[attention.end].type], **options)[
+        0
+    ]
 
 
 def _turned(builder: GraphBuilder, x: Value) -> Value:
@@ -229,19 +231,19 @@ class _AttentionReader:
             one, other = (scores if v == 0 else n for v, n in zip(values, (one, other), strict=True))
         else:
             condition, one, other = args
-        for seen, scores, hides in ((True, one, other), (False, other, one)):
+        for visible, scores, hides in ((True, one, other), (False, other, one)):
             value = _number_of_node(self.graph, hides)
             if value is not None and value <= HIDDEN:
-                return self.bound_of_condition(condition, seen), scores
+                return self.bound_of_condition(condition, visible), scores
         raise _NoAttention
 
-    def bound_of_condition(self, number: int, seen: bool) -> int:
-        """b of j - i <= b, for queries i and keys j. seen: whether it says what is seen or what is hidden. None of the
+    def bound_of_condition(self, number: int, visible: bool) -> int:
+        """b of j - i <= b, for queries i and keys j. visible: whether it says what is seen or what is hidden. None of the
         queries sees nothing."""
         line = line_of_places(self.graph, number)
         _required(line is not None)
         assert line is not None
-        factors, constant = line if seen else _negated(line)
+        factors, constant = line if visible else _negated(line)
         _required(factors == {-2: -1, -1: 1} and constant <= 0)
         return -constant
 
@@ -277,10 +279,16 @@ def line_of_places(graph: Graph, number: int) -> Line | None:
     if node.op == "index":
         return {node.attr("axis") - rank: 1}, 0
     rule = _LINES.get(node.op)
-    found = [line_of_places(graph, a) for a in node.args] if rule is not None else [None]
-    if rule is None or (None in found and node.op != "where"):
+    fits = node.op in _OF_CONDITIONS or all(_counts_places(graph.nodes[a]) for a in node.args)
+    if rule is None or not fits or not (_counts_places(node) or node.type.dtype.kind == "b"):
         return None
-    return rule(graph, node, found)
+    found = [line_of_places(graph, a) for a in node.args]
+    return None if None in found and node.op != "where" else rule(graph, node, found)
+
+
+def _counts_places(node: Node) -> bool:
+    """Whether it is of numbers in which places of elements, and sums of some, are exact."""
+    return node.type.dtype.kind in "if" and node.type.dtype.itemsize >= 4
 
 
 def _line_of_reshape(graph: Graph, node: Node, args: list[Line]) -> Line | None:
@@ -315,11 +323,15 @@ _LINES: dict[str, Callable[..., Line | None]] = {
         for op, rule in {**_COMPARISONS, "add": (1, 1), "subtract": (1, -1)}.items()
     },
     "negative": lambda graph, node, args: _combined(args[0], args[0], -1, 0),
-    "logical_not": lambda graph, node, args: _negated(args[0]),
-    "cast": lambda graph, node, args: args[0] if node.type.dtype.kind in "if" else None,
+    "invert": lambda graph, node, args: _negated(args[0]) if node.type.dtype.kind == "b" else None,
+    "logical_not": lambda graph, node, args: (
+        _negated(args[0]) if graph.nodes[node.args[0]].type.dtype.kind == "b" else None
+    ),
+    "cast": lambda graph, node, args: args[0] if _counts_places(node) else None,
     "broadcast": lambda graph, node, args: args[0],
     "multiply": _line_of_multiply,
     "permute": _line_of_permute,
     "reshape": _line_of_reshape,
     "where": _line_of_where,
 }
+_OF_CONDITIONS = ("invert", "logical_not", "where", "broadcast", "permute", "reshape")
