@@ -65,7 +65,7 @@ ALLOWED: dict[str, str] = {
     ),
     "compiler/derive": (
         "compiler/core compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph "
-        "compiler/ops runtime/core"
+        "compiler/ops compiler/passes runtime/core"
     ),
     "compiler/derive/control_flow": (
         "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops compiler/sequential "

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
-from ..core.types import ArrayType, dtype_kind
+from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
+from ..passes.attention import bound_of_mask
 from ..passes.simplify import constant_value_of_node
 
 NO_LIBRARY = "no cuDNN: pip install 'kernelgraph[cudnn]'"
@@ -31,22 +33,27 @@ def why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
 
 
 def dnn_operation(
-    library: DnnLibrary, builder: GraphBuilder, args: Sequence[Value], result: ArrayType, options: dict[str, Any]
+    library: DnnLibrary,
+    builder: GraphBuilder,
+    args: Sequence[Value],
+    results: Sequence[ArrayType],
+    options: dict[str, Any],
+    part: int = 0,
 ) -> Value | str:
-    """The library's call, or why it refuses. All arrays come to lie without gaps, their axes as the option `orders`
-    says, which costs nothing where they lie so."""
+    """One of the results of the library's call, or why it refuses. All arrays come to lie without gaps, their axes as
+    the option `orders` says, which costs nothing where they lie so."""
     orders: Sequence[Order] = options["orders"]
-    inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), result), orders, strict=True)]
+    inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
     workspace = library.workspace(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options))
     if isinstance(workspace, str):
         return workspace
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
-    fixed = (
-        ("function", "dnn"),
-        ("options", tuple(sorted({**options, "dtypes": (result.dtype.name,), "workspace": workspace}.items()))),
-    )
-    attrs = (*fixed, ("by", "kernels"), ("contiguous", True), ("part", 0))
-    return _permuted(builder, builder.add("host", tuple(a.number for a in given), inside[-1], attrs), orders[-1])
+    made = inside[len(args) :]
+    every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
+    fixed = ("function", "dnn"), ("options", tuple(sorted(every.items())))
+    attrs = (*fixed, ("by", "kernels"), ("contiguous", True), ("part", part))
+    result = builder.add("host", tuple(a.number for a in given), made[part], attrs)
+    return _permuted(builder, result, orders[len(args) + part])
 
 
 def _type_in_memory(type: ArrayType, order: Order) -> ArrayType:
@@ -91,7 +98,7 @@ def call_dnn_convolution(
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        result = dnn_operation(library, builder, given, type, whole)
+        result = dnn_operation(library, builder, given, [type], whole)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
     return result
@@ -131,31 +138,82 @@ def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tu
 def call_dnn_attention(
     library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
-    """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'."""
+    """An attention. Axes may lie in any order, the last one last; the result's lie as the queries'. Where float32 is
+    asked of 16-bit arrays and refused, it is rounded to 16 bits, as the weights are within."""
     if library is None:
         return NO_LIBRARY
-    refusal = why_no_dnn_arrays([a.type for a in args])
-    if refusal:
-        return refusal
-    q, k, v = (_with_four_axes(builder, a) for a in args)
+    options, part = dict(node.attr("options")), node.attr("part")
+    bound = _bound_of_attention(builder, args[3:])
+    q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
-    if k.shape[:2] != v.shape[:2] or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
-        return "batches or heads that do not fit"
+    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_attention_heads(q, k, v):
+        return refusal
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
-    (batch, heads, rows, length), (columns, width) = q.shape, v.shape[2:]
-    options = {
-        **dict(node.attr("options")),
-        "operation": "attention",
-        "orders": (*orders, orders[0]),
-        "flops": 2.0 * batch * heads * rows * columns * (length + width),
-    }
+    shapes = (*q.shape[:3], v.shape[3]), (*q.shape[:3], 1)
     result: Value | str = ""
-    for dtype in dict.fromkeys((node.type.dtype, q.dtype)):
-        type = ArrayType((batch, heads, rows, width), dtype)
-        result = dnn_operation(library, builder, [q, k, v], type, options)
+    for dtype in dict.fromkeys((np.dtype(options["dtype"]), q.dtype)):
+        types = [ArrayType(shapes[0], dtype), *([ArrayType(shapes[1], FLOAT32)] if options["stats"] else [])]
+        whole = {
+            "scale": options["scale"],
+            "stats": options["stats"],
+            "bound": bound.places,
+            "operation": "attention",
+            "orders": (*orders, orders[0], FOUR)[: 3 + len(types)],
+            "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
+        }
+        result = dnn_operation(library, builder, [q, k, v], types, whole, part)
         if isinstance(result, Value):
             return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
     return result
+
+
+def call_dnn_attention_gradient(
+    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+) -> Value | str:
+    """The cotangents of queries, keys and values, of 16-bit arrays."""
+    if library is None:
+        return NO_LIBRARY
+    bound, stats = _bound_of_attention(builder, args[6:]), args[5]
+    q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
+    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_attention_heads(q, k, v):
+        return refusal
+    if q.dtype == FLOAT32:
+        return "float32, of which cuDNN has no gradient"
+    orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
+    options = {
+        "scale": dict(node.attr("options"))["scale"],
+        "bound": bound.places,
+        "operation": "attention_gradient",
+        "orders": (*orders, FOUR, *orders[:3]),
+        "flops": 5.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
+    }
+    types = [a.type for a in (q, k, v)]
+    every = [q, k, v, o, ct, _with_four_axes(builder, stats)]
+    result = dnn_operation(library, builder, every, types, options, node.attr("part"))
+    return builder.reshape(result, node.type.shape) if isinstance(result, Value) else result
+
+
+FOUR: Order = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """places: how many behind its own a query sees keys; None: it sees all."""
+
+    places: int | None
+    refusal: str = ""
+
+
+def _bound_of_attention(builder: GraphBuilder, masks: Sequence[Value]) -> _Bound:
+    if not masks:
+        return _Bound(None)
+    places = bound_of_mask(builder, masks[0].number)
+    return _Bound(places, "" if places is not None else "a mask that is no comparison of places")
+
+
+def _why_no_attention_heads(q: Value, k: Value, v: Value) -> str:
+    fits = k.shape[:3] == v.shape[:3] and k.shape[0] == q.shape[0] and q.shape[1] % k.shape[1] == 0
+    return "" if fits else "batches or heads that do not fit"
 
 
 def _with_four_axes(builder: GraphBuilder, x: Value) -> Value:
@@ -180,25 +238,60 @@ def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
     """Of which axes of memory an array's are, as far as views tell, where the last one is the last there too."""
     order: Order = tuple(range(len(x.shape)))
     node = builder.nodes[x.number]
-    while node.op == "permute":
-        order = tuple(node.attr("axes")[i] for i in order)
+    while node.op in ("permute", "cast"):
+        order = tuple(node.attr("axes")[i] for i in order) if node.op == "permute" else order
         node = builder.nodes[node.args[0]]
     return order if order[-1] == len(order) - 1 else tuple(range(len(order)))
 
 
 def decompose_attention(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
-    """attention(q, k, v) -> softmax(q @ k.T * scale) @ v"""
-    options, wanted = dict(node.attr("options")), node.type.dtype
-    q, k, v = (builder.cast(a, wanted) for a in args)
-    rank = len(q.shape)
-    turned = builder.permute(k, (*range(rank - 2), rank - 1, rank - 2))
-    scores = builder.map("multiply", builder.matmul(q, turned), options["scale"])
-    if options["bound"] is not None:
-        places = [builder.index(scores.shape[-2:], axis) for axis in (0, 1)]
-        last = builder.map("add", places[0], options["bound"])
-        scores = builder.map("where", builder.map("less_equal", places[1], last), scores, -math.inf)
-    kept, axes = (*scores.shape[:-1], 1), (rank - 1,)
-    largest = builder.reshape(builder.reduce("max", scores, axes, wanted), kept)
-    powers = builder.map("exp", builder.map("subtract", scores, largest))
-    sums = builder.reshape(builder.reduce("sum", powers, axes, wanted), kept)
+    """attention(q, k, v) -> softmax(q @ k.T * scale) @ v, or the logarithms of the sums of its rows"""
+    options = dict(node.attr("options"))
+    wanted = np.dtype(options["dtype"])
+    q, k, v = (builder.cast(a, wanted) for a in args[:3])
+    powers, sums, largest = _weights_of_attention(builder, q, k, args[3:], options)
+    if node.attr("part"):
+        return builder.cast(builder.map("add", largest, builder.map("log", sums)), node.type.dtype)
     return builder.matmul(builder.map("divide", powers, sums), v)
+
+
+def _weights_of_attention(
+    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], options: dict[str, Any]
+) -> tuple[Value, Value, Value]:
+    """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
+    scores = builder.map("multiply", builder.matmul(q, _turned(builder, k)), options["scale"])
+    scores = builder.map("where", masks[0], scores, options["hidden"]) if masks else scores
+    kept, axes = (*scores.shape[:-1], 1), (len(scores.shape) - 1,)
+    largest = builder.reshape(builder.reduce("max", scores, axes, scores.dtype), kept)
+    powers = builder.map("exp", builder.map("subtract", scores, largest))
+    return powers, builder.reshape(builder.reduce("sum", powers, axes, scores.dtype), kept), largest
+
+
+def _turned(builder: GraphBuilder, x: Value) -> Value:
+    rank = len(x.shape)
+    return builder.permute(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """attention_gradient(q, k, v, o, ct, stats) -> with weights computed again, from the scores alone, and what comes
+    back to scores, products of these with the other arrays"""
+    options = dict(node.attr("options"))
+    wanted = np.dtype(options["dtype"])
+    q, k, v, o, ct = (builder.cast(a, wanted) for a in args[:5])
+    powers, sums, _ = _weights_of_attention(builder, q, k, args[6:], options)
+    weights = builder.map("divide", powers, sums)
+    part = node.attr("part")
+    if part == 2:
+        found = builder.matmul(_turned(builder, weights), ct)
+    else:
+        means = builder.reduce("sum", builder.map("multiply", ct, o), (len(o.shape) - 1,), wanted)
+        slope = builder.map(
+            "subtract", builder.matmul(ct, _turned(builder, v)), builder.reshape(means, (*o.shape[:-1], 1))
+        )
+        back = builder.map("multiply", builder.map("multiply", weights, slope), options["scale"])
+        back = builder.map("where", args[6], back, 0) if args[6:] else back
+        found = builder.matmul(back, k) if part == 0 else builder.matmul(_turned(builder, back), q)
+    axes = tuple(i for i, (n, m) in enumerate(zip(found.shape, node.type.shape, strict=True)) if n != m)
+    if axes:  # of heads that share their keys
+        found = builder.reduce("sum", found, axes, wanted)
+    return builder.cast(builder.reshape(found, node.type.shape), node.type.dtype)

@@ -31,7 +31,14 @@ from .convolution import (
     decompose_correlate,
 )
 from .cumulative import decompose_complex_scan, decompose_cumulative
-from .dnn import CONVOLUTION_CALLS, call_dnn_attention, call_dnn_convolution, decompose_attention
+from .dnn import (
+    CONVOLUTION_CALLS,
+    call_dnn_attention,
+    call_dnn_attention_gradient,
+    call_dnn_convolution,
+    decompose_attention,
+    decompose_attention_gradient,
+)
 from .histograms import decompose_bincount, decompose_histogram, decompose_histogram_in_range
 from .linalg import decompose_cholesky, decompose_det, decompose_eigh, decompose_qr, decompose_slogdet, decompose_svd
 from .order_statistics import (
@@ -108,6 +115,8 @@ _EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
     "convolution": (_decomposition_rule_that_fuses(decompose_convolution),),
     "convolution_image": (_decomposition_rule_that_fuses(decompose_convolution_image),),
     "convolution_weights": (_decomposition_rule_that_fuses(decompose_convolution_weights),),
+    "attention": (_decomposition_rule_that_fuses(decompose_attention),),
+    "attention_gradient": (_decomposition_rule_that_fuses(decompose_attention_gradient),),
     **dict.fromkeys(_NUMPYS, (_decomposition_rule_that_fuses(_decompose_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
@@ -130,7 +139,11 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
     "cuda": {
         **_EVERYWHERE,
         **{name: (DecompositionRule(dnn=call_dnn_convolution), *_EVERYWHERE[name]) for name in CONVOLUTION_CALLS},
-        "attention": (DecompositionRule(dnn=call_dnn_attention), _decomposition_rule_that_fuses(decompose_attention)),
+        "attention": (DecompositionRule(dnn=call_dnn_attention), *_EVERYWHERE["attention"]),
+        "attention_gradient": (
+            DecompositionRule(dnn=call_dnn_attention_gradient),
+            *_EVERYWHERE["attention_gradient"],
+        ),
         "sort": _SORTED,
         "partition": _SORTED,
         "argsort": _PLACES,

@@ -170,12 +170,10 @@ class _ProgramLowering:
         write = places[number].region(node.type)
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
-                given, result = (
-                    [self._array_location(n, places) for n in node.args],
-                    self._array_location(number, places),
-                )
-                options, line = dict(node.attr("options")), self._user_lines_of_nodes([number])
-                return self.target.calls(node.attr("function"), given, result, options, buffers, line)
+                given = [self._array_location(n, places) for n in node.args]
+                results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
+                options = dict(node.attr("options"))
+                return self.target.calls(node.attr("function"), given, results, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(places[n].region(self.graph.nodes[n].type) for n in parts)
             moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, *writes))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ..core.types import FLOAT32, HALVES, ArrayType
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
@@ -24,41 +24,59 @@ class _NoAttention(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """The node that it ends in; q, k.T and v; the factor of the scores; bound: how many places behind its own a query
-    sees keys, None: all."""
+    """The node that it ends in; q, k.T and v; the factor of the scores; and what hides keys, if anything does."""
 
     end: int
     q: int
     turned_k: int
     v: int
     scale: float
-    bound: int | None
+    mask: _AttentionMask | None
 
 
-def call_attention(graph: Graph) -> Graph:
-    """softmax(q @ k.T * scale) @ v -> attention(q, k, v), where nothing else reads what lies between."""
+@dataclass(frozen=True, slots=True)
+class _AttentionMask:
+    """condition: a node; visible: whether it says what is seen or what is hidden; hidden: the score of what is."""
+
+    condition: int
+    visible: bool
+    hidden: float
+
+
+def call_attention(graph: Graph, differentiated: bool = False) -> Graph:
+    """softmax(q @ k.T * scale) @ v -> attention(q, k, v), where nothing else reads what lies between. differentiated:
+    of 16-bit arrays alone, with the second result that its gradient takes."""
     found = {a.end: a for n, node in enumerate(graph.nodes) if node.op in _ENDS and (a := _attention_at(graph, n))}
+    if differentiated:
+        found = {n: a for n, a in found.items() if _is_narrow_attention(graph, a)}
     if not found:
         return graph
     builder, new = GraphBuilder(graph.name), list[Value]()
     for number, node in nodes_to_copy(graph, builder):
 
         def written(builder: GraphBuilder, node: Node, args: object, number: int = number) -> Value | None:
-            return _write_attention(builder, graph, found[number], new) if number in found else None
+            return _write_attention(builder, graph, found[number], new, differentiated) if number in found else None
 
         new.append(rebuild_node_by_rule(builder, node, [new[a] for a in node.args], written))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _write_attention(builder: GraphBuilder, graph: Graph, attention: _Attention, new: list[Value]) -> Value:
+def _write_attention(
+    builder: GraphBuilder, graph: Graph, attention: _Attention, new: list[Value], stats: bool
+) -> Value:
     """The call. All arrays have as many axes; one head of keys may be for all of queries'."""
-    numbers = attention.q, attention.turned_k, attention.v
-    narrow = all(_is_narrow(graph, n) for n in numbers)
+    numbers, narrow = (attention.q, attention.turned_k, attention.v), _is_narrow_attention(graph, attention)
     q, turned_k, v = (_narrow(builder, graph, n, new) if narrow else new[n] for n in numbers)
-    options = {"scale": attention.scale, "bound": attention.bound}
-    return builder.host("attention", [q, _turned(builder, turned_k), v], [graph.nodes[attention.end].type], **options)[
-        0
-    ]
+    args, mask = [q, _turned(builder, turned_k), v], attention.mask
+    if mask is not None:
+        args.append(new[mask.condition] if mask.visible else builder.map("logical_not", new[mask.condition]))
+    hidden = -np.inf if mask is None else mask.hidden
+    options = {"scale": attention.scale, "hidden": hidden, "dtype": "float32", "stats": stats}
+    return builder.host("attention", args, [graph.nodes[attention.end].type], **options)[0]
+
+
+def _is_narrow_attention(graph: Graph, attention: _Attention) -> bool:
+    return all(_is_narrow(graph, n) for n in (attention.q, attention.turned_k, attention.v))
 
 
 def _turned(builder: GraphBuilder, x: Value) -> Value:
@@ -106,7 +124,7 @@ def _attention_at(graph: Graph, number: int) -> _Attention | None:
         return None
 
 
-def _number_of_node(graph: Graph, number: int) -> float | None:
+def _number_of_node(graph: Graph | GraphBuilder, number: int) -> float | None:
     """What all elements are, if it is one real number."""
     value = constant_value_of_node(graph, number)
     return None if value is None or value.dtype.kind == "c" else float(value)
@@ -136,14 +154,14 @@ class _AttentionReader:
         else:
             _required(weights == exponential)
             (exponent,) = self.args_of(exponential, "exp")
-        scale, bound, (q, turned_k) = self.scores(self.unshifted(exponent))
+        scale, mask, (q, turned_k) = self.scores(self.unshifted(exponent))
         _required(all(self.graph.nodes[n].type.dtype in (FLOAT32, *HALVES) for n in (q, turned_k, v)))
         _required(self.graph.nodes[self.end].type.dtype == FLOAT32)
         ranks = {len(self.graph.nodes[n].type.shape) for n in (q, turned_k, v)}
         _required(len(ranks) == 1)
         for n in self.inner - {self.end}:
             _required(set(self.graph.users[n]) <= self.inner and n not in self.graph.outputs)
-        return _Attention(self.end, q, turned_k, v, scale, bound)
+        return _Attention(self.end, q, turned_k, v, scale, mask)
 
     def args_of(self, number: int, op: str) -> tuple[int, ...]:
         """The arguments of a node that has to be an operation. It becomes part of the attention."""
@@ -191,23 +209,25 @@ class _AttentionReader:
         _required(self.kept_row_reduction(largest, "max") == scores)
         return scores
 
-    def scores(self, number: int) -> tuple[float, int | None, tuple[int, int]]:
-        """The factor and the bound of scores, and what they are the product of."""
-        scale, bound, rank = 1.0, None, len(self.graph.nodes[number].type.shape)
+    def scores(self, number: int) -> tuple[float, _AttentionMask | None, tuple[int, int]]:
+        """The factor and the mask of scores, and what they are the product of."""
+        scale, rank = 1.0, len(self.graph.nodes[number].type.shape)
+        mask: _AttentionMask | None = None
         while (op := self.graph.nodes[number].op) != "matmul":
             first, *rest = self.args_of(number, op)
             if op in _SCALED:
                 factor, first = self.factor_and_scaled(number)
                 scale *= factor
             else:
-                _required(op in ("where", "add") and bound is None)
-                bound, first = self.bound_of_hidden_scores(op, (first, *rest))
+                _required(op in ("where", "add") and mask is None)
+                mask, first = self.mask_of_scores(op, (first, *rest))
+                mask = replace(mask, hidden=mask.hidden * scale)
             number = first
         q, turned_k = self.args_of(number, "matmul")
         _required(scale > 0 and not self.graph.nodes[number].attrs and self.graph.nodes[number].type.dtype == FLOAT32)
         _required(len(self.graph.nodes[number].type.shape) == rank)
         sides = [self.factor_and_scaled(n) if self.graph.nodes[n].op in _SCALED else (1.0, n) for n in (q, turned_k)]
-        return scale * sides[0][0] * sides[1][0], bound, (sides[0][1], sides[1][1])
+        return scale * sides[0][0] * sides[1][0], mask, (sides[0][1], sides[1][1])
 
     def factor_and_scaled(self, number: int) -> tuple[float, int]:
         """c and x of x * c, c * x, and x / (1 / c)."""
@@ -219,33 +239,34 @@ class _AttentionReader:
                 return value if op == "multiply" else 1 / value, scaled
         raise _NoAttention
 
-    def bound_of_hidden_scores(self, op: str, args: tuple[int, ...]) -> tuple[int, int]:
-        """The bound of where(seen, scores, hidden), or of scores + where(seen, 0, hidden); and the scores."""
-        if op == "add":
-            hidden = [n for n in args if self.graph.nodes[n].op == "where"]
-            _required(len(hidden) == 1)
-            condition, one, other = self.args_of(hidden[0], "where")
-            scores = args[0] if args[1] == hidden[0] else args[1]
-            values = [_number_of_node(self.graph, n) for n in (one, other)]
-            _required(None not in values and 0 in values)
-            one, other = (scores if v == 0 else n for v, n in zip(values, (one, other), strict=True))
-        else:
+    def mask_of_scores(self, op: str, args: tuple[int, ...]) -> tuple[_AttentionMask, int]:
+        """The mask of where(condition, scores, hidden), or of scores + where(condition, 0, hidden) where every query is
+        known to see something; and the scores."""
+        if op == "where":
             condition, one, other = args
+        else:
+            added = [n for n in args if self.graph.nodes[n].op == "where"]
+            _required(len(added) == 1)
+            condition, one, other = self.args_of(added[0], "where")
+            scores = args[0] if args[1] == added[0] else args[1]
+            values = [_number_of_node(self.graph, n) for n in (one, other)]
+            _required(0 in values and bound_of_mask(self.graph, condition, values[0] == 0) is not None)
+            one, other = (scores if value == 0 else n for value, n in zip(values, (one, other), strict=True))
         for visible, scores, hides in ((True, one, other), (False, other, one)):
             value = _number_of_node(self.graph, hides)
             if value is not None and value <= HIDDEN:
-                return self.bound_of_condition(condition, visible), scores
+                return _AttentionMask(condition, visible, value), scores
         raise _NoAttention
 
-    def bound_of_condition(self, number: int, visible: bool) -> int:
-        """b of j - i <= b, for queries i and keys j. visible: whether it says what is seen or what is hidden. None of the
-        queries sees nothing."""
-        line = line_of_places(self.graph, number)
-        _required(line is not None)
-        assert line is not None
-        factors, constant = line if visible else _negated(line)
-        _required(factors == {-2: -1, -1: 1} and constant <= 0)
-        return -constant
+
+def bound_of_mask(graph: Graph | GraphBuilder, number: int, visible: bool = True) -> int | None:
+    """b of j - i <= b, for queries i and keys j, where a condition says that and each query sees a key; None for any
+    other. visible: whether it says what is seen or what is hidden."""
+    line = line_of_places(graph, number)
+    if line is None:
+        return None
+    factors, constant = line if visible else _negated(line)
+    return -constant if factors == {-2: -1, -1: 1} and constant <= 0 else None
 
 
 # lines of places: (axis from the end -> factor, constant). Of a condition: it holds where the line is at most 0
@@ -269,7 +290,7 @@ def _negated(condition: Line) -> Line:
     return _combined(condition, ({}, 0), -1, 0, 1)
 
 
-def line_of_places(graph: Graph, number: int) -> Line | None:
+def line_of_places(graph: Graph | GraphBuilder, number: int) -> Line | None:
     """What integers or booleans are of the places of elements along their axes; None where they are anything else."""
     node = graph.nodes[number]
     rank = len(node.type.shape)
@@ -277,7 +298,8 @@ def line_of_places(graph: Graph, number: int) -> Line | None:
     if value is not None:
         return ({}, int(value)) if node.type.dtype.kind != "b" and value.is_integer() else None
     if node.op == "index":
-        return {node.attr("axis") - rank: 1}, 0
+        axis: int = node.attr("axis")
+        return {axis - rank: 1} if node.type.shape[axis] > 1 else {}, 0
     rule = _LINES.get(node.op)
     fits = node.op in _OF_CONDITIONS or all(_counts_places(graph.nodes[a]) for a in node.args)
     if rule is None or not fits or not (_counts_places(node) or node.type.dtype.kind == "b"):
@@ -291,7 +313,7 @@ def _counts_places(node: Node) -> bool:
     return node.type.dtype.kind in "if" and node.type.dtype.itemsize >= 4
 
 
-def _line_of_reshape(graph: Graph, node: Node, args: list[Line]) -> Line | None:
+def _line_of_reshape(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line | None:
     """Axes of one element come and go."""
     source, (factors, constant) = graph.nodes[node.args[0]].type.shape, args[0]
     old, new = ([i - len(s) for i, n in enumerate(s) if n != 1] for s in (source, node.type.shape))
@@ -299,12 +321,12 @@ def _line_of_reshape(graph: Graph, node: Node, args: list[Line]) -> Line | None:
     return ({new[old.index(a)]: f for a, f in factors.items() if a in old}, constant) if same else None
 
 
-def _line_of_permute(graph: Graph, node: Node, args: list[Line]) -> Line:
+def _line_of_permute(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line:
     axes, rank = node.attr("axes"), len(node.type.shape)
     return {axes.index(a + rank) - rank: f for a, f in args[0][0].items()}, args[0][1]
 
 
-def _line_of_where(graph: Graph, node: Node, args: list[Line | None]) -> Line | None:
+def _line_of_where(graph: Graph | GraphBuilder, node: Node, args: list[Line | None]) -> Line | None:
     """where(c, True, False), and where(c, False, True)"""
     values = [_number_of_node(graph, a) for a in node.args[1:]]
     if args[0] is None or node.type.dtype.kind != "b" or None in values or values[0] == values[1]:
@@ -312,7 +334,7 @@ def _line_of_where(graph: Graph, node: Node, args: list[Line | None]) -> Line | 
     return args[0] if values[0] else _negated(args[0])
 
 
-def _line_of_multiply(graph: Graph, node: Node, args: list[Line]) -> Line | None:
+def _line_of_multiply(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line | None:
     a, b = sorted(args, key=lambda line: len(line[0]))
     return None if a[0] else _combined(b, b, a[1], 0)
 

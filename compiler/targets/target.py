@@ -155,8 +155,9 @@ def _dispatch_matmul_to_cpu_target(reads: Any, writes: Any, line: str) -> list[T
 
 
 def _dispatch_device_call_to_cpu_target(
-    function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
+    function: str, reads: Any, results: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
+    (result,) = results.values()
     if function == "shifted_products":
         from .cpu.matmul import cpu_shifted_products_task
 

@@ -20,7 +20,7 @@ from .convolution import (
     numpy_convolution_weights,
     numpy_shifted_products,
 )
-from .dnn import numpy_attention, numpy_dnn_call
+from .dnn import numpy_attention, numpy_attention_gradient, numpy_dnn_call
 from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
@@ -303,6 +303,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "convolution_weights": numpy_convolution_weights,
     "shifted_products": numpy_shifted_products,
     "attention": numpy_attention,
+    "attention_gradient": numpy_attention_gradient,
     "dnn": numpy_dnn_call,
 }
 WRITES_INTO = frozenset(

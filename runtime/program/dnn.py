@@ -43,7 +43,7 @@ class DnnLibrary(Protocol):
 def dnn_call_of_arrays(arrays: Iterable[tuple[Sequence[int], str]], options: dict[str, Any]) -> DnnCall:
     """The call of arrays that lie in memory without gaps: of each its shape there and its dtype, those that are written
     last. options: with the operation and, for each array, its `Order`; what concerns tasks alone is left out."""
-    known = {"operation", "orders", "dtypes", "workspace", "flops"}
+    known = {"operation", "orders", "results", "dtype", "workspace", "flops"}
     tensors = []
     for (shape, dtype), order in zip(arrays, options["orders"], strict=True):
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]

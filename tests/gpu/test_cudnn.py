@@ -15,7 +15,7 @@ from kernelgraph.runtime.interpret.convolution import (
     numpy_convolution_image,
     numpy_convolution_weights,
 )
-from kernelgraph.runtime.interpret.dnn import numpy_attention
+from kernelgraph.runtime.interpret.dnn import numpy_attention, numpy_attention_gradient
 
 pytestmark = [
     pytest.mark.usefixtures("device"),
@@ -140,8 +140,21 @@ def test_attention(q_shape: Any, k_shape: Any, bound: int | None, dtype: Any) ->
 
     found = called(attend, q, k, v, tasks=["attention"])
     wide = [a.astype(float) for a in (q, k, v)]
-    expected = numpy_attention(*wide, scale=q_shape[-1] ** -0.5, bound=bound)
+    mask = [] if bound is None else [np.tri(q_shape[-2], k_shape[-2], bound, bool)]
+    scale = q_shape[-1] ** -0.5
+    expected, stats = numpy_attention(*wide, *mask, scale=scale, stats=True, dtype="float64")
     near(found, expected, BOUNDS[np.dtype(dtype)])
+    if dtype == np.float32:
+        return
+    (ct,) = arrays(dtype, expected.shape, seed=3)
+
+    def loss(*args: Any) -> Any:
+        return (attend(*args) * ct.astype(np.float32)).sum()
+
+    slopes = called(lambda *args: kg.grad(loss, (0, 1, 2))(*args), q, k, v, tasks=["attention", "attention_gradient"])
+    wanted = numpy_attention_gradient(*wide, expected, ct.astype(float), stats, *mask, scale=scale, dtype="float64")
+    for a, b in zip(slopes, wanted, strict=True):
+        near(a, b, 4 * BOUNDS[np.dtype(dtype)])
 
 
 def test_heads_are_not_moved() -> None:
@@ -157,7 +170,8 @@ def test_heads_are_not_moved() -> None:
     found = decorated(q, k, v)
     assert [t.name for t in decorated.plan(q, k, v).tasks] == ["attention"]
     wide = [a.astype(float).reshape(2, 128, 4, 64).transpose(0, 2, 1, 3) for a in (q, k, v)]
-    near(found, numpy_attention(*wide, scale=0.125, bound=0).transpose(0, 2, 1, 3).reshape(2, 128, 256), 8e-3)
+    (expected,) = numpy_attention(*wide, np.tri(128, dtype=bool), scale=0.125, dtype="float64")
+    near(found, expected.transpose(0, 2, 1, 3).reshape(2, 128, 256), 8e-3)
 
 
 def test_a_network_is_replayed_as_one_graph() -> None:

@@ -17,18 +17,23 @@ from .launches import GpuAlgorithmBuilder
 def lower_gpu_dnn_call(
     calls: GpuAlgorithmBuilder,
     reads: Sequence[StridedBufferArray],
-    target: StridedBufferArray,
+    wanted: Mapping[int, StridedBufferArray],
     options: Mapping[str, Any],
 ) -> None:
-    given, result = [calls.contiguous(a) for a in reads], calls.result(target)
+    """wanted: of the results some, by number; the others go to memory that nobody reads."""
+    given = [calls.contiguous(a) for a in reads]
+    results = [
+        calls.result(wanted[part]) if part in wanted else calls.temporary(shape, dtype)
+        for part, (shape, dtype) in enumerate(options["results"])
+    ]
     nbytes = options["workspace"]
-    writes = [result, *([calls.temporary((nbytes,), np.uint8)] if nbytes else [])]
+    writes = [*results, *([calls.temporary((nbytes,), np.uint8)] if nbytes else [])]
     attrs = (
         ("function", "dnn"),
         ("options", tuple(sorted(options.items()))),
         ("parts", tuple(range(len(writes)))),
     )
-    moved = sum(math.prod(a.shape) * a.region.itemsize for a in (*given, result))
+    moved = sum(math.prod(a.shape) * a.region.itemsize for a in (*given, *results))
     calls.tasks.append(
         Task(
             options["operation"],
@@ -41,4 +46,5 @@ def lower_gpu_dnn_call(
             flops=options["flops"],
         )
     )
-    calls.deliver_result(result, target)
+    for part, target in wanted.items():
+        calls.deliver_result(results[part], target)

@@ -36,7 +36,6 @@ ROWS: dict[str, Row] = {
     "argpartition": lower_gpu_argsort,
     "kth": lower_gpu_kth_values,
     "topk": lower_gpu_topk,
-    "dnn": lower_gpu_dnn_call,
 }
 
 
@@ -44,12 +43,16 @@ def lower_gpu_call(
     gpu: GpuProperties,
     function: str,
     reads: Sequence[StridedBufferArray],
-    target: StridedBufferArray,
+    results: Mapping[int, StridedBufferArray],
     options: Mapping[str, Any],
     buffers: list[Buffer],
     line: str,
 ) -> list[Task]:
-    """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
+    """The tasks of a host call on a GPU, which may add buffers. results: where those that are wanted go."""
     calls = GpuAlgorithmBuilder(gpu, buffers, line, [])
-    ROWS[function](calls, reads, target, options)
+    if function == "dnn":
+        lower_gpu_dnn_call(calls, reads, results, options)
+    else:
+        (target,) = results.values()
+        ROWS[function](calls, reads, target, options)
     return calls.tasks

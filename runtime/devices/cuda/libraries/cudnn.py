@@ -207,15 +207,18 @@ def _describe_convolution(method: str, first: str, second: str) -> Describe:
 
 
 def _describe_attention(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
-    band = {} if (bound := call.option("bound")) is None else {"diagonal_band_right_bound": bound}
-    result, _ = graph.sdpa(
-        *given,
-        attn_scale=call.option("scale"),
-        generate_stats=False,
-        diagonal_alignment=frontend.diagonal_alignment.TOP_LEFT,
-        **band,
-    )
-    return [result]
+    result, stats = graph.sdpa(*given, generate_stats=call.option("stats"), **_scores_of_attention(frontend, call))
+    return [result, stats] if call.option("stats") else [result]
+
+
+def _describe_attention_gradient(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
+    return list(graph.sdpa_backward(*given, **_scores_of_attention(frontend, call)))
+
+
+def _scores_of_attention(frontend: Any, call: DnnCall) -> dict[str, Any]:
+    bound = call.option("bound")
+    band = {} if bound is None else {"diagonal_band_right_bound": bound}
+    return {"attn_scale": call.option("scale"), "diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT, **band}
 
 
 # by the operation: how many arrays it reads, and what adds it to a graph
@@ -224,6 +227,7 @@ _OPERATIONS: dict[str, tuple[int, Describe]] = {
     "convolution_image": (2, _describe_convolution("conv_dgrad", "loss", "filter")),
     "convolution_weights": (2, _describe_convolution("conv_wgrad", "image", "loss")),
     "attention": (3, _describe_attention),
+    "attention_gradient": (6, _describe_attention_gradient),
 }
 
 

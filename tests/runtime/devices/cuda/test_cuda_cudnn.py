@@ -218,6 +218,97 @@ def test_masks_that_are_given_are_not_known(mask: Any) -> None:
     assert not calls_in(decided(traced(kg.nn.attention, *args, mask), Library()))
 
 
+def gradients(function: Any, *args: Any) -> Graph:
+    """Of the sum of the squares of what a function gives."""
+
+    def loss(*args: Any) -> Any:
+        return (function(*args).astype(np.float32) ** 2).sum()
+
+    return traced(lambda *args: kg.grad(loss, tuple(range(len(args))))(*args), *args)
+
+
+@pytest.mark.parametrize("name", [*FOUND, *(f"heads, {name}" for name in BATCHED)])
+def test_gradients_of_attention(name: str) -> None:
+    """One call goes back, whatever the spelling: as the library does it, as operations do, and as NumPy means it."""
+    function = FUNCTIONS[name]
+    shapes = [(2, 3, N, D)] * 3 if name not in FOUND else [(N, D), (M, D), (M, D)]
+    args = [random(i, *shape, dtype=BFLOAT16) for i, shape in enumerate(shapes)]
+    graph, library = gradients(function, *args), Library()
+    found = decided(graph, library)
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
+    assert all(n.op not in ("matmul", "exp") for n in found.nodes)
+    wide = [a.astype(float) for a in args]
+    expected = interpret_graph(
+        traced(lambda *a: kg.grad(lambda *b: (function(*b) ** 2).sum(), (0, 1, 2))(*a), *wide), wide
+    )
+    for form in (graph, found, simplify_graph(run_decomposition_stage(graph, "cuda", None))):
+        for a, b in zip(interpret_graph(form, args), expected, strict=True):
+            np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=2e-2 * float(np.abs(b).max()))
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    assert all(len(t.writes) in (3, 4) for t in program.tasks if t.name.startswith("attention"))
+
+
+FUNCTIONS = {**TABLE, **{f"heads, {name}": function for name, function in BATCHED.items()}}
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, -1e9])
+def test_gradients_with_a_given_mask(hidden: float) -> None:
+    """It is not known, so that the operations do it: the same, a row that sees nothing included."""
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    mask = np.random.default_rng(0).random((N, N)) < 0.5
+    mask[3] = hidden == -np.inf  # of infinities a row would be NaN
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = np.where(mask, q @ k.T * 0.5, np.float32(hidden))
+        return kg.nn.softmax(scores) @ v
+
+    def slopes(*args: Any) -> Any:
+        return kg.grad(lambda *a: (attend(*a) ** 2).sum(), (0, 1, 2))(*args)
+
+    graph = traced(slopes, *args, mask)
+    assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"attention", "attention_gradient"}
+    found = decided(graph, Library())
+    assert not calls_in(found)
+    wide = [*(a.astype(np.float64) for a in args), mask]
+    for a, b in zip(interpret_graph(found, [*args, mask]), interpret_graph(traced(slopes, *wide), wide), strict=True):
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=2e-2 * float(np.abs(b).max()))
+
+
+def test_derivatives_of_gradients_of_attention() -> None:
+    """A second gradient, and a tangent of a gradient, against those of float64."""
+    args = [random(i, 2, N, D, dtype=BFLOAT16) for i in range(3)]
+
+    def loss(*args: Any) -> Any:
+        return (kg.nn.attention(*args, causal=True).astype(args[0].dtype) ** 2).sum()
+
+    def second(*args: Any) -> Any:
+        return kg.grad(lambda *a: sum((g**2).sum() for g in kg.grad(loss, (0, 1, 2))(*a)), (0, 1, 2))(*args)
+
+    def tangent(*args: Any) -> Any:
+        return kg.jvp(lambda *a: kg.grad(loss, (0, 1, 2))(*a), args, args)
+
+    for function in (second, tangent):
+        graph, wide = traced(function, *args), [a.astype(float) for a in args]
+        assert any(n.op == "host" and n.attr("function") == "attention" for n in graph.nodes)
+        found = interpret_graph(decided(graph, Library()), args)
+        for a, b in zip(found, interpret_graph(traced(function, *wide), wide), strict=True):
+            np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=6e-2 * float(np.abs(b).max()))
+
+
+def test_gradients_of_many_attentions_at_once() -> None:
+    """A batch is an axis more, no loop."""
+    args = [random(i, 4, 3, N, D, dtype=BFLOAT16) for i in range(3)]
+
+    def loss(*args: Any) -> Any:
+        return (kg.nn.attention(*args, causal=True) ** 2).sum()
+
+    graph = traced(lambda *args: kg.vmap(lambda *a: kg.grad(loss, (0, 1, 2))(*a))(*args), *args)
+    assert all(n.op != "loop" for n in graph.nodes)
+    found = decided(graph, Library())
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
+    same_values(found, graph, args, 2e-2)
+
+
 def test_axes_that_lie_in_another_order_are_not_copied() -> None:
     args = [random(i, 2, N, 3 * 8, dtype=BFLOAT16) for i in range(3)]
 
