@@ -16,7 +16,7 @@ from ..graph.graph import Node, Value
 from ..passes.attention import bound_of_mask
 from ..passes.simplify import constant_value_of_node
 
-NO_LIBRARY = "no cuDNN: pip install 'kernelgraph[cudnn]'"
+NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW = 32  # products for one result that are summed up within a kernel
 FEW_OUT = 2  # results that an element of a window is multiplied for
 MOST = 2**31  # elements

@@ -170,10 +170,7 @@ class _ProgramLowering:
         write = places[number].region(node.type)
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
-                given = [self._array_location(n, places) for n in node.args]
-                results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
-                options = dict(node.attr("options"))
-                return self.target.calls(node.attr("function"), given, results, options, buffers, line)
+                return self._lower_call_of_own_kernels(node, parts, places, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(places[n].region(self.graph.nodes[n].type) for n in parts)
             moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, *writes))
@@ -209,6 +206,13 @@ class _ProgramLowering:
                 flops=flops,
             )
         ]
+
+    def _lower_call_of_own_kernels(
+        self, node: Node, parts: Sequence[int], places: dict[int, BufferLocation], buffers: list[Buffer], line: str
+    ) -> list[Task]:
+        given = [self._array_location(n, places) for n in node.args]
+        results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
+        return self.target.calls(node.attr("function"), given, results, dict(node.attr("options")), buffers, line)
 
     def _array_location(self, number: int, places: dict[int, BufferLocation]) -> StridedBufferArray:
         region = places[number].region(self.graph.nodes[number].type)

@@ -116,7 +116,7 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
         inspection.layouts,
         inspection.gpu.dnn,
     ):
-        if "host" in line or "kernelgraph[" in line:
+        if "host" in line or "pip install" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
 

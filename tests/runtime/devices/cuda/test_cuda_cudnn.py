@@ -139,7 +139,7 @@ def test_what_no_library_does_is_as_before() -> None:
     assert decided(graph, Library(lambda call: "no engine")) == plain
     remarks: dict[str, None] = {}
     run_decomposition_stage(graph, "cuda", None, remarks)
-    assert "pip install 'kernelgraph[cudnn]'" in "".join(remarks)
+    assert "pip install '.[cudnn]'" in "".join(remarks)
     for a, b in ((x.astype(float), w.astype(float)), (x, w.astype(np.float16)), (x[:0], w)):
         library = Library()
         decided(traced(kg.nn.conv2d, a, b), library)
