@@ -138,7 +138,7 @@ def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tu
 def call_dnn_attention(
     library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
-    """An attention. Axes may lie in any order, the last one last; the result's lie as the queries'. Where float32 is
+    """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. Where float32 is
     asked of 16-bit arrays and refused, it is rounded to 16 bits, as the weights are within."""
     if library is None:
         return NO_LIBRARY
@@ -146,7 +146,7 @@ def call_dnn_attention(
     bound = _bound_of_attention(builder, args[3:])
     q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
-    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_attention_heads(q, k, v):
+    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v):
         return refusal
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
     shapes = (*q.shape[:3], v.shape[3]), (*q.shape[:3], 1)
@@ -175,10 +175,8 @@ def call_dnn_attention_gradient(
         return NO_LIBRARY
     bound, stats = _bound_of_attention(builder, args[6:]), args[5]
     q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
-    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_attention_heads(q, k, v):
+    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v):
         return refusal
-    if q.dtype == FLOAT32:
-        return "float32, of which cuDNN has no gradient"
     orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
     options = {
         "scale": dict(node.attr("options"))["scale"],
@@ -211,7 +209,9 @@ def _bound_of_attention(builder: GraphBuilder, masks: Sequence[Value]) -> _Bound
     return _Bound(places, "" if places is not None else "a mask that is no comparison of places")
 
 
-def _why_no_attention_heads(q: Value, k: Value, v: Value) -> str:
+def _why_no_dnn_attention(q: Value, k: Value, v: Value) -> str:
+    if q.dtype == FLOAT32:
+        return "float32, of which cuDNN has no engine that is as exact"
     fits = k.shape[:3] == v.shape[:3] and k.shape[0] == q.shape[0] and q.shape[1] % k.shape[1] == 0
     return "" if fits else "batches or heads that do not fit"
 

@@ -72,7 +72,7 @@ class Cudnn:
         """Enqueue a plan. Raises what the frontend raises."""
         with self._lock:
             self._frontend.set_stream(self._handle, stream)
-            plan.graph.execute(addresses, workspace, handle=self._handle, tensor_uids=plan.uids)
+            plan.graph.execute(dict(zip(plan.uids, addresses, strict=True)), workspace, handle=self._handle)
 
     def plan(self, call: DnnCall) -> CudnnPlan | str:
         """What does a call, or why cuDNN does not. Who runs it holds it."""
