@@ -1,4 +1,4 @@
-"""Graph -> Graph: softmax(q @ k.T * scale) @ v in float32, of 16-bit arrays too, as one call, however it is written.
+"""Graph -> Graph: softmax(q @ k.T * scale) @ v in float32 or 16 bits as one call, however it is written.
 
 Scores may be scaled, and hidden by what compares the places of queries and keys, as causal masks do.
 """
@@ -15,6 +15,7 @@ from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
 from .simplify import constant_value_of_node, rebuild_node_by_rule
 
+DTYPES = {FLOAT32, *HALVES}
 HIDDEN = -1e9  # a score that hides a key
 
 
@@ -72,7 +73,9 @@ def _write_attention(
         args.append(new[mask.condition] if mask.visible else builder.map("logical_not", new[mask.condition]))
     hidden = -np.inf if mask is None else mask.hidden
     options = {"scale": attention.scale, "hidden": hidden, "dtype": "float32", "stats": stats}
-    return builder.host("attention", args, [graph.nodes[attention.end].type], **options)[0]
+    type = graph.nodes[attention.end].type
+    (result,) = builder.host("attention", args, [ArrayType(type.shape, FLOAT32)], **options)
+    return builder.cast(result, type.dtype)
 
 
 def _is_narrow_attention(graph: Graph, attention: _Attention) -> bool:
@@ -147,16 +150,15 @@ class _AttentionReader:
         if self.graph.nodes[self.end].op == "divide":  # by the sums at last
             product, sums = self.args_of(self.end, "divide")
             exponential = self.summed(sums)
-        weights, v = self.args_of(product, "matmul")
-        _required(not self.graph.nodes[product].attrs)
+        weights, v = self.operands_of(product)
+        weights = self.through_casts(weights)
         if exponential is None:
-            exponent = self.exponent_of_weights(self.through_casts(weights))
+            exponent = self.exponent_of_weights(weights)
         else:
             _required(weights == exponential)
             (exponent,) = self.args_of(exponential, "exp")
         scale, mask, (q, turned_k) = self.scores(self.unshifted(exponent))
-        _required(all(self.graph.nodes[n].type.dtype in (FLOAT32, *HALVES) for n in (q, turned_k, v)))
-        _required(self.graph.nodes[self.end].type.dtype == FLOAT32)
+        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (q, turned_k, v, self.end)))
         ranks = {len(self.graph.nodes[n].type.shape) for n in (q, turned_k, v)}
         _required(len(ranks) == 1)
         for n in self.inner - {self.end}:
@@ -164,16 +166,27 @@ class _AttentionReader:
         return _Attention(self.end, q, turned_k, v, scale, mask)
 
     def args_of(self, number: int, op: str) -> tuple[int, ...]:
-        """The arguments of a node that has to be an operation. It becomes part of the attention."""
+        """The arguments of a node that has to be an operation, before casts among floats. It becomes part of the
+        attention."""
         node = self.graph.nodes[number]
         _required(node.op == op)
         self.inner.add(number)
-        return node.args
+        return tuple(map(self.through_casts, node.args))
 
     def through_casts(self, number: int) -> int:
-        while self.graph.nodes[number].op == "cast" and self.graph.nodes[number].type.dtype in (FLOAT32, *HALVES):
-            (number,) = self.args_of(number, "cast")
+        node = self.graph.nodes[number]
+        while node.op == "cast" and {node.type.dtype, self.graph.nodes[node.args[0]].type.dtype} <= DTYPES:
+            self.inner.add(number)
+            (number,) = node.args
+            node = self.graph.nodes[number]
         return number
+
+    def operands_of(self, number: int) -> tuple[int, ...]:
+        """Of a matrix product as it stands."""
+        node = self.graph.nodes[number]
+        _required(node.op == "matmul" and not node.attrs)
+        self.inner.add(number)
+        return node.args
 
     def exponent_of_weights(self, number: int) -> int:
         """z of exp(z) / sum(exp(z)), or of exp(z - log(sum(exp(z))))."""
@@ -223,8 +236,8 @@ class _AttentionReader:
                 mask, first = self.mask_of_scores(op, (first, *rest))
                 mask = replace(mask, hidden=mask.hidden * scale)
             number = first
-        q, turned_k = self.args_of(number, "matmul")
-        _required(scale > 0 and not self.graph.nodes[number].attrs and self.graph.nodes[number].type.dtype == FLOAT32)
+        q, turned_k = self.operands_of(number)
+        _required(scale > 0 and self.graph.nodes[number].type.dtype in DTYPES)
         _required(len(self.graph.nodes[number].type.shape) == rank)
         sides = [self.factor_and_scaled(n) if self.graph.nodes[n].op in _SCALED else (1.0, n) for n in (q, turned_k)]
         return scale * sides[0][0] * sides[1][0], mask, (sides[0][1], sides[1][1])

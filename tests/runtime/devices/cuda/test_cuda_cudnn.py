@@ -154,18 +154,19 @@ FOUND = {  # spellings of attention that are one call
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [BFLOAT16, np.float32])
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.float16, np.float32])
 @pytest.mark.parametrize("name", TABLE)
 def test_spellings_of_attention(name: str, dtype: Any) -> None:
     args = [random(i, n, D, dtype=dtype) for i, n in enumerate((N, M, M))]
     graph = traced(TABLE[name], *args)
     library = Library()
     found = decided(graph, library)
-    assert calls_in(found) == ["attention"] * (name in FOUND)
-    if name in FOUND:
+    matches = name in FOUND and dtype != np.float32
+    assert calls_in(found) == ["attention"] * matches
+    if matches:
         assert all(n.op != "matmul" for n in found.nodes)
         assert library.calls[-1].option("bound") == FOUND[name]
-        same_values(found, graph, args, 1e-5 if dtype == np.float32 else 2e-2)
+    same_values(found, graph, args, 1e-5 if dtype == np.float32 else 2e-2)
 
 
 @pytest.mark.parametrize("name", BATCHED)
@@ -182,8 +183,12 @@ def test_batches_and_heads(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in NEAR_MISSES if n != "thick"])  # which is one
 def test_near_misses_of_attention(name: str) -> None:
     library = Library()
-    args = [random(i, N, D, dtype=np.float32) for i in range(3)]
-    assert not calls_in(decided(traced(NEAR_MISSES[name], *args), library))
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    try:
+        graph = traced(NEAR_MISSES[name], *args)
+    except kg.UnsupportedError:
+        pytest.skip("not of 16-bit floats")
+    assert not calls_in(decided(graph, library))
 
 
 def places() -> tuple[Any, Any]:
@@ -205,16 +210,16 @@ MASKS: dict[str, tuple[Any, int | None]] = {  # of queries' and keys' places wha
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name: str) -> None:
     make, bound = MASKS[name]
-    args = [random(i, N, D, dtype=np.float32) for i in range(3)]
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
     graph, library = traced(lambda q, k, v: kg.nn.attention(q, k, v, make(*places())), *args), Library()
     found = decided(graph, library)
     assert [call.option("bound") for call in library.calls] == ([] if bound is None else [bound])
-    same_values(found, graph, args, 1e-5)
+    same_values(found, graph, args, 2e-2)
 
 
 @pytest.mark.parametrize("mask", [np.ones((N, N), bool), np.zeros((N, N), np.float32)])
 def test_masks_that_are_given_are_not_known(mask: Any) -> None:
-    args = [random(i, N, D, dtype=np.float32) for i in range(3)]
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
     assert not calls_in(decided(traced(kg.nn.attention, *args, mask), Library()))
 
 
@@ -480,7 +485,7 @@ def test_a_step_of_a_task(no_cache: Any) -> None:
     assert isinstance(step, CudnnStep)
     step([1000 * (b + 1) for b in range(len(program.buffers))], (), 7)
     places = [1000 * (r.buffer + 1) + r.offset for r in (*task.reads, *task.writes)]
-    enqueued = ("execute", [places[:3], places[3]], {"handle": "handle", "tensor_uids": (1, 2, 3)})
+    enqueued = ("execute", [dict(enumerate(places[:3], 1)), places[3]], {"handle": "handle"})
     assert log[-2:] == [("set_stream", "handle", 7), enqueued]
     for other, blas in (({**options, "workspace": 8}, library), (options, None)):
         assert make_cudnn_step("", other)(None, SimpleNamespace(dnn=blas), task) is None  # type: ignore[arg-type]
