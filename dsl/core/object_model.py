@@ -13,6 +13,8 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import _lru_cache_wrapper, partial
+from io import BytesIO, StringIO
+from random import Random
 from types import (
     BuiltinMethodType,
     CellType,
@@ -24,6 +26,8 @@ from types import (
     SimpleNamespace,
 )
 from typing import Any
+
+from numpy.random import BitGenerator
 
 from ...runtime.core.frozen import dataclass, replace
 from .errors import is_user_file
@@ -46,7 +50,8 @@ class Kind:
     put: (container, items) puts them in place of what is there; None where nothing can be. blank: makes an empty object
     of a class with settings, or where nothing can be put one with items. settings: the attributes that it is made with.
     mutators: methods that change it.
-    held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned."""
+    held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned.
+    state: what a library's object keeps where Python does not see it. put_state: (object, state) puts it back."""
 
     base: Any
     family: Any = None
@@ -57,6 +62,8 @@ class Kind:
     mutators: str = ""
     held: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
+    state: Callable[[Any], Any] | None = None
+    put_state: Callable[[Any, Any], None] | None = None
 
     @property
     def is_made_whole(self) -> bool:
@@ -114,6 +121,11 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
     return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
 
 
+def _pickled_row(base: Any) -> Kind:
+    """Of a library's class that tells its state, and takes it back, by Python's protocol of copies."""
+    return Kind(base, state=base.__getstate__, put_state=base.__setstate__)
+
+
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -151,6 +163,10 @@ _ROWS = (
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
+    Kind(Random, state=Random.getstate, put_state=Random.setstate),
+    _pickled_row(BitGenerator),
+    _pickled_row(StringIO),
+    _pickled_row(BytesIO),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),
@@ -159,6 +175,7 @@ _ROWS = (
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
+HIDDEN_STATES: tuple[Any, ...] = tuple(row.base for row in _ROWS if row.state is not None)
 
 
 def row_of_class(kind: Any) -> Kind:

@@ -19,6 +19,7 @@ import numpy as np
 from ...runtime.core.readable_text import with_article
 from .errors import is_user_file
 from .object_model import (
+    HIDDEN_STATES,
     KINDS,
     MRO,
     ORIGINAL,
@@ -137,6 +138,7 @@ _OPAQUE: tuple[Any, ...] = (ModuleType, CodeType, type(threading.Lock()), type(t
 # which objects, and what there is to compare in them; the first that applies
 _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] = (
     (lambda kind, value: issubclass(kind, WEAK_REFERENCE_CLASSES), lambda value: [referent_of_weak_reference(value)]),
+    (lambda kind, value: issubclass(kind, HIDDEN_STATES), lambda value: _hidden_state_parts_of_object(value)),
     (lambda kind, value: is_iterator_class(kind), lambda value: _state_parts_of_iterator(value)),
     (lambda kind, value: issubclass(kind, np.ndarray), _state_parts_of_array),
     (lambda kind, value: kind is FunctionType, _state_parts_of_function),
@@ -148,6 +150,13 @@ _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] =
     (lambda kind, value: kind in KINDS and bool(KINDS[kind].held), held_by_object),
     (lambda kind, value: issubclass(kind, _OPAQUE) or is_class_of_immutable_objects(kind), lambda value: ()),
 )  # fmt: skip
+
+
+def _hidden_state_parts_of_object(value: Any) -> Parts:
+    """What a library's object keeps where Python does not see it, and its attributes."""
+    row = row_of_class(type(value))
+    assert row.state is not None
+    return [row.state(value), dict_of_object(value)]
 
 
 def _state_parts_of_object(value: Any) -> Parts:

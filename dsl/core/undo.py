@@ -63,6 +63,8 @@ def _steps_to_restore_object(value: Any) -> Iterator[Undo]:
             yield partial(_restore_array_of_object, value, value.view(np.ndarray).copy(), value.dtype, value.shape)
     elif row.put is not None and row.items is not None:
         yield partial(_restore_container_of_object, value, row.put, contents_of_object(value), [*row.items(value)])
+    if row.state is not None and row.put_state is not None:
+        yield partial(row.put_state, value, row.state(value))
     for name in row.assigned:
         if (held := held_value(value, name)) is not UNSET:
             yield partial(setattr, value, name, held)

@@ -132,7 +132,7 @@ def test_memory_is_counted_limited_and_given_back(device: Any) -> None:
     assert kg.memory_stats("cuda")["in_use"] <= during["in_use"] - (64 << 20)
     kg.memory_limit(kg.memory_stats("cuda")["reserved"] + (32 << 20), "cuda")
     try:
-        with pytest.raises(kg.OutOfMemory, match=r"needs 67108864 bytes.*memory='small'"):
+        with pytest.raises(kg.OutOfMemory, match=r"needs 64 MiB.*memory='small'"):
             f(x)
     finally:
         kg.memory_limit(0, "cuda")

@@ -59,6 +59,7 @@ def test_threads_that_make_functions_and_drop_them(monkeypatch: pytest.MonkeyPat
     """With nothing kept loaded, and memory asked back in between: kernels are unloaded beside calls, graphs of one
     launch and replays of several."""
     monkeypatch.setattr(cuda_modules, "RECENT", 0)
+    loaded = emptied()
     host = np.linspace(1, 2, 5000)
     x, wrong = kg.asarray(host, device="cuda"), list[Any]()
 
@@ -91,7 +92,7 @@ def test_threads_that_make_functions_and_drop_them(monkeypatch: pytest.MonkeyPat
     for thread in threads:
         thread.join()
     assert not wrong, wrong
-    assert emptied() <= 8
+    assert emptied() <= loaded + 8
 
 
 def test_a_graph_of_somebody_else_keeps_kernels() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,41 @@ ROOT = Path(__file__).parent.parent.parent.parent
 
 
 def on_mpi(*arguments: str, ranks: int = 4, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The launcher's output. A hang is an error of the test."""
+    """The launcher's output. Of ranks that hang the stacks are in it, and the status is that of SIGABRT."""
     library("mpi4py")
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    given = {**os.environ, "PYTHONPATH": paths, **environment}
+    settings = {"PYTHONPATH": paths, "PYTHONFAULTHANDLER": "1", "KERNELGRAPH_COLLECTIVE_TIMEOUT": "100"}
+    given = {**os.environ, **settings, **environment}
     command = [sys.executable, "-m", "kernelgraph.run", "-n", str(ranks), *arguments]
     for _ in range(3):  # Open MPI 5.0.11's launcher does not always come up on a busy machine
-        done = subprocess.run(
-            command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=240, errors="replace", check=False
+        launcher = subprocess.Popen(
+            command, cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
         )
-        if "listener thread failed to start" not in done.stdout + done.stderr:
+        try:
+            output, errors = launcher.communicate(timeout=150)
+        except subprocess.TimeoutExpired:
+            started = ranks_of_launcher(launcher.pid)
+            for rank in started:
+                os.kill(rank, signal.SIGABRT)  # its stacks are printed
+            with suppress(subprocess.TimeoutExpired):
+                launcher.wait(10)
+            launcher.kill()
+            output, errors = launcher.communicate()
+            if not started:
+                continue
+        if "listener thread failed to start" not in output + errors:
             break
-    return done
+    return subprocess.CompletedProcess(command, launcher.returncode, output, errors)
+
+
+def ranks_of_launcher(launcher: int) -> list[int]:
+    """The processes that a launcher has started, as Linux shows them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == launcher:
+                found.append(int(folder.name))
+    return found
 
 
 def test_the_suite_of_four_ranks() -> None:
