@@ -26,6 +26,7 @@ from common import clock_of, interleave, machine
 from gpu_time import device_microseconds
 
 import kernelgraph as kg
+from kernelgraph.runtime.program.program import control_flow_bodies
 
 PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
 PARSER.add_argument("--only", default="", help="rows whose names have this (default: all)")
@@ -153,7 +154,12 @@ def _measured_row(dtype: str, shapes: Any, ours: Function, theirs: Function, sec
     wanted = theirs(*tensors)
     wanted = [t.float().cpu().numpy() for t in (wanted if isinstance(wanted, (list, tuple)) else [wanted])]
     difference = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(hosts, wanted, strict=True))
-    gpu = [device_microseconds(function, given), _torch_microseconds(lambda: theirs(*tensors))]
+    plan = function.plan(*given)
+    captures = not any(control_flow_bodies(task) for task in plan.tasks)  # else the host counts turns
+    gpu = [
+        device_microseconds(function, given) if captures else math.nan,
+        _torch_microseconds(lambda: theirs(*tensors)),
+    ]
 
     def wait() -> None:
         kg.waitall()
@@ -161,7 +167,7 @@ def _measured_row(dtype: str, shapes: Any, ours: Function, theirs: Function, sec
 
     calls = interleave({"o": lambda: function(*given), "t": lambda: theirs(*tensors)}, seconds, clock_of(wait))
     whole = [statistics.median(calls[name]) * 1e6 for name in "ot"]
-    peak = function.plan(*given).peak_bytes / 2**20
+    peak = plan.peak_bytes / 2**20
     return (
         f"{gpu[0]:.1f} | {gpu[1]:.1f} | {gpu[1] / gpu[0]:.2f} | {whole[0]:.0f} | {whole[1]:.0f} | "
         f"{whole[1] / whole[0]:.2f} | {difference:.1e} | {peak:.0f} | {first:.1f}"

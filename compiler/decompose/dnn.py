@@ -138,8 +138,8 @@ def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tu
 def call_dnn_attention(
     library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
-    """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. Where float32 is
-    asked of 16-bit arrays and refused, it is rounded to 16 bits, as the weights are within."""
+    """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
+    is rounded to 16 bits, as the weights are within."""
     if library is None:
         return NO_LIBRARY
     options, part = dict(node.attr("options")), node.attr("part")
@@ -149,22 +149,22 @@ def call_dnn_attention(
     if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v):
         return refusal
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
-    shapes = (*q.shape[:3], v.shape[3]), (*q.shape[:3], 1)
-    result: Value | str = ""
-    for dtype in dict.fromkeys((np.dtype(options["dtype"]), q.dtype)):
-        types = [ArrayType(shapes[0], dtype), *([ArrayType(shapes[1], FLOAT32)] if options["stats"] else [])]
-        whole = {
-            "scale": options["scale"],
-            "stats": options["stats"],
-            "bound": bound.places,
-            "operation": "attention",
-            "orders": (*orders, orders[0], FOUR)[: 3 + len(types)],
-            "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
-        }
-        result = dnn_operation(library, builder, [q, k, v], types, whole, part)
-        if isinstance(result, Value):
-            return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
-    return result
+    types = [
+        ArrayType((*q.shape[:3], v.shape[3]), q.dtype),
+        *([ArrayType((*q.shape[:3], 1), FLOAT32)] if options["stats"] else []),
+    ]
+    whole = {
+        "scale": options["scale"],
+        "stats": options["stats"],
+        "bound": bound.places,
+        "operation": "attention",
+        "orders": (*orders, orders[0], FOUR)[: 3 + len(types)],
+        "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
+    }
+    result = dnn_operation(library, builder, [q, k, v], types, whole, part)
+    if not isinstance(result, Value):
+        return result
+    return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
 
 
 def call_dnn_attention_gradient(

@@ -8,6 +8,7 @@ program is planned without cuDNN.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import weakref
@@ -155,6 +156,7 @@ def library_of_cudnn() -> str:
 
 def load_cudnn_frontend() -> Any:
     """The package, with the library loaded that it looks for by its name where it knows no path."""
+    logging.getLogger("cudnn").addHandler(logging.NullHandler())  # refusals are reasons here, no warnings
     if path := library_of_cudnn():
         ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
     return import_module("cudnn")
