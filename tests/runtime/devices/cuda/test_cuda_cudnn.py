@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from kernelgraph.compiler.passes.attention import call_attention
 from kernelgraph.compiler.passes.simplify import simplify_graph
 from kernelgraph.compiler.pipeline import compile_graph_to_program, run_decomposition_stage
 from kernelgraph.runtime.devices.cuda.libraries import cudnn
-from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnStep, make_cudnn_step
+from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
 from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
 from kernelgraph.runtime.program.device import GpuProperties
 from kernelgraph.runtime.program.dnn import DnnCall
@@ -367,7 +368,7 @@ class RecordedTensor:
 
 class RecordedGraph:
     def __init__(self, frontend: Recorder) -> None:
-        self.frontend = frontend
+        self.frontend, self._lowered_graph = frontend, None
 
     def tensor(self, **facts: Any) -> RecordedTensor:
         return RecordedTensor(facts)
@@ -418,7 +419,7 @@ def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
     names = [entry[0] for entry in log[1:]]
     assert names == [
         "pygraph", "conv_fprop", "result", "validate", "build_operation_graph", "create_execution_plans",
-        "check_support", "build_plans",
+        "check_support", "build_plans", "pygraph", "deserialize",
     ]  # fmt: skip
     told = log[2][2]
     assert {name: told[name] for name in ("pre_padding", "post_padding", "stride", "dilation")} == {
@@ -431,10 +432,10 @@ def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
         "output": True, "dim": [2, 8, 5, 7], "stride": [280, 1, 56, 8], "data_type": "HALF", "uid": 3
     }  # fmt: skip
     library.workspace(call)
-    assert len(log) == 9  # built once
+    assert len(log) == 11  # built once
     again = Cudnn("GPU", lambda: None, lambda: frontend)
     assert again.workspace(call) == 80
-    assert [entry[0] for entry in log[9:]] == ["pygraph", "deserialize"]  # kept on disk
+    assert [entry[0] for entry in log[11:]] == ["pygraph", "deserialize"]  # kept on disk
 
 
 def test_float32_is_float32(no_cache: Any) -> None:
@@ -489,6 +490,24 @@ def test_a_step_of_a_task(no_cache: Any) -> None:
     assert log[-2:] == [("set_stream", "handle", 7), enqueued]
     for other, blas in (({**options, "workspace": 8}, library), (options, None)):
         assert make_cudnn_step("", other)(None, SimpleNamespace(dnn=blas), task) is None  # type: ignore[arg-type]
+
+
+def test_a_plan_that_was_read_is_enqueued_directly() -> None:
+    """By the addresses of all arrays in a row; a built one, or with another frontend, by the frontend's own way."""
+    log: list[Any] = []
+
+    def enqueue(addresses: int, count: int, workspace: int, handle: int, index: int) -> None:
+        log.append((list((ctypes.c_void_p * count).from_address(addresses)), workspace, handle, index))
+
+    graph = RecordedGraph(Recorder(log))
+    graph._lowered_graph = SimpleNamespace(_execute_with_raw_ptrs=enqueue)
+    handle = SimpleNamespace(backend_handle=5)
+    CudnnPlan(graph, 3, True).enqueue([100, 200, 300], 40, handle)
+    CudnnPlan(graph, 3, False).enqueue([100, 200, 300], 40, handle)
+    graph._lowered_graph = None
+    CudnnPlan(graph, 3, True).enqueue([100, 200, 300], 40, handle)
+    usual = ("execute", [{1: 100, 2: 200, 3: 300}, 40], {"handle": handle})
+    assert log == [([100, 200, 300], 40, 5, -1), usual, usual]
 
 
 def test_what_the_host_does_instead(no_cache: Any) -> None:
