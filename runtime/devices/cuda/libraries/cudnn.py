@@ -49,7 +49,7 @@ class CudnnPlan:
         if self._enqueue is None:
             self.graph.execute(dict(enumerate(addresses, 1)), workspace, handle=handle)
         else:
-            self._addresses[:] = addresses
+            self._addresses[:] = [*addresses]
             self._enqueue(ctypes.addressof(self._addresses), len(addresses), workspace, handle.backend_handle, -1)
 
     def let_go(self) -> None:
