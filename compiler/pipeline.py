@@ -163,7 +163,9 @@ def explain_decomposition_stage(
 ) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    run_decomposition_stage(graph, target, layouts, remarks, dnn)
+    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn))
+    if target == "cuda" and (called := call_attention(simple)) is not simple:
+        run_decomposition_stage(called, target, layouts, remarks, dnn)
     return list(remarks)
 
 

@@ -140,14 +140,13 @@ def call_dnn_attention(
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
-    if library is None:
-        return NO_LIBRARY
     options, part = dict(node.attr("options")), node.attr("part")
     bound = _bound_of_attention(builder, args[3:])
     q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
-    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v):
-        return refusal
+    refusal = bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
+    if refusal or library is None:
+        return refusal or NO_LIBRARY
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
     types = [
         ArrayType((*q.shape[:3], v.shape[3]), q.dtype),
@@ -171,12 +170,11 @@ def call_dnn_attention_gradient(
     library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
-    if library is None:
-        return NO_LIBRARY
     bound, stats = _bound_of_attention(builder, args[6:]), args[5]
     q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
-    if refusal := bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v):
-        return refusal
+    refusal = bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
+    if refusal or library is None:
+        return refusal or NO_LIBRARY
     orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
     options = {
         "scale": dict(node.attr("options"))["scale"],

@@ -18,8 +18,13 @@ import kernelgraph as kg
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.attention import call_attention
+from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.passes.simplify import simplify_graph
-from kernelgraph.compiler.pipeline import compile_graph_to_program, run_decomposition_stage
+from kernelgraph.compiler.pipeline import (
+    compile_graph_to_program,
+    explain_decomposition_stage,
+    run_decomposition_stage,
+)
 from kernelgraph.runtime.devices.cuda.libraries import cudnn
 from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
 from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
@@ -145,6 +150,25 @@ def test_what_no_library_does_is_as_before() -> None:
         library = Library()
         decided(traced(kg.nn.conv2d, a, b), library)
         assert not library.calls
+
+
+def test_explain_names_the_extra() -> None:
+    """Of what cuDNN would do; what did a call is said with it."""
+    q = random(0, 2, N, 8, dtype=BFLOAT16)
+    graph, library = traced(lambda q: kg.nn.attention(q, q, q, causal=True), q), Library()
+    layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+    (line,) = explain_decomposition_stage(graph, "cuda", layouts)
+    assert "attention" in line and "pip install '.[cudnn]'" in line
+    (line,) = explain_decomposition_stage(graph, "cuda", layouts, library)
+    assert line.endswith(": a stand-in")
+    assert not explain_decomposition_stage(graph, "cpu", layouts)
+    wide = traced(lambda q: kg.nn.attention(q, q, q), q.astype(np.float32))
+    (line,) = explain_decomposition_stage(wide, "cuda", layouts)
+    assert "pip" not in line
+    text = kg.kernel_graph(kg.nn.conv2d, device="fake").explain(
+        kg.spec((2, 40, 9, 9), "float32"), kg.spec((8, 40, 3, 3), "float32")
+    )
+    assert "pip install '.[cudnn]'" in text
 
 
 FOUND = {  # spellings of attention that are one call
