@@ -22,10 +22,11 @@ from .lowering.lower import Replaced, lower_to_program
 from .passes.attention import call_attention
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
-from .passes.long_products import cut_long_products
+from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
-from .passes.matmul_epilogue import absorb_matmul_epilogues, rewrite_matmuls_as_tf32
+from .passes.matmul_epilogue import absorb_matmul_epilogues
 from .passes.online_sums import sum_exponentials_in_parts
+from .passes.product_precision import forget_precision, multiply_16_bit_operands, round_operands_as_allowed
 from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
 from .targets.target import Target, target_of
@@ -49,7 +50,7 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:
-        prepared = materialize_copies(simple, layouts, second, copied)
+        prepared = materialize_copies(simple, layouts, second, copied, target.epilogues)
         check_graph_after_stage(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
@@ -61,7 +62,7 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
 
 
 def run_graph_pass_stages(
-    graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[MemoryLayout] | None = None
+    graph: Graph, target: Target, precision: str = "float32", layouts: Sequence[MemoryLayout] | None = None
 ) -> tuple[Graph, ...]:
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
@@ -75,6 +76,8 @@ def run_graph_pass_stages(
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
+    if not target.epilogues:
+        simple = forget_precision(simple)
     simple = compute_large_products_in_blocks(simple, target.block_bytes)
     check_graph_after_stage(simple, types, "blocked products")
     if target.axis_orders:
@@ -84,8 +87,8 @@ def run_graph_pass_stages(
         return (simple,)
     simple = cut_long_products(simple)
     check_graph_after_stage(simple, types, "long products")
-    if tf32:
-        simple = rewrite_matmuls_as_tf32(simple)
+    simple = join_thin_products(round_operands_as_allowed(multiply_16_bit_operands(simple), precision))
+    check_graph_after_stage(simple, types, "product precision")
     finished = absorb_matmul_epilogues(simple)
     check_graph_after_stage(finished, types, "absorb")
     return (simple,) if finished is simple else (finished, simple)
@@ -135,12 +138,12 @@ def compile_graph_to_program(
     layouts: Sequence[MemoryLayout] | None = None,
     *,
     fastmath: bool = False,
-    tf32: bool = False,
+    precision: str = "float32",
     gpu: GpuProperties = H200,
 ) -> Program:
     """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default; gpu: the
     GPU that is to run it."""
-    return run_pipeline_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
+    return run_pipeline_stages(graph, target, layouts, fastmath=fastmath, precision=precision, gpu=gpu).program
 
 
 def run_decomposition_stage(
@@ -176,7 +179,7 @@ def run_pipeline_stages(
     layouts: Sequence[MemoryLayout] | None = None,
     *,
     fastmath: bool = False,
-    tf32: bool = False,
+    precision: str = "float32",
     gpu: GpuProperties = H200,
     replaced: Replaced = (),
 ) -> PipelineStages:
@@ -205,7 +208,7 @@ def run_pipeline_stages(
         replaced: Replaced = (),
     ) -> PipelineStages:
         found = []
-        for form in run_graph_pass_stages(graph, made_for, tf32, layouts):
+        for form in run_graph_pass_stages(graph, made_for, precision, layouts):
             passes = [("traced", graph), ("simplified", form)]
             if made_for.vector_products:
                 types, form = types_checked_between_stages(form), rewrite_sums_as_vector_products(form, layouts)

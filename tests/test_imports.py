@@ -188,7 +188,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numba": (
         "runtime/codegen/numba_functions.py",
         "runtime/core/allocators.py",
-        "runtime/devices/cuda/compile/",
+        "runtime/devices/cuda/compile/numba_parts.py",
     ),
     "llvmlite": (
         "runtime/codegen/llvm_jit.py",

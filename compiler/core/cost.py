@@ -6,12 +6,17 @@ import math
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import GpuProperties
+from .types import DType
 
 SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
 SWEPT_ELEMENTS = (
     1 << 13
 )  # elements of one result of a reduction from which on a block sweeps them with shared reads of stencils
 SWEPT_ROWS = 8  # that a thread has there
+OWN_PLACES_WARPS = 8  # of a block at most
+OWN_PLACES_BYTES = 32 * 1024  # of a block
+OWN_PLACES_VALUES = 4096  # at least
+OWN_PLACES_EVERY = 16  # values to a place from which on this is faster than to sort them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class WorkCostModel:
 
 # Two cores with 256-bit vectors or wider; a line is read before it is written.
 CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, written=6.0, read=3.0, load=1.0)
+HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 
@@ -63,3 +69,16 @@ def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], mo
     if length * rows <= SMALL:
         return True
     return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)
+
+
+def warps_with_own_places(length: int, places: int, itemsize: int) -> int:
+    """How many warps of a GPU's block have all places for their own in shared memory, where values are combined in
+    those; 0 where there are too many places, or too few values."""
+    size = max(32, 1 << (places - 1).bit_length())
+    warps = min(OWN_PLACES_WARPS, OWN_PLACES_BYTES // (size * itemsize))
+    return 0 if length < max(OWN_PLACES_VALUES, OWN_PLACES_EVERY * places) else warps
+
+
+def combines_atomically(dtype: DType, ufunc: str) -> bool:
+    """Whether a GPU combines values in any order with the same result, each in one step."""
+    return dtype.kind in "iu" and dtype.itemsize >= 4 and ufunc in ("add", "subtract", "maximum")

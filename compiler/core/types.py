@@ -43,7 +43,7 @@ DTYPES: dict[str, DType] = {
 }
 SHORT_NAMES: dict[DType, str] = {dtype: short for short, dtype in DTYPES.items()}
 
-BOOL, INT64, UINT64 = DTYPES["b1"], DTYPES["i64"], DTYPES["u64"]
+BOOL, INT64, UINT32, UINT64 = DTYPES["b1"], DTYPES["i64"], DTYPES["u32"], DTYPES["u64"]
 FLOAT32, FLOAT64, COMPLEX128 = DTYPES["f32"], DTYPES["f64"], DTYPES["c128"]
 HALVES = (DTYPES["f16"], bfloat16)  # stored in 16 bits, computed in float32
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.types import INT64, ArrayType
+from ..core.types import INT64, UINT32, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
+PART = 64  # values that are combined one after another: at least 8
+SPARSE = 2  # places to a value, from which on most get none
 
 
 def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -77,6 +79,27 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
     types = [ArrayType((size,), a.dtype)]
     (result,) = builder.host("combine_at", [flat, places, values], types, ufunc=options["ufunc"])
     return builder.reshape(result, a.shape)
+
+
+def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """combine_at(a, places, values) -> values combined in the order of their places, which is found once for all calls
+    with these places; of values that are themselves taken from a table, the table's elements in that order"""
+    a, places, values = args
+    length, size, ufunc = places.shape[0], a.shape[0], dict(node.attr("options"))["ufunc"]
+    if ufunc not in ATS or length >= 2**31 or size >= 2**32 - 1 or a.dtype.kind in "cb":
+        return ""
+    starts = size <= SPARSE * length
+    types = [ArrayType((1 + 2 * length + (size + 1 if starts else 0),), UINT32)]
+    (order,) = builder.host("places_in_order", [places], types, length=size, part=PART, starts=starts)
+    which = builder.slice(order, [1 + length], [1], [length])
+    table, source = values, builder.nodes[values.number]
+    if source.op == "gather" and len(source.args) == 2 and len(builder.at(source.args[0]).shape) == 1:
+        table, index = map(builder.at, source.args)
+        if source.attr("checked"):  # as the index is, for all turns of a loop at once
+            index = builder.gather(builder.index(table.shape, 0), [index], [0], [], (length,))
+        which = builder.cast(builder.gather(index, [which], [0], [], (length,), checked=False), UINT32)
+    arrays = [a, order, table, which]
+    return builder.host("combine_in_order", arrays, [node.type], ufunc=ufunc, part=PART)[0]
 
 
 def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:

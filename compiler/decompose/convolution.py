@@ -129,7 +129,8 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     size = math.prod(lengths)
     columns = builder.reshape(windows, (n, groups, each * len(places), size))
     rows = builder.reshape(w, (groups, out // groups, each * len(places)))
-    return builder.cast(builder.reshape(builder.matmul(rows, columns), node.type.shape), node.type.dtype)
+    result = builder.matmul(rows, columns, precision=options.get("precision", ""))
+    return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
 
 
 def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w: Value) -> Value:
@@ -230,7 +231,7 @@ def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequenc
     parts = builder.reshape(turned, (groups, out // groups, each, *kernel))
     swapped = builder.permute(parts, (0, 2, 1, *range(3, rank + 1)))
     weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
-    plain = {"stride": (1,) * len(kernel), "dilation": dilation, "groups": groups}
+    plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * len(kernel)}
     return builder.host("convolution", [spread, weights], [node.type], **plain)[0]
 
 
@@ -239,6 +240,7 @@ def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Seque
     along each axis, so that those of one place are copied at a time."""
     (x, ct), options = args, dict(node.attr("options"))
     (out, each, *kernel), groups, n, lengths = node.type.shape, options["groups"], ct.shape[0], ct.shape[2:]
+    own = options.get("precision", "")
 
     def rows(builder: GraphBuilder, value: Value, count: int) -> Value:
         parts = builder.reshape(value, (n, groups, count, math.prod(lengths)))
@@ -246,7 +248,8 @@ def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Seque
 
     def along_axis(builder: GraphBuilder, x: Value, given: Value, level: int) -> Value:
         if level == len(kernel):
-            return builder.reshape(_products_of_convolution_rows(builder, given, rows(builder, x, each)), (out, each))
+            products = _products_of_convolution_rows(builder, given, rows(builder, x, each), own)
+            return builder.reshape(products, (out, each))
         rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
         part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
         whole = body.input(given.type)
@@ -261,9 +264,9 @@ def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Seque
     return builder.cast(along_axis(builder, x, rows(builder, ct, out // groups), 0), node.type.dtype)
 
 
-def _products_of_convolution_rows(builder: GraphBuilder, a: Value, b: Value) -> Value:
+def _products_of_convolution_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:
     """a @ b^T, of single rows as sums."""
     if a.shape[1] * b.shape[1] > 1:
-        return builder.matmul(a, builder.permute(b, (0, 2, 1)))
+        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision=precision)
     terms = builder.map("multiply", a, b)
     return builder.reduce("sum", terms, (2,), terms.dtype)

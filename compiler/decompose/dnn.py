@@ -84,6 +84,8 @@ def call_dnn_convolution(
     refusal = why_no_dnn_arrays(types)
     if name == "convolution" and each <= FEW and weights.shape[0] // options["groups"] <= FEW_OUT:
         refusal = refusal or "few products for each element"
+    if options.get("precision", "float32") not in ("float32", "tf32"):
+        refusal = refusal or f"a precision of {options['precision']}, which cuDNN has not"
     if refusal or library is None:
         return refusal or NO_LIBRARY
     rows = (1,) * (len(node.type.shape) == 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
+from ..core.cost import combines_atomically, warps_with_own_places
 from ..core.types import ArrayType, DType
 
 AXIS = 2**31  # an axis of so many elements has no kernel
@@ -97,9 +98,27 @@ def why_no_last_places_kernel(call: DecomposableCall) -> str:
 
 
 def why_no_combine_at_kernel(call: DecomposableCall) -> str:
-    """ufunc.at of flat arrays of real numbers"""
+    """ufunc.at of flat arrays of real numbers, where no order of the values is needed"""
     base, indices, _ = call.reads
+    refusal = _why_no_combining_kernel(call, math.prod(indices.shape), base)
+    if refusal or combines_atomically(base.dtype, call.options["ufunc"]):
+        return refusal
+    itemsize = max(4, base.dtype.itemsize)  # of what is added up
+    few = warps_with_own_places(indices.shape[0], base.shape[0], itemsize)
+    return "" if few else "values whose order counts"
+
+
+def why_no_combine_in_order_kernel(call: DecomposableCall) -> str:
+    """values combined by places whose order is known"""
+    return _why_no_combining_kernel(call, math.prod(call.reads[3].shape), call.reads[0])
+
+
+def why_no_places_in_order_kernel(call: DecomposableCall) -> str:
+    """the order of places, which is made for kernels alone"""
+    return ""
+
+
+def _why_no_combining_kernel(call: DecomposableCall, length: int, base: ArrayType) -> str:
     if call.options["ufunc"] not in COMBINED or base.dtype.kind in "cb":
         return f"np.{call.options['ufunc']} of {base.dtype}"
-    large = math.prod(indices.shape) >= 2**31 or base.shape[0] >= 2**32 - 1
-    return "2**31 indices, or 2**32 places" if large else ""
+    return "2**31 indices, or 2**32 places" if length >= 2**31 or base.shape[0] >= 2**32 - 1 else ""

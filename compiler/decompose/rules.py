@@ -21,7 +21,12 @@ from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
 from . import own_kernels as own
-from .assignments import decompose_put_along_axis, decompose_setitem, decompose_ufunc_at
+from .assignments import (
+    decompose_combine_at,
+    decompose_put_along_axis,
+    decompose_setitem,
+    decompose_ufunc_at,
+)
 from .convolution import (
     decompose_convolution,
     decompose_convolution_image,
@@ -181,7 +186,12 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
         "at": (_decomposition_rule_that_fuses(decompose_ufunc_at, checked=False),),
         "put_along_axis": (_decomposition_rule_that_fuses(decompose_put_along_axis, checked=False),),
         "last_places": (_decomposition_rule_of_own_kernel(own.why_no_last_places_kernel),),
-        "combine_at": (_decomposition_rule_of_own_kernel(own.why_no_combine_at_kernel),),
+        "combine_at": (
+            _decomposition_rule_of_own_kernel(own.why_no_combine_at_kernel),
+            _decomposition_rule_that_fuses(decompose_combine_at),
+        ),
+        "places_in_order": (_decomposition_rule_of_own_kernel(own.why_no_places_in_order_kernel),),
+        "combine_in_order": (_decomposition_rule_of_own_kernel(own.why_no_combine_in_order_kernel),),
         "bincount": (
             _decomposition_rule_that_fuses(decompose_bincount, checked=False),
             _decomposition_rule_of_own_kernel(own.why_no_bincount_kernel),

@@ -22,6 +22,7 @@ from ..graph.control_flow import (
     memory_argument_count_of_node,
 )
 from ..graph.graph import Graph, Node, Value
+from ..graph.precision import precision_of_attrs
 from ..ops.table import OPS
 
 
@@ -138,14 +139,14 @@ def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
 
 
 def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    left, right = args
+    (left, right), own = args, precision_of_attrs(node.attrs)
     if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and len(right.shape) == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
         return b.builder.reshape(
-            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right), (b.size, *node.type.shape)
+            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right, precision=own), (b.size, *node.type.shape)
         )
     rank = len(node.type.shape)
-    return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank))
+    return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank), precision=own)
 
 
 def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:

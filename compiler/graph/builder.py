@@ -16,6 +16,7 @@ from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_op_row_dtypes
 from ..sequential.form import Routine
 from .graph import Attrs, Graph, GraphError, Node, Value, needed_nodes
+from .precision import precision_attrs
 
 Scalar = bool | int | float | complex
 Operand = Value | Scalar | np.generic
@@ -236,8 +237,9 @@ class GraphBuilder:
         args = (a.number, *(self.cast(i, INT64).number for i in indices))
         return self.add("gather", args, ArrayType(tuple(shape), a.dtype), attrs)
 
-    def matmul(self, a: Value, b: Value) -> Value:
-        """The batched matrix product of (..., m, k) and (..., k, n), batches broadcast. Both have two axes or more."""
+    def matmul(self, a: Value, b: Value, *, precision: str | None = None) -> Value:
+        """The batched matrix product of (..., m, k) and (..., k, n), batches broadcast. Both have two axes or more.
+        precision: as `precision_attrs` takes it."""
         if a.shape[-1] != b.shape[-2]:
             raise self.error(
                 f"matmul: {a.shape} @ {b.shape} has {a.shape[-1]} columns against {b.shape[-2]} rows; "
@@ -249,7 +251,8 @@ class GraphBuilder:
             dtype = np.result_type(a.dtype, b.dtype)
         batch = self.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
         shape = (*batch, a.shape[-2], b.shape[-1])
-        return self.add("matmul", (self.cast(a, dtype).number, self.cast(b, dtype).number), ArrayType(shape, dtype))
+        args = self.cast(a, dtype).number, self.cast(b, dtype).number
+        return self.add("matmul", args, ArrayType(shape, dtype), precision_attrs(dtype, precision))
 
     def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
         """What row `function` of `runtime/interpret/numpy_calls.py`'s table gives for the arrays and options

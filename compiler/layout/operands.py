@@ -124,6 +124,11 @@ def shapes_differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
+def has_matrix_order(type: ArrayType, strides: tuple[int, ...]) -> bool:
+    """Whether a library takes matrices that lie so in memory: rows or columns side by side."""
+    return Region(0, 0, type.shape, strides, type.dtype.itemsize).matrix_order is not None
+
+
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """C-order strides in bytes."""
     strides, step = [], itemsize
@@ -227,6 +232,13 @@ class StridedBufferArray:
         return StridedBufferArray(
             Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned
         )
+
+    def span(self, start: int, count: int) -> StridedBufferArray:
+        """So many elements of the only axis, from `start` on."""
+        r = self.region
+        offset = r.offset + start * r.strides[0]
+        aligned = self.aligned and offset % ALIGNMENT == 0
+        return StridedBufferArray(Region(r.buffer, offset, (count,), r.strides, r.itemsize, r.dtype), aligned)
 
     def first(self, count: int) -> StridedBufferArray:
         """The first so many along the last axis."""

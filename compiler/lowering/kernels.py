@@ -627,9 +627,10 @@ class KernelGroupLowering:
 
 
 def _equal_parts_of_group_reduction(total: int, parts: int) -> int:
-    """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
-    for fewer in range(parts, max(1, 3 * parts // 4), -1):
-        length, rest = divmod(total, fewer)
+    """A few parts less, or more, where they are then equal and leave no rest, which would be a launch of its own."""
+    few: tuple[int, ...] = (*range(parts, max(1, 3 * parts // 4), -1), *range(parts + 1, 3 * parts // 2))
+    for other in few:
+        length, rest = divmod(total, other)
         if not rest and (length < 64 or length % ALIGNED == 0):
-            return fewer
+            return other
     return parts

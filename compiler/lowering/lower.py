@@ -9,9 +9,12 @@ from typing import TypeAlias
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task, union_bytes_of_regions
 from ...runtime.program.user_function import UserFunction
+from ..core.cost import HALF_SPEED, TF32_SPEED
+from ..core.types import HALVES, ArrayType
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_node_attrs
 from ..graph.graph import Graph, Node, joined_user_lines
+from ..graph.precision import PRECISIONS, precision_of_attrs
 from ..layout.operands import (
     ALIGNMENT,
     BufferLocation,
@@ -191,8 +194,10 @@ class _ProgramLowering:
             tasks = self.target.vector_products(arrays, [self._array_location(number, places)], line)
             if tasks is not None:
                 return tasks
-        flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
-        cost = self.target.model.time(sum(_bytes_moved_by_lowered_region(r) for r in (*reads, write)), flops)
+        first = self.graph.nodes[node.args[0]].type
+        flops = OPS[node.op].cost * node.type.size * (first.shape or (1,))[-1]
+        moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, write))
+        cost = self.target.model.time(moved, flops / self._speed_of_product(node, first))
         library = Library(node.op, node.attrs)
         return [
             Task(
@@ -213,6 +218,14 @@ class _ProgramLowering:
         given = [self._array_location(n, places) for n in node.args]
         results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
         return self.target.calls(node.attr("function"), given, results, dict(node.attr("options")), buffers, line)
+
+    def _speed_of_product(self, node: Node, operand: ArrayType) -> float:
+        """How many times as fast as float32 the target multiplies."""
+        if not self.target.epilogues:
+            return 1.0
+        return (
+            HALF_SPEED if operand.dtype in HALVES else TF32_SPEED if "tf32" in precision_of_attrs(node.attrs) else 1.0
+        )
 
     def _array_location(self, number: int, places: dict[int, BufferLocation]) -> StridedBufferArray:
         region = places[number].region(self.graph.nodes[number].type)
@@ -248,8 +261,9 @@ def _task_name_of_node(node: Node) -> str:
 
 def _task_name_of_library_node(node: Node) -> str:
     """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
-    attrs = dict(node.attrs)
-    return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
+    precision = precision_of_attrs(node.attrs)
+    rounded = f"({precision})" if precision in PRECISIONS[1:] else ""
+    return "+".join((node.op + rounded, *dict(node.attrs).get("epilogue", ())))
 
 
 def _unique_regions_of_lowered_task(regions: object) -> tuple[Region, ...]:

@@ -14,6 +14,7 @@ from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_dtype
 from ..kernel.body_builder import KernelValue, kernel_select
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
+LOW_BITS = 13  # of a float32, which TF32 has not
 
 
 def widened_half_float(x: KernelValue) -> KernelValue:
@@ -35,6 +36,10 @@ def isfinite_formula(x: KernelValue) -> KernelValue:
 
 def signbit_formula(x: KernelValue) -> KernelValue:
     return x.as_bits() < 0
+
+
+def high_bits_formula(x: KernelValue) -> KernelValue:
+    return (x.as_bits() & -(1 << LOW_BITS)).bitcast(x.dtype)
 
 
 def _sign_mask_formula(x: KernelValue) -> int:

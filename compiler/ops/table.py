@@ -587,6 +587,16 @@ _OWN = (
         derivative=d.ZERO,
     ),
     _custom_op_table_row(
+        "high_bits",
+        1,
+        ref.high_bits_reference,
+        rules.raw_bits_promotion_rule("f4"),
+        1,
+        widen=False,
+        f=fl.high_bits_formula,
+        derivative=d.ZERO,
+    ),
+    _custom_op_table_row(
         "multiply_high",
         2,
         rnd.multiply_high_reference,

@@ -2,5 +2,5 @@
 (materialized), axis orders, large products in blocks, long products, online sums, matmul epilogues and precision.
 
 In reading order: simplify, attention, rows_in_scalars, blocked_products, axis_order, long_products, online_sums,
-materialize, matmul_epilogue, unused_results.
+materialize, product_precision, matmul_epilogue, unused_results.
 """

@@ -19,6 +19,7 @@ from ..graph.control_flow import memory_argument_count_of_node
 from ..graph.graph import Graph, Node, Value
 from ..layout.operands import (
     contiguous_strides,
+    has_matrix_order,
     reshape_strides,
     shapes_differ_in_unit_axes_only,
     strides_of_memory_view_node,
@@ -47,11 +48,13 @@ def materialize_copies(
     layouts: Sequence[MemoryLayout],
     second: frozenset[int] = frozenset(),
     copied: frozenset[int] = frozenset(),
+    ordered: bool = False,
 ) -> Graph:
     """The graph with copies. Layouts belong to its inputs. second: the updates that need a second buffer, since what
     they replace is still read (see `inplace_hazards.Conflict`); the others are done in place. copied: those of them
-    whose new elements are computed for them alone, after the rest of that buffer."""
-    return _CopyMaterializer(graph, layouts, second, copied).run()
+    whose new elements are computed for them alone, after the rest of that buffer. ordered: products take matrices with
+    their rows or columns side by side alone."""
+    return _CopyMaterializer(graph, layouts, second, copied, ordered).run()
 
 
 def can_node_be_materialized(op: str) -> bool:
@@ -61,9 +64,14 @@ def can_node_be_materialized(op: str) -> bool:
 
 class _CopyMaterializer:
     def __init__(
-        self, graph: Graph, layouts: Sequence[MemoryLayout], second: frozenset[int], copied: frozenset[int]
+        self,
+        graph: Graph,
+        layouts: Sequence[MemoryLayout],
+        second: frozenset[int],
+        copied: frozenset[int],
+        ordered: bool,
     ) -> None:
-        self.graph, self.layouts, self.second, self.copied = graph, layouts, second, copied
+        self.graph, self.layouts, self.second, self.copied, self.ordered = graph, layouts, second, copied, ordered
         self.outputs = frozenset(graph.outputs)
         self.builder = GraphBuilder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
@@ -155,7 +163,8 @@ class _CopyMaterializer:
         starts, steps = node.attr("starts"), node.attr("steps")
         no_gaps = is_materialized_region_contiguous(value.shape, steps, node.type.shape)
         if number not in self.copied:  # one kernel writes what it replaces
-            elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value)
+            spread = self.ordered and steps[-1:] != (1,) and self.builder.nodes[value.number].op == "matmul"
+            elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value) or spread
             value = self._materialize_concat_part(value, elsewhere, no_gaps)
         own = can_node_be_materialized(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
         if (
@@ -203,13 +212,27 @@ class _CopyMaterializer:
             placed = self._materialize_control_flow_args(node, args)
         else:
             matrices = 2 if node.op == "matmul" else len(args)
-            placed = [self._copy_unless_in_memory(a, contiguous) for a in args[:matrices]] + [
+            refuses = self._has_no_matrix_order if self.ordered and node.op == "matmul" else lambda value: contiguous
+            placed = [self._copy_unless_in_memory(a, refuses(a)) for a in args[:matrices]] + [
                 self._materialize_bias_row(a) for a in args[matrices:]
             ]
         value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
         if contiguous:
             self.whole.add(value.number)
         return value
+
+    def _has_no_matrix_order(self, value: Value) -> bool:
+        strides = self._strides_once_stored(value.number)
+        return strides is None or not has_matrix_order(value.type, strides)
+
+    def _strides_once_stored(self, number: int) -> tuple[int, ...] | None:
+        """Strides of plain memory, and of views of what a kernel is to store; None where a view needs another copy."""
+        node = self.builder.nodes[number]
+        if (known := self.strides.get(number)) is not None or OPS[node.op].kind != "view":
+            return known or contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+        source = self._strides_once_stored(node.args[0])
+        shape = self.builder.nodes[node.args[0]].type.shape
+        return None if source is None else strides_of_memory_view_node(node, shape, source)
 
     def _materialize_bias_row(self, value: Value) -> int:
         """A bias in memory, its elements side by side; all of its other axes have one element."""
@@ -298,7 +321,10 @@ class _CopyMaterializer:
         root = value.number
         if node.op == "reshape":
             stacked = no_gaps and self._is_stacked_by_loop(node.args[0])
-            if stacked or shapes_differ_in_unit_axes_only(value.shape, self.builder.nodes[node.args[0]].type.shape):
+            inner = self.builder.nodes[node.args[0]]
+            joins = shapes_differ_in_unit_axes_only(value.shape, inner.type.shape)
+            spread = self.ordered and not no_gaps and inner.op == "matmul" and value.shape[-1:] != inner.type.shape[-1:]
+            if stacked or (joins and not spread):
                 root = node.args[0]
         inside = {*self._nodes_within_assembly(root)}
         within = {root} if no_gaps else inside

@@ -1,8 +1,9 @@
 """`kg.nn`: layers of neural networks, each a few array operations that fuse. The same code serves traced values and
-arrays. Images are (batch, channels, height, width)."""
+arrays. Images are (batch, channels, height, width). Results have the first argument's dtype."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce, wraps
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
+from ...compiler.graph.precision import precision_attrs
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, ShapeError
+from ..core.precision import precision as given_precision_of_calls
 from ..core.spec import to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
@@ -45,7 +48,8 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Computes 16-bit floats in float32, in which their squares and sums do not overflow."""
+    """Computes 16-bit floats in float32, in which their squares and sums do not overflow. The result has the first
+    argument's dtype, as in other libraries, so that a network stays in it."""
 
     @wraps(function)
     def in_float32(*args: Any, **options: Any) -> Any:
@@ -53,14 +57,33 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         if all(dtype.itemsize > 2 for dtype in given):
             return function(*args, **options)
         result = function(*map(_widened_float, args), **{name: _widened_float(x) for name, x in options.items()})
-        return result.astype(given[0]) if len(set(given)) == 1 else result
+        return result.astype(given[0])
 
     return in_float32
 
 
+def _with_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes `precision=`, see `kg.precision`, for the products inside."""
+
+    @wraps(function)
+    def with_precision(*args: Any, precision: str | None = None, **options: Any) -> Any:
+        if precision is None:
+            return function(*args, **options)
+        with given_precision_of_calls(precision):
+            return function(*args, **options)
+
+    signature = inspect.signature(function)
+    keyword = inspect.Parameter("precision", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
+    with_precision.__signature__ = signature.replace(parameters=[*signature.parameters.values(), keyword])  # type: ignore[attr-defined]
+    return with_precision
+
+
+def _is_half(x: Any) -> bool:
+    return hasattr(x, "dtype") and dtype_kind(x.dtype) == "f" and x.dtype.itemsize == 2
+
+
 def _widened_float(x: Any) -> Any:
-    narrow = hasattr(x, "dtype") and dtype_kind(x.dtype) == "f" and x.dtype.itemsize == 2
-    return x.astype(np.float32) if narrow else x
+    return x.astype(np.float32) if _is_half(x) else x
 
 
 def _check_nn_image(x: Any, name: str) -> Any:
@@ -97,6 +120,7 @@ def _padded_image(x: Any, padding: Pair, value: Any) -> Any:
 # convolution and pooling
 
 
+@_with_precision
 def conv1d(
     x: Any,
     weight: Any,
@@ -111,6 +135,7 @@ def conv1d(
     return _convolution("conv1d", ("length",), x, weight, bias, stride, padding, dilation, groups)
 
 
+@_with_precision
 def conv2d(
     x: Any,
     weight: Any,
@@ -131,6 +156,7 @@ def conv2d(
     return _convolution("conv2d", ("height", "width"), x, weight, bias, stride, padding, dilation, groups)
 
 
+@_with_precision
 def conv3d(
     x: Any,
     weight: Any,
@@ -176,9 +202,10 @@ def _convolution(
     lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, step, apart, strict=True)]
     if min(lengths) < 1 or min(size) < 1:
         raise ShapeError(f"a window of {_by(size)} does not fit an image of {_by(x.shape[2:])}")
-    options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups}
+    options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups, **dict(precision_attrs(x.dtype))}
     result = host_call_of_any_arrays("convolution", [x, weight], (x.shape[0], out, *lengths), **options)
-    return result if bias is None else result + bias.reshape(1, out, *(1,) * rank)
+    result = result if bias is None else result + bias.reshape(1, out, *(1,) * rank)
+    return result.astype(x.dtype) if _is_half(x) else result
 
 
 def _by(lengths: Sequence[int]) -> str:
@@ -355,11 +382,15 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
 # attention and activations
 
 
+@_with_precision
+@_in_float32
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias."""
     return _scaled_and_shifted_in_layer(np.matmul(x, np.swapaxes(weight, -1, -2)), None, bias)
 
 
+@_with_precision
+@_in_float32
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
     """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 

@@ -16,13 +16,22 @@ class CallContext(threading.local):
     trace: Any = None  # the Trace in progress
     stream: Any = None  # the kg.Stream that calls are put on
     device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
+    precision = ""  # that products of float32 may have, see `precision`
     mesh: Any = None  # the kg.Mesh of the function that is being traced
     undo: list[Callable[[], None]] | None = None  # what takes out of objects what the call's trace has put there
     busy = False
 
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:
         self.stream, self.device = stream, device
-        self.busy = stream is not None or device is not None or self.trace is not None
+        self._note_whether_busy()
+
+    def allow(self, precision: str) -> None:
+        self.precision = precision
+        self._note_whether_busy()
+
+    def _note_whether_busy(self) -> None:
+        given = self.stream is not None or self.device is not None or self.precision != ""
+        self.busy = given or self.trace is not None
         note_unusual_calls(get_ident(), self.busy)
 
 

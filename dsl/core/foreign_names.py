@@ -63,6 +63,7 @@ FOREIGN_OPTIONS = {
     "inline": "nothing: calls are traced through",
     "jit": "kg.override(disable=True) around the call, to run plain NumPy",
     "dynamic": "nothing: kernels are of any size",
+    "tf32": "precision='tf32'",
     "mode": "streams=, memory= or fastmath=True",
     "donate_argnums": "x[...] = value: an argument that is assigned to is written in place",
     "donate_argnames": "x[...] = value: an argument that is assigned to is written in place",

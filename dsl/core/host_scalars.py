@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, cast
 
+from .python_text import compiled_functions, function_text, tuple_text
+
 Host = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -69,15 +71,11 @@ class HostScalarCode:
         body = [*self.statements]
         if checks:
             body += [f"if not ({' and '.join(checks)}): raise Respecialise"]
-        body += [f"return ({''.join(f'{r}, ' for r in results)})"]
-        return "def numbers(leaves):\n" + "".join(f"    {line}\n" for line in body)
+        return function_text("numbers", "leaves", [*body, f"return {tuple_text(results)}"])
 
     def function(self, text: str) -> Host:
         """A `text`, ready to be called."""
-        scope = dict(self._scope)
-        exec(compile(text, "<kernelgraph numbers>", "exec"), scope)
-        function: Host = scope["numbers"]
-        return function
+        return compiled_functions(text, self._scope, "numbers")["numbers"]
 
 
 def lines_of_host_scalars(host: Host, text: str) -> tuple[list[str], list[str], dict[str, Any]]:

@@ -97,7 +97,7 @@ class MultiDevicePlanMaker:
                 kernel_target_of_device_kind(kind),
                 None,
                 fastmath=self._options.fastmath,
-                tf32=self._options.tf32,
+                precision=self._options.precision or "float32",
                 gpu=gpu,
             )
             program = batch_matmul_tasks_where_faster(program, streams, machine, surroundings)

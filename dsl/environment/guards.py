@@ -14,6 +14,7 @@ from ...compiler.core.types import dtype_of
 from ..array.array import Array
 from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object, walk_objects
 from ..core.object_state import comparable_object_state
+from ..core.python_text import compiled_functions, function_text, guarded_lines
 from ..core.spec import native_byte_order
 
 Same = Callable[[Any], bool]
@@ -147,11 +148,8 @@ def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]
 
 def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
     checks, scope = guard_expressions(rows)
-    lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
-    lines += ["    except Exception:", "        return False"]
-    exec(compile("\n".join(lines), "<kernelgraph guards>", "exec"), scope)
-    hold: Callable[[], bool] = scope["hold"]
-    return hold
+    lines = guarded_lines([f"return {' and '.join(checks) or 'True'}"], "return False")
+    return compiled_functions(function_text("hold", "", lines), scope, "guards")["hold"]
 
 
 def containers_within_guarded_value(value: Any) -> dict[int, Any]:

@@ -37,6 +37,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
+    if dtype is not None:  # of the products and sums too
+        left, right = (v.astype(dtype, casting=casting) for v in (left, right))
     result = matrix_product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:

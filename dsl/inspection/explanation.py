@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...compiler.pipeline import explain_decomposition_stage
 from ...runtime.core.readable_text import byte_count_in_words, with_article
 from ...runtime.program.plan import Plan
-from ...runtime.program.program import Kernel, Task, control_flow_bodies
+from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
 from ..array.devices import kernel_target_of_device_kind
 from ..core.pytree import Tree
@@ -53,9 +53,16 @@ def _call_line_of_explanation(inspection: CompiledCall) -> str:
 def _task_line_of_explanation(number: int, task: Task) -> str:
     where = task.line.split(", ")
     lines = where[0] + (f" and {len(where) - 1} more line{'s' * (len(where) > 2)}" if len(where) > 1 else "")
-    return f"  t{number} {duration_as_text(task.cost)}: {text_shortened_for_report(task.name, 50)}" + (
-        f" ({lines})" if task.line else ""
-    )
+    what = text_shortened_for_report(name_of_task_with_numbers(task), 60)
+    return f"  t{number} {duration_as_text(task.cost)}: {what}" + (f" ({lines})" if task.line else "")
+
+
+def name_of_task_with_numbers(task: Task) -> str:
+    """A task's name; of a product with what it multiplies, and what it writes where that is another dtype."""
+    if not isinstance(task.kernel, Library) or task.kernel.name != "matmul":
+        return task.name
+    given, result = task.reads[0].dtype, task.writes[0].dtype
+    return f"{task.name} of {given}" + (f" into {result}" if result != given else "")
 
 
 def _fusion_cut_lines_of_explanation(inspection: CompiledCall) -> Iterator[str]:
@@ -119,6 +126,8 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
         if "host" in line or "pip install" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
+    executable = inspection.compiled.executable
+    yield from dict.fromkeys(executable.notes if executable is not None else ())
 
 
 def _explain_kept_states(inspection: CompiledCall) -> Iterator[str]:

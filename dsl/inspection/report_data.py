@@ -115,7 +115,7 @@ class _ReportBuilder:
     # the head
 
     def _report_options(self) -> JsonObject:
-        return {name: getattr(self.inspection.options, name) for name in ("streams", "memory", "fastmath", "tf32")}
+        return {name: getattr(self.inspection.options, name) for name in ("streams", "memory", "fastmath", "precision")}
 
     def _device_limits(self) -> dict[str, float]:
         """What the device does at most, in the cost model's bytes and flops a microsecond."""

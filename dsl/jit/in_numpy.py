@@ -24,6 +24,7 @@ from ..array.mutation import array_before_change, change_values_of_array, values
 from ..core.errors import DTypeRefusal, line_of_traceback
 from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes, walk_objects
 from ..core.object_state import referents_of_object
+from ..core.python_text import PythonText, compiled_functions, function_text, guarded_lines
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import SCALAR_TYPES, Host, is_plain_array
 from ..environment.guards import GuardSet, guard_expressions
@@ -312,14 +313,8 @@ def numpy_fast_call(
 
     leaves, given: as calls use them, and as the caller has them. values: those that are part of the key. function:
     whose defaults are arguments where fewer are given. call: runs a call of such arguments."""
-    constants: dict[str, Any] = {}
-
-    def constant(value: Any) -> str:
-        name = f"c{len(constants)}"
-        constants[name] = value
-        return name
-
-    tests = [_numpy_test_of_leaf(*pair, constant) for pair in zip(leaves, given, strict=True)]
+    written = PythonText()
+    tests = [_numpy_test_of_leaf(*pair, written.constant) for pair in zip(leaves, given, strict=True)]
     if not all(tests):
         return not_taken_by_fast_launcher
     checks, guarded = guard_expressions(entry.guards.rows)
@@ -330,15 +325,10 @@ def numpy_fast_call(
     ours = any(type(x) is Array for x in given)
     known = ", refusal, leaves)" if ours else ")"
     names = "".join(f"x{i}, " for i in range(len(tests)))
-    text = f"""def fast(leaves, caller=0):
-    try: ({names}{"" if whole else "*_, "}) = leaves
-    except ValueError: return NOT_TAKEN
-    try: fits = {fits}
-    except Exception: fits = False
-    if not fits: return NOT_TAKEN
-    {"try: return run(function, leaves, none, device" + known if whole else "return leaves"}
-{"    except Exception as error: raise for_user(error)" if whole else ""}
-"""
+    lines = [*guarded_lines([f"({names}{'' if whole else '*_, '}) = leaves"], "return NOT_TAKEN", "ValueError")]
+    lines += [*guarded_lines([f"fits = {fits}"], "fits = False"), "if not fits: return NOT_TAKEN"]
+    run = [f"return run(function, leaves, none, device{known}"]
+    lines += guarded_lines(run, "raise for_user(error)", "Exception as error") if whole else ["return leaves"]
     scope = {
         "ndarray": np.ndarray,
         "Array": Array,
@@ -348,12 +338,11 @@ def numpy_fast_call(
         "device": call.device,
         "refusal": call.error,
         "none": EMPTY,
-        **constants,
+        **written.constants,
         **guarded,
         "for_user": call.for_user,
     }
-    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
-    fast: Fast = scope["fast"]
+    fast = compiled_functions(function_text("fast", "leaves, caller=0", lines), scope)["fast"]
     if whole:
         return fast
     read = compile_reader_of_nested_arguments(tree, fast, values, NOT_TAKEN, function)

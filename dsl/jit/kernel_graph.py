@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unp
 import numpy as np
 
 from ...compiler.graph.graph import Graph
+from ...compiler.graph.precision import given_precision
 from ...runtime.core.errors import KernelGraphError, add_note_to_error_once
 from ...runtime.core.settings import settings, unusual
 from ...runtime.engine.native_call import call_instances_natively
@@ -162,7 +163,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         self._calls_by_kinds = itertools.count(1)
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
-        self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
+        self._elsewhere: dict[str, KernelGraph] = {}  # the same function, on other devices than the default, or rounded
         self._versions = Specializations(function, self._name, self._options)
         self._entries = self._versions.entries
 
@@ -267,26 +268,29 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
         if self._options.place is None:
-            return self._specialized_for_device((other.there.kind, other.there.index))(*args, **options)
+            return self._specialized_for(device=f"{other.there.kind}:{other.there.index}")(*args, **options)
         there, here = name_of(other.there), name_of(other.here)
         raise ArgumentsError(f"{self._name} runs on {here}, and an argument is on {there}; write x.to_device({here!r})")
 
-    def _specialized_for_device(self, place: tuple[str, int]) -> KernelGraph:
-        """The same function on a device, for one that names none."""
-        found = self._elsewhere.get(place)
+    def _specialized_for(self, **option: Any) -> KernelGraph:
+        """The same function with an option that it leaves open."""
+        (value,) = option.values()
+        found = self._elsewhere.get(value)
         if found is None:
-            found = KernelGraph(self._function, **{**self._given, "device": f"{place[0]}:{place[1]}"})
-            self._elsewhere[place] = found
+            found = self._elsewhere[value] = KernelGraph(self._function, **{**self._given, **option})
         return found
 
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
-        return context.trace.world.proxy_of(self._function)(*args, **options)
+        with given_precision(self._options.precision or ""):
+            return context.trace.world.proxy_of(self._function)(*args, **options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
         if context.device is not None and self._options.place is None:
-            return self._specialized_for_device(context.device)(*args, **options)
+            return self._specialized_for(device=f"{context.device[0]}:{context.device[1]}")(*args, **options)
+        if context.precision and self._options.precision is None:
+            return self._specialized_for(precision=context.precision)(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
         if options or not self._least <= len(args) <= self._most:
@@ -839,7 +843,8 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     streams: `auto`, `max`, or how many at most. memory: `balanced`, `concurrency` or `small`, see `Plan`.
     static_argnames: parameters taken by value from the start; others are when the trace needs their value.
     fastmath: allow the compiler to reorder and contract floating-point operations.
-    tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
+    precision: what a GPU's products of float32 may round their numbers to: `tf32` (11 bits), `bf16` (8 bits), `tf32x3`
+        (some 21 bits, in three products of TF32), or nothing (`float32`). Sums are in float32.
     untraceable: what becomes of programs that decide on array values as no trace can: `warn` (they run in NumPy, as
     they are written; a warning and `why` say since which line), `numpy` (the same, and no warning), `split` (what is
     traced so far runs, the value is read, and tracing goes on; `explain` lists the lines), or `refuse`.

@@ -7,7 +7,7 @@ so that a call has no decisions left. `Launcher.text` shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,14 @@ from ..array.mutation import (
 )
 from ..array.streams import fork_call_from_streams, join_call_to_streams
 from ..core.host_scalars import Respecialise, lines_of_host_scalars
+from ..core.python_text import (
+    PythonText,
+    compiled_functions,
+    function_text,
+    guarded_lines,
+    indented_lines,
+    tuple_text,
+)
 from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, rebuild_container
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
@@ -168,9 +176,9 @@ def generate_launcher(
 ) -> Launcher:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
     of a call of the same key. directly: an executable's `direct`, where calls may use it; what it gives takes memory on
-    the CPU (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
+    the CPU (see `direct_call.direct`), elsewhere addresses (see `native_launch`)."""
     writer = _LauncherWriter(captured, plan, device, leaves, arrays)
-    text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
+    text = function_text("run", "leaves, places, caller=()", writer.lines())
     rows = captured.guards.rows
     watched = {row: words for row in rows if writer.on_cpu and (words := _launcher_words_of_guard(row))}
     checks, guarded = guard_expressions([row for row in rows if row not in watched])
@@ -180,8 +188,8 @@ def generate_launcher(
     if captured.reruns and captured.failures:
         checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:
-        lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks))
-        text += "\n\ndef fast(leaves, caller=0):\n" + _LEAF.sub(r"x\1", lines)
+        lines = (_LEAF.sub(r"x\1", line) for line in writer.fast_lines(checks))
+        text += "\n\n" + function_text("fast", "leaves, caller=0", lines)
     scope = {
         **writer.named,
         **guarded,
@@ -230,12 +238,12 @@ def generate_launcher(
         "rebuild": rebuild_container,
         **writer.constants,
     }
-    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
+    functions = compiled_functions(text, scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    fast = scope.get("fast", not_taken_by_fast_launcher)
+    fast = functions.get("fast", not_taken_by_fast_launcher)
     if start is not None and writer.computes_numbers_alone():
         fast = writer.native_number_function(watched) or fast
-    made = Launcher(scope["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
+    made = Launcher(functions["run"], text, captured.guards, assigned, fast, captured.uses_holders, True)
     made.caught = scope["caught"]
     return made
 
@@ -255,15 +263,15 @@ def _launcher_words_of_guard(row: Guard) -> Words | None:
     )
 
 
-class _LauncherWriter:
+class _LauncherWriter(PythonText):
     """Writes the lines of one entry."""
 
     def __init__(
         self, captured: TracedFunction, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> None:
+        super().__init__()
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
         self.device, self.on_cpu = device, device.host_memory
-        self.constants: dict[str, Any] = {}
         self.repeats = any(node.kind is SameContainer for node in captured.tree.nodes())
         self.counted = 0  # containers in the result so far
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
@@ -290,12 +298,7 @@ class _LauncherWriter:
         self.differing = {write.leaf for write in self.writes if write.differing}
         self.copied = {leaf for leaf in self.differing if type(leaves[leaf]) is np.ndarray}
         self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
-        self.outputs = _tuple_text(range(len(self.specs)), "r")
-
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
+        self.outputs = tuple_text(range(len(self.specs)), "r")
 
     def lines(self) -> Iterator[str]:
         """Of `run`: what is checked, placed, started, waited for, written and returned."""
@@ -305,12 +308,12 @@ class _LauncherWriter:
         yield from self._lines_that_make_room(memories, kept)
         yield from self._lines_that_execute(memories)
         if self.specs:
-            yield from self._lines_that_wait_or_track(_tuple_text(kept))
+            yield from self._lines_that_wait_or_track(tuple_text(kept))
         yield from (f"r{output}.numpy()" for output in self.in_place)
         yield from self._lines_that_raise_failures()
         yield from self._lines_that_write()
         for which, watcher in self.captured.watched:
-            yield f"{self.constant(watcher)}({_tuple_text(which, 'r')})"
+            yield f"{self.constant(watcher)}({tuple_text(which, 'r')})"
         yield f"return {self._whole_result_expression()}"
 
     def _lines_that_check_call(self) -> Iterator[str]:
@@ -338,7 +341,7 @@ class _LauncherWriter:
             yield from places
             return
         yield "try:"
-        yield from (f"    {line}" for line in places)
+        yield from indented_lines(places)
         yield "except OutOfMemory as error:"
         yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
         yield "    if not make_room_for_segments(): raise too_large(error) from None"
@@ -376,7 +379,7 @@ class _LauncherWriter:
     def _lines_that_raise_failures(self) -> Iterator[str]:
         """What values have decided to raise, before anything is written."""
         for which, check in self.captured.failures:
-            yield f"error = {self.constant(check)}.error({_tuple_text(which, 'r')}, {self.outputs})"
+            yield f"error = {self.constant(check)}.error({tuple_text(which, 'r')}, {self.outputs})"
             yield f"if error is not None: raise {'InNumPy(error, caught)' if self.captured.reruns else 'error'}"
 
     def _lines_that_write(self) -> Iterator[str]:
@@ -429,7 +432,7 @@ class _LauncherWriter:
     def _arrays_beside_assigned_leaf(self, leaf: int) -> str:
         """The arrays beside one that is assigned to."""
         names = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
-        return _tuple_text(names)
+        return tuple_text(names)
 
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
@@ -463,8 +466,8 @@ class _LauncherWriter:
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
     def _takes_arena(self) -> bool:
-        """Whether the fast way allocates an arena; a small one is on the caller's stack."""
-        return self.plan.arena_bytes > (STACK_ARENA_BYTES if self.on_cpu else 0)
+        """Whether the fast way allocates an arena; a small one is on the caller's stack, a GPU's graph has its own."""
+        return self.on_cpu and self.plan.arena_bytes > STACK_ARENA_BYTES
 
     def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
         """checks: what has to be true of the surroundings. NumPy's objects are looked at by `start`. What is
@@ -521,7 +524,7 @@ class _LauncherWriter:
         if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
             yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
         if checks:
-            yield from _lines_or_not_taken([f"if not ({' and '.join(checks)}): return NOT_TAKEN"])
+            yield from guarded_lines([f"if not ({' and '.join(checks)}): return NOT_TAKEN"], "return NOT_TAKEN")
         for leaf, _ in self.captured.assigned:
             if type(self.leaves[leaf]) is Array:
                 yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
@@ -547,7 +550,7 @@ class _LauncherWriter:
         if count := len(self.captured.graph.numbers):
             numbers.append(f"packed = pack({', '.join(self.names[:count])})")
         if numbers:
-            yield from _lines_or_not_taken(numbers)
+            yield from guarded_lines(numbers, "return NOT_TAKEN")
         self.numbers = self.names
 
     def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
@@ -594,10 +597,11 @@ class _LauncherWriter:
             yield f"with lock_of(leaves[{leaf}]):"
             yield f"    own = own_memory(leaves[{leaf}])"
             yield "    if own is not None:"
-            yield from (f"        {line}" for line in lines)
+            inner = [*indented_lines(indented_lines(lines))]
+            yield from inner
             yield "if own is None:"
             yield "    def change(own):"
-            yield from (f"        {line}" for line in lines)
+            yield from inner
             yield f"    change_values(leaves[{leaf}], change)"
 
     def _lines_that_write_what_differs(self, write: ArgumentWrite, target: str, before: str) -> Iterator[str]:
@@ -783,7 +787,7 @@ class _LauncherWriter:
             return f"same{tree.names[0]}"
         parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:
-            return _tuple_text(parts)
+            return tuple_text(parts)
         if tree.kind is list:
             text = f"[{', '.join(parts)}]"
         else:
@@ -831,28 +835,18 @@ def key_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:
 
 def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Device) -> Fast | None:
     """`entry.run` behind a look at leaves and guards, for an entry without a fast way. None where more is needed."""
-    constants: dict[str, Any] = {}
-
-    def constant(value: Any) -> str:
-        name = f"c{len(constants)}"
-        constants[name] = value
-        return name
-
-    tests = [key_test_of_leaf(leaf, constant) for leaf in leaves]
+    written = PythonText()
+    tests = [key_test_of_leaf(leaf, written.constant) for leaf in leaves]
     if not all(tests):
         return None
     fits = " and ".join(test.format(f"x{i}") for i, test in enumerate(tests)) or "True"
-    text = (
-        f"def fast(leaves, caller=0):\n    {''.join(f'x{i}, ' for i in range(len(tests)))}*_, = leaves\n"
-        f"    places = []\n    add = places.append\n    if caller or not ({fits}) or not hold(): return NOT_TAKEN\n"
-        "    if entry.fast is not none: return NOT_TAKEN\n"  # it has one by now
-        "    try: return entry.run([*leaves, leaves], places)\n    except Respecialise: return NOT_TAKEN\n"
-    )
+    lines = [f"{''.join(f'x{i}, ' for i in range(len(tests)))}*_, = leaves", "places = []", "add = places.append"]
+    lines += [f"if caller or not ({fits}) or not hold(): return NOT_TAKEN"]
+    lines += ["if entry.fast is not none: return NOT_TAKEN"]  # it has one by now
+    lines += guarded_lines(["return entry.run([*leaves, leaves], places)"], "return NOT_TAKEN", "Respecialise")
     scope = {"ndarray": np.ndarray, "Array": Array, "address": address, "device": device, "NOT_TAKEN": NOT_TAKEN}
-    scope |= {"hold": entry.guards.hold, "entry": entry, "none": entry.fast, "Respecialise": Respecialise, **constants}
-    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
-    found: Fast = scope["fast"]
-    return found
+    scope |= {"hold": entry.guards.hold, "entry": entry, "none": entry.fast, "Respecialise": Respecialise}
+    return compiled_functions(function_text("fast", "leaves, caller=0", lines), {**scope, **written.constants})["fast"]
 
 
 def _number_leaf_of_call(leaf: Any) -> tuple[str, Any] | None:
@@ -877,18 +871,6 @@ def _lowest_address_text(first: str, array: np.ndarray[Any, Any]) -> str:
     """Where an array's memory begins. first: where its first element lies."""
     low = lowest_byte_offset_of_call_array(array.shape, array.strides)
     return f"{first} - {-low}" if low else first
-
-
-def _lines_or_not_taken(lines: Iterable[str]) -> Iterator[str]:
-    """The lines; the call is not taken where they raise."""
-    yield "try:"
-    yield from (f"    {line}" for line in lines)
-    yield "except Exception: return NOT_TAKEN"
-
-
-def _tuple_text(parts: Iterable[Any], before: str = "") -> str:
-    """A tuple of names, or of these numbers with a letter before each."""
-    return f"({''.join(f'{before}{part}, ' for part in parts)})"
 
 
 _LEAF = re.compile(r"\bleaves\[(\d+)\]")

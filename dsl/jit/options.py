@@ -12,13 +12,15 @@ from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
 from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
 from ..core.foreign_names import FOREIGN_OPTIONS, instead_of
+from ..core.precision import checked_precision
 
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """devices: kind and number of each; none where that was left open. static: parameters taken by value.
+    """devices: kind and number of each; none where that was left open. static: parameters taken by value. precision:
+    None where that was left open.
     untraceable: what becomes of programs that decide on array values as no trace can."""
 
     devices: tuple[tuple[str, int], ...]
@@ -26,7 +28,7 @@ class Options:
     memory: str
     static: tuple[str, ...]
     fastmath: bool
-    tf32: bool
+    precision: str | None
     untraceable: str
 
     @property
@@ -43,7 +45,7 @@ class KernelGraphKeywords(TypedDict, total=False):
     memory: Literal["balanced", "concurrency", "small"]
     static_argnames: str | Sequence[str]
     fastmath: bool
-    tf32: bool
+    precision: Literal["float32", "tf32", "bf16", "tf32x3"] | None
     untraceable: Literal["warn", "numpy", "split", "refuse"]
     mesh: Any
     in_axes: Any
@@ -57,7 +59,7 @@ OPTION_DEFAULTS: dict[str, Any] = {
     "memory": "balanced",
     "static_argnames": (),
     "fastmath": False,
-    "tf32": False,
+    "precision": None,
     "untraceable": settings.untraceable,
     "mesh": None,
     "in_axes": 0,
@@ -98,8 +100,10 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
-    fastmath, tf32 = (_checked_bool_option(name, values[name]) for name in ("fastmath", "tf32"))
-    return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable)
+    fastmath, precision = _checked_bool_option("fastmath", values["fastmath"]), values["precision"]
+    if precision is not None:
+        checked_precision(precision)
+    return Options(devices, streams, memory, tuple(static), fastmath, precision, untraceable)
 
 
 def _device_ids_of_option(given: Any) -> tuple[tuple[str, int], ...]:

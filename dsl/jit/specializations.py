@@ -627,13 +627,12 @@ class Specializations:
         self, captured: TracedFunction, layouts: Sequence[MemoryLayout], replaced: Sequence[tuple[int, int]]
     ) -> PipelineStages:
         target, options = kernel_target_of_device_kind(self.kind), self.options
-        fastmath, tf32 = options.fastmath, options.tf32
         return run_pipeline_stages(
             captured.graph,
             target,
             layouts,
-            fastmath=fastmath,
-            tf32=tf32,
+            fastmath=options.fastmath,
+            precision=options.precision or "float32",
             gpu=gpu_properties_at(self.place),
             replaced=replaced,
         )

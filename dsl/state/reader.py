@@ -13,6 +13,14 @@ from types import MethodType
 from typing import Any
 
 from ..core.object_model import is_whole_dict, slots_of_class
+from ..core.python_text import (
+    PythonText,
+    compiled_functions,
+    function_text,
+    guarded_lines,
+    indented_lines,
+    tuple_text,
+)
 from ..core.pytree import Tree
 from .holders import SameHolder, SameLeaf
 from .opening import OpenedTree, opened_attributes_of_class
@@ -24,21 +32,16 @@ class _UnreadableStructure(Exception):
     """The structure has something that takes more than a look."""
 
 
-class _NestedArgumentReaderWriter:
+class _NestedArgumentReaderWriter(PythonText):
     """Writes the lines that read one structure."""
 
     def __init__(self, tree: Tree) -> None:
         """tree: of all arguments. Of opened ones what can be changed is given too."""
+        super().__init__()
         self.opened = tree if isinstance(tree, OpenedTree) else None
-        self.constants: dict[str, Any] = {}
         self.leaves: list[str] = []
         self.holders: list[tuple[str, type]] = []
         self._names = 0
-
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
 
     def name(self) -> str:
         self._names += 1
@@ -79,7 +82,7 @@ class _NestedArgumentReaderWriter:
 
     def _lines_that_read_argument_container(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
         names = [self.name() for _ in tree.children]
-        unpacked = f"({''.join(f'{n}, ' for n in names)})"
+        unpacked = tuple_text(names)
         if kind is list or issubclass(kind, tuple):
             yield _reader_line_not_taken(f"len({value}) == {len(names)}")
             if names:
@@ -100,7 +103,7 @@ class _NestedArgumentReaderWriter:
             for name, into in zip(slots, names, strict=False):
                 yield f"{into} = {self.constant(slots_of_class(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
-                rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
+                rest = tuple_text(names[len(slots) :])
                 yield f"{value}d = {value}.__dict__"
                 if attributes is None:
                     yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
@@ -146,8 +149,8 @@ def compile_reader_of_nested_arguments(
     try:
         names = [reader.name() for _ in positional.children]
         lines = [f"if len(args) != {len(names)}:"]
-        lines += [f"    {line}" for line in reader.lines_that_add_defaults(len(names), function)]
-        lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
+        lines += indented_lines(reader.lines_that_add_defaults(len(names), function))
+        lines += [f"{tuple_text(names)} = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
         lines += reader.apart()
@@ -160,13 +163,10 @@ def compile_reader_of_nested_arguments(
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
-    body = [*lines, f"leaves = ({''.join(f'{n}, ' for n in given)})"]
-    text = "def fast(args, caller=0):\n    try:\n" + "".join(f"        {line}\n" for line in body)
-    text += "    except (AttributeError, TypeError, ValueError): return NOT_TAKEN\n    return inner(leaves, caller)\n"
-    scope = {"NOT_TAKEN": not_taken, "inner": inner, **reader.constants}
-    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
-    found: Fast = scope["fast"]
-    return found
+    body = [*lines, f"leaves = {tuple_text(given)}"]
+    body = [*guarded_lines(body, "return NOT_TAKEN", "(AttributeError, TypeError, ValueError)")]
+    text = function_text("fast", "args, caller=0", [*body, "return inner(leaves, caller)"])
+    return compiled_functions(text, {"NOT_TAKEN": not_taken, "inner": inner, **reader.constants})["fast"]
 
 
 def _leaf_number_of_nested_argument(tree: Tree) -> int:

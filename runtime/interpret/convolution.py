@@ -10,9 +10,11 @@ import numpy as np
 View = np.ndarray[Any, Any]
 
 
-def numpy_convolution(x: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int) -> View:
+def numpy_convolution(
+    x: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int, precision: str = ""
+) -> View:
     """The sum over c, i, j, ... of weight[o, c, i, j, ...] * x[b, c, y * stride + i * dilation, ...], for each group of
-    channels. x: (batch, channels, ...); weight: (out, channels / groups, ...)."""
+    channels. x: (batch, channels, ...); weight: (out, channels / groups, ...). precision: what a GPU may round to."""
     each, axes = weight.shape[1], tuple(range(2, x.ndim))
     spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
@@ -27,9 +29,15 @@ def numpy_convolution(x: View, weight: View, stride: Sequence[int], dilation: Se
 
 
 def numpy_convolution_image(
-    ct: View, weight: View, stride: Sequence[int], dilation: Sequence[int], groups: int, shape: Sequence[int]
+    ct: View,
+    weight: View,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    shape: Sequence[int],
+    precision: str = "",
 ) -> View:
-    """What a cotangent of a convolution's result gives for its image, of this shape."""
+    """What a cotangent of a convolution's result gives for its image, of this shape. precision: of that one."""
     result = np.zeros(shape, np.result_type(ct, weight, np.float32))
     parts = zip(np.split(ct, groups, 1), np.split(weight, groups), np.split(result, groups, 1), strict=True)
     for cotangents, rows, into in parts:
@@ -40,7 +48,13 @@ def numpy_convolution_image(
 
 
 def numpy_convolution_weights(
-    x: View, ct: View, stride: Sequence[int], dilation: Sequence[int], groups: int, shape: Sequence[int]
+    x: View,
+    ct: View,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    shape: Sequence[int],
+    precision: str = "",
 ) -> View:
     """What a cotangent of a convolution's result gives for its weights, of this shape."""
     result = np.zeros(shape, np.result_type(x, ct, np.float32))

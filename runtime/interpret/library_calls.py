@@ -33,8 +33,8 @@ ACTIVATIONS: dict[str, Callable[[View], View]] = {
 
 def numpy_matmul_with_epilogue(a: View, b: View, dtype: Any, epilogue: Sequence[str] = (), *bias: View) -> View:
     """The product a @ b with its epilogue: `bias`, one row that is added to each of its rows, and the activations, in
-    their order. With 16-bit floats all that is float32, rounded to the dtype once."""
-    if epilogue and np.dtype(dtype).itemsize == 2:
+    their order. With 16-bit floats all that is float32, rounded to the dtype once: that of the operands or float32."""
+    if a.dtype.itemsize == 2 and (epilogue or a.dtype != dtype):
         a, b, *bias = (array.astype(np.float32) for array in (a, b, *bias))  # type: ignore[assignment]
     result: View = np.matmul(a, b)
     for part in epilogue:
@@ -45,12 +45,13 @@ def numpy_matmul_with_epilogue(a: View, b: View, dtype: Any, epilogue: Sequence[
 def _run_numpy_matmul_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """One product, which may have an `epilogue` (its bias is the third array), or, with the attribute `batch`, as many:
     (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
-    if epilogue := attrs.get("epilogue"):
-        a, b, *bias = reads
-        writes[0][...] = numpy_matmul_with_epilogue(a, b, writes[0].dtype, epilogue, *bias)
-        return
-    for i in range(attrs.get("batch", 1)):
-        np.matmul(reads[2 * i], reads[2 * i + 1], out=writes[i])
+    epilogue = attrs.get("epilogue", ())
+    for i, result in enumerate(writes):
+        a, b, *bias = reads if epilogue else reads[2 * i : 2 * i + 2]
+        if epilogue or a.dtype != result.dtype:
+            result[...] = numpy_matmul_with_epilogue(a, b, result.dtype, epilogue, *bias)
+        else:
+            np.matmul(a, b, out=result)
 
 
 def _run_numpy_copy_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:

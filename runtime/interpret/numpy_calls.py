@@ -88,6 +88,25 @@ def _numpy_combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
     return result
 
 
+def _numpy_places_in_order(indices: View, length: int, part: int, starts: bool) -> View:
+    """How many aligned parts of the sorted indices have one place; those, `length` for what is none; where each comes
+    from; with `starts` where in the order each place begins, and the end."""
+    kept = np.where((indices >= 0) & (indices < length), indices, length)
+    order = np.argsort(kept, kind="stable")
+    whole = kept[order][: len(kept) // part * part].reshape(-1, part)
+    parts = np.sum((whole[:, 0] == whole[:, -1]) & (whole[:, 0] < length))
+    begins = np.searchsorted(kept[order], np.arange(length + 1 if starts else 0))
+    return np.concatenate([[parts], kept[order], order, begins]).astype(np.uint32)
+
+
+def _numpy_combine_in_order(a: View, order: View, table: View, which: View, ufunc: str, part: int) -> View:
+    """`a` after `ufunc.at(a, places, table[which])`; order: what `places_in_order` says of the places."""
+    result, places = a.copy(), order[1 : 1 + len(which)]
+    there = places < len(a)
+    getattr(np, ufunc).at(result, places[there], table[which[there]])
+    return result
+
+
 def _numpy_host_last_occurrences(indices: View, length: int) -> View:
     """For each number below `length` where it comes last among the indices, -1 where it does not."""
     found = np.full(length, -1)
@@ -274,6 +293,8 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "reduceat": _numpy_ufunc_reduceat,
     "at": _numpy_ufunc_at,
     "combine_at": _numpy_combine_at,
+    "combine_in_order": _numpy_combine_in_order,
+    "places_in_order": _numpy_places_in_order,
     "last_places": _numpy_host_last_occurrences,
     "setitem": _numpy_setitem_copy,
     "choose": _numpy_host_choose,

@@ -49,6 +49,17 @@ class Region:
                 low += stride * (length - 1)
         return (low, high + self.itemsize)
 
+    @property
+    def matrix_order(self) -> tuple[bool, int] | None:
+        """Of its matrices: whether columns, rather than rows, lie side by side, and the elements from one to the next.
+        None where neither do, which no library of linear algebra takes."""
+        (rows, columns), (row, column) = self.shape[-2:], (s // self.itemsize for s in self.strides[-2:])
+        if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+            return False, max(row if rows > 1 else 0, columns, 1)
+        if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+            return True, max(column if columns > 1 else 0, rows, 1)
+        return None
+
     def __str__(self) -> str:
         dims = "x".join(map(str, self.shape)) or "scalar"
         return f"b{self.buffer}[{self.dtype or self.itemsize}:{dims}@{self.offset}]"

@@ -62,6 +62,7 @@ _HOMES = {
     "dsl.api.custom_calls": ("host", "kernel"),
     "dsl.api.elementwise": ("Elementwise", "elementwise"),
     "dsl.api.profile": ("Profile", "profile"),
+    "dsl.core.precision": ("precision",),
     "dsl.core.spec": ("Spec", "spec"),
     "dsl.array.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
     "runtime.core.errors": (

@@ -33,6 +33,7 @@ from .dsl.array.memory import empty_cache as empty_cache, memory as memory, memo
 from .dsl.api.custom_calls import host as host, kernel as kernel
 from .dsl.api.elementwise import Elementwise as Elementwise, elementwise as elementwise
 from .dsl.api.profile import Profile as Profile, profile as profile
+from .dsl.core.precision import precision as precision
 from .dsl.core.spec import Spec as Spec, spec as spec
 from .dsl.array.streams import Event as Event, Stream as Stream, current_stream as current_stream, default_stream as default_stream, stream as stream, synchronize as synchronize
 from .runtime.core.errors import CompileError as CompileError, DeviceLost as DeviceLost, KernelGraphError as KernelGraphError, LaunchError as LaunchError, OutOfMemory as OutOfMemory, PlanError as PlanError, RankError as RankError
@@ -42,7 +43,7 @@ from .dsl.api.control_flow import fori_loop as fori_loop, while_loop as while_lo
 from .dsl.api.array_api_info import finfo as finfo, iinfo as iinfo, isdtype as isdtype, from_dlpack as from_dlpack
 from .dsl.api.array_api_info import info as __array_namespace_info__
 
-__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'RowSparse', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'optimizer', 'override', 'permute', 'pinned_empty', 'place', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
+__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'RowSparse', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'optimizer', 'override', 'permute', 'pinned_empty', 'place', 'precision', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
 __version__: str
 __array_api_version__: str
 e: float
@@ -706,7 +707,7 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayL
 
 class nn:
     @staticmethod
-    def attention(q: Any, k: Any, v: _Arrays, mask: Any = None, *, causal: builtins.bool = False, scale: Any = None) -> Array:
+    def attention(q: Any, k: Any, v: _Arrays, mask: Any = None, *, causal: builtins.bool = False, scale: Any = None, precision: Any = None) -> Array:
         """softmax(q @ k.T * scale) @ v."""
     @staticmethod
     def avg_pool2d(x: _Arrays, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: builtins.bool = True) -> Array:
@@ -715,13 +716,13 @@ class nn:
     def batch_norm(x: _Arrays, mean: Any = None, var: Any = None, weight: _Arrays | None = None, bias: Any = None, *, axis: int = 1, eps: float = 1e-05) -> Array:
         """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
     @staticmethod
-    def conv1d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
+    def conv1d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, precision: Any = None) -> Array:
         """A convolution of signals (batch, channels, length) with weights, plus a bias."""
     @staticmethod
-    def conv2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
+    def conv2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, precision: Any = None) -> Array:
         """A convolution of images with weights, plus a bias."""
     @staticmethod
-    def conv3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
+    def conv3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, precision: Any = None) -> Array:
         """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias."""
     @staticmethod
     def cross_entropy(logits: _Arrays, labels: _Arrays, *, axis: int = -1, reduction: str = 'mean') -> Array:
@@ -742,7 +743,7 @@ class nn:
     def leaky_relu(x: _Arrays, slope: Any = 0.01) -> Array:
         """x where positive, else slope * x."""
     @staticmethod
-    def linear(x: _Arrays, weight: _Arrays, bias: Any = None) -> Array:
+    def linear(x: _Arrays, weight: _Arrays, bias: Any = None, *, precision: Any = None) -> Array:
         """x @ weight.T + bias."""
     @staticmethod
     def log_softmax(x: _Arrays, axis: int | Sequence[int] | None = -1) -> Array:

@@ -10,7 +10,6 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import dtype_of, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
 from kernelgraph.runtime.core.frozen import dataclass, field
 from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control_flow
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
@@ -27,6 +26,7 @@ from kernelgraph.runtime.program.program import (
     control_flow_bodies,
     packed_member_tasks,
 )
+from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
 Array = np.ndarray[Any, Any]
 

@@ -113,7 +113,7 @@ def _slice(step: int, length: int) -> slice:
 
 def reference(nest: LoopNest, arrays: Sequence[Any], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """What the operands hold after the kernel, computed with NumPy by the primitives' own meaning."""
-    from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
+    from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
     after = [a.copy() for a in arrays]
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
 from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, print_cuda_kernel
 from kernelgraph.runtime.program.device import H200
+from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
 from .cuda_emulator import Pointer, run
 

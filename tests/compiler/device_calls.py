@@ -14,6 +14,8 @@ from tests.compiler.access_audit import _bytes_of
 
 from . import cuda_emulator
 
+BEHIND_BARRIERS = {"combine_parts"}  # tasks of one block, which writes an element again behind a barrier
+
 
 def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """The bytes of the program's outputs; every task must be a kernel."""
@@ -28,7 +30,8 @@ def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, An
             if isinstance(argument, Pointer):
                 key = (argument.buffer, argument.offset)
                 if key not in shared:
-                    shared[key] = cuda_emulator.pointer(memory[argument.buffer], argument.offset, f"b{argument.buffer}")
+                    place, again = (memory[argument.buffer], argument.offset), task.name in BEHIND_BARRIERS
+                    shared[key] = cuda_emulator.pointer(*place, f"b{argument.buffer}", again)
                 given.append(shared[key])
             else:
                 assert isinstance(argument, (Int, Constant))

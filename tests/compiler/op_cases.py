@@ -11,8 +11,8 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, dtype_kind, real_dtype
 from kernelgraph.compiler.kernel.body_builder import KernelBody
-from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
 from kernelgraph.compiler.ops.table import OPS, Op, resolve_op_row_dtypes
+from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
 Array = np.ndarray[Any, Any]
 PAIRS = 20_000  # at most so many pairs of values

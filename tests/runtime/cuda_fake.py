@@ -18,6 +18,7 @@ import numpy as np
 
 from kernelgraph.runtime.core.errors import OutOfMemory
 from kernelgraph.runtime.devices.cuda.driver.driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
+from kernelgraph.runtime.devices.cuda.libraries.product_ways import USUAL, ChosenProductWay, ProductWay
 from kernelgraph.runtime.interpret.library_calls import numpy_matmul_with_epilogue
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Kernel
@@ -571,7 +572,10 @@ class FakeBlas:
     def can(self, call: Any) -> bool:
         return True
 
-    def run(self, call: Any, addresses: tuple[int, ...], stream: int) -> bool:
+    def way(self, call: Any, predicted: float) -> ChosenProductWay:
+        return ChosenProductWay()
+
+    def run(self, call: Any, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         if not self.whole and "relu" in call.epilogue:
             call = replace(call, epilogue=tuple(part for part in call.epilogue if part != "relu"))
             self.context.driver._put(stream, "matmul", self._product(call, addresses))
@@ -588,12 +592,13 @@ class FakeBlas:
         self.context.driver._put(stream, "batch", go)
 
     def _product(self, call: Any, addresses: tuple[int, ...]) -> Callable[[], None]:
-        dtype = np.dtype(call.dtype)
+        dtypes = [np.dtype(dtype) for dtype in (call.dtype, call.dtype, call.result)]
         starts: list[Any] = []
         (n, m, k) = call.shape
 
         def matrix(which: int, batch: int, rows: int, columns: int, transposed: bool) -> Any:
             """A column-major rows x columns operand (stored transposed if told so)."""
+            dtype = dtypes[which]
             start = starts[which].origin + call.offsets[which] + batch * call.strides[which] * dtype.itemsize
             ld = call.leading[which] * dtype.itemsize
             shape, strides = ((rows, columns), (dtype.itemsize, ld))
@@ -605,13 +610,14 @@ class FakeBlas:
         def go() -> None:
             starts[:] = [self.context.pointer(a) for a in addresses]
             bias = [
-                np.ndarray(n, dtype, s.data, s.origin + o) for s, o in zip(starts[3:], call.offsets[3:], strict=True)
+                np.ndarray(n, dtypes[2], s.data, s.origin + o)
+                for s, o in zip(starts[3:], call.offsets[3:], strict=True)
             ]
             for batch in range(call.batch):
                 left = matrix(0, batch, n, k, call.operations[0] == 1)
                 right = matrix(1, batch, k, m, call.operations[1] == 1)
                 matrix(2, batch, n, m, False)[...] = numpy_matmul_with_epilogue(
-                    right.T, left.T, dtype, call.epilogue, *bias
+                    right.T, left.T, dtypes[2], call.epilogue, *bias
                 ).T
 
         return go

@@ -7,6 +7,7 @@ from functools import partial
 
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
+from ...graph.precision import precision_of_attrs
 from ..core.call import (
     RuleCall,
     adjoint_matrices_in_rule,
@@ -132,16 +133,17 @@ def _cast_tangent(call: RuleCall, t: Value) -> Value:
     return call.builder.cast(call.builder.map("real", t) if real else t, call.node.type.dtype)
 
 
-def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value) -> Value:
+def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value, precision: str | None = None) -> Value:
     """The matrix product, summed over the batches along which `like` was broadcast."""
-    found = builder.matmul(a, b)
+    found = builder.matmul(a, b, precision=precision)
     return cotangent_fitted_to(builder, sum_cotangent_over_broadcast_axes(builder, found, like.shape), like)
 
 
 def _matmul_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
-    left = None if ta is None else builder.matmul(ta, b)
-    right = None if tb is None else builder.matmul(a, tb)
+    own = precision_of_attrs(call.node.attrs)
+    left = None if ta is None else builder.matmul(ta, b, precision=own)
+    right = None if tb is None else builder.matmul(a, tb, precision=own)
     return {0: add_tangents_in_rule(builder, left, right)}
 
 
@@ -151,9 +153,12 @@ def add_tangents_in_rule(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
 
 
 def _matmul_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    builder, (a, b), ct = call.builder, call.args, cts[0]
-    left = matmul_cotangent(builder, ct, adjoint_matrices_in_rule(builder, b), a) if call.active[0] else None
-    return [left, matmul_cotangent(builder, adjoint_matrices_in_rule(builder, a), ct, b) if call.active[1] else None]
+    builder, (a, b), ct, own = call.builder, call.args, cts[0], precision_of_attrs(call.node.attrs)
+    transposed = [adjoint_matrices_in_rule(builder, b), adjoint_matrices_in_rule(builder, a)]
+    return [
+        matmul_cotangent(builder, ct, transposed[0], a, own) if call.active[0] else None,
+        matmul_cotangent(builder, transposed[1], ct, b, own) if call.active[1] else None,
+    ]
 
 
 STRUCTURE: dict[str, Rule] = {

@@ -13,7 +13,7 @@ without reductions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial, reduce
 from math import prod
@@ -123,6 +123,7 @@ RARE = 16  # instructions for each that is a long chain, with values of its own,
 # Inlined functions, whose constants alone fill 16 registers: they are read again for each vector, or for each two.
 # A power computes in float64, and two vectors of that spill.
 CONSTANTS = FLOAT_MATH.keys() - {("pow", "float")}
+CHAINED = 2  # inlined functions one after the other, whose latency counts as that of a long chain does
 
 _FREE = frozenset({"const", "load", "scalar", "size"})
 
@@ -135,7 +136,11 @@ def interleaved_vector_count(nest: LoopNest, varying: dict[int, Instr], few: boo
         return 1
     if few and any((i.op, llvm_register_type(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
         return 2
-    if len(nest.phases) > 1 or nest.phases[0].kind != POINT or sum(op in MATH for op in ops) * RARE > len(ops):
+    if len(nest.phases) > 1 or nest.phases[0].kind != POINT:
+        return 1
+    if not few and _longest_inlined_function_chain(varying) >= CHAINED:
+        return MOST
+    if sum(op in MATH for op in ops) * RARE > len(ops):
         return 1
     count, depth, alive = 1, _longest_vector_instruction_chain(varying), _max_live_vector_values(varying)
     while count < MOST and depth >= LONG * 2 * count and alive * 2 * count <= REGISTERS:
@@ -143,12 +148,24 @@ def interleaved_vector_count(nest: LoopNest, varying: dict[int, Instr], few: boo
     return count
 
 
+def _longest_inlined_function_chain(varying: dict[int, Instr]) -> int:
+    """How many inlined functions follow each other, a power for two; 0 where others are called."""
+    kinds = {at: (i.op, llvm_register_type(i.dtype)) for at, i in varying.items() if i.op in MATH}
+    if not all(kind in FLOAT_MATH for kind in kinds.values()):
+        return 0
+    return _longest_chain(varying, {at: 2 if op == "pow" else 1 for at, (op, _) in kinds.items()})
+
+
 def _longest_vector_instruction_chain(varying: dict[int, Instr]) -> int:
     """The instructions of the longest chain."""
+    return _longest_chain(varying, {at: 1 for at, instr in varying.items() if instr.op not in _FREE})
+
+
+def _longest_chain(varying: dict[int, Instr], lengths: Mapping[int, int]) -> int:
+    """Of instructions that take each other's values, the most in a row. lengths: of those that count."""
     found: dict[int, int] = {}
     for at, instr in varying.items():
-        longest = max((found.get(a, 0) for a in instr.args), default=0)
-        found[at] = longest + (instr.op not in _FREE)
+        found[at] = max((found.get(a, 0) for a in instr.args), default=0) + lengths.get(at, 0)
     return max(found.values(), default=0)
 
 

@@ -73,7 +73,12 @@ class CUDADevice(Device):
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
         self.owns = self.pool.owns  # type: ignore[method-assign]
         self.blas = CublasHandles(
-            self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False), dnn
+            self.pool.allocate,
+            self.properties.memory_bytes,
+            self.context.driver,
+            lambda: self.new_stream(False),
+            lambda: self.identity,
+            dnn,
         )
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]

@@ -27,7 +27,8 @@ from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
 from .driver.streams import CapturedStreamEvent, record_event_on_captured_stream
 from .graphs.host_control_flow import HostControlFlowStep
-from .graphs.one_launch import Start, make_one_node_graph_call
+from .graphs.native_launch import Start
+from .graphs.one_launch import make_one_node_graph_call
 from .modules.launch import KernelStep, NumpyHostStep
 from .profile import CudaProfileMarks
 from .timing import CudaRunTiming
@@ -88,6 +89,7 @@ class CUDAExecutable(Executable):
                 task,
                 [numpy_call_of_library_task(part) for part in packed_member_tasks(task)],
             )
+        self.notes += getattr(found, "notes", ())
         return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
@@ -144,10 +146,14 @@ class CUDAExecutable(Executable):
         return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
 
     def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
-        """See `one_launch.make_one_node_graph_call`: for plans of one launch that needs no memory but what is taken."""
+        """See `native_launch.make_native_graph_call`: for plans that are replayed, and those of one launch that needs
+        no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
+        if self._replay is not None:
+            start: Start | None = self._replay.direct(order, self._launch_labels)
+            return start
         launches = sum(isinstance(s, Launch) for s in plan.steps)
-        step = self.runners[0] if self._replay is None and launches == len(self.runners) == 1 else None
+        step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
             return None
         if not step.buffers <= set(order):

@@ -22,6 +22,7 @@ some = settings(max_examples=40, deadline=None, suppress_health_check=list(Healt
 REALS = ("f2", "f4", "f8", "i4", "u1", "?")
 QUANTILES = (0, 1, 0.5, 0.93, (0.1, 1.0, 0.0, 0.5, 0.77), [0, 1], [[0.2, 0.5], [0.6, 0.1]])
 PLACES = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")  # methods that give one of the values
+COMBINING = ("combine_at", "places_in_order", "combine_in_order")
 BETWEEN = ("averaged_inverted_cdf", "hazen", "weibull", "median_unbiased")
 METHODS = ("linear", "midpoint", *PLACES, *BETWEEN)
 
@@ -33,7 +34,7 @@ def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = f
         warnings.simplefilter("ignore")
         wanted = function(*args)
         graph = decompose_host_calls(graph_of(function, *args), "cuda")
-    known = {"sort", "argsort", "kth", "cumsum", "cumprod", "combine_at"} | left
+    known = {"sort", "argsort", "kth", "cumsum", "cumprod", *COMBINING} | left
     assert {n.attr("function") for n in graph.nodes if n.op == "host"} <= known
     for got, want in zip(interpret_graph(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         want = np.asarray(want)
@@ -168,7 +169,7 @@ def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool)
     graph = graph_of(lambda i, w: (np.bincount(i, w, 9), np.median(w)), np.zeros(3, int), np.zeros(3))
     with override(verify=verify):
         functions = {n.attr("function") for n in decompose_host_calls(graph, "cuda").nodes if n.op == "host"}
-    assert functions == ({"bincount", "kth"} if verify else {"combine_at", "kth"})
+    assert functions == ({"bincount", "kth"} if verify else {"places_in_order", "combine_in_order", "kth"})
 
 
 COUNTED = frozenset({"bincount"})

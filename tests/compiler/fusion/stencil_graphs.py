@@ -1,4 +1,5 @@
-"""Random graphs of stencils of stencils: sums over shifts, reductions and many outputs, of operations that round once.
+"""Random graphs of stencils of stencils: sums over shifts and over indices, reductions and many outputs, of operations
+that round once.
 
     python -m tests.compiler.fusion.stencil_graphs [COUNT [SEED]]
 
@@ -8,7 +9,7 @@ Runs so many, each with all stored, with nothing stored but what must be, and as
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -56,18 +57,31 @@ def stencil_graph(rng: Random, steps: int = 9, length: int = 24) -> tuple[Graph,
         values.append(builder.input(ArrayType(shape, dtype)))
         return values[-1]
 
+    def places(count: int, size: int) -> Value:
+        """Numbers of so many elements; those that were there serve again."""
+        known = [i for i in indices if i.shape == (count,) and sizes[i] <= size]
+        if known and rng.random() < 0.7:
+            return rng.choice(known)
+        arrays.append(numbers.integers(0, size, count))
+        indices.append(builder.input(ArrayType((count,), np.dtype("i8"))))
+        sizes[indices[-1]] = size
+        return indices[-1]
+
+    indices, sizes = list[Value](), dict[Value, int]()
     shape = tuple(rng.randint(length // 2, length) for _ in range(axes))
     for _ in range(rng.randint(1, 2)):
         given(shape)
     for _ in range(rng.randint(2, steps)):
-        values.append(_step(rng, builder, values))
+        values.append(_step(rng, builder, values, places))
     outputs = {*rng.sample(values, min(len(values), rng.randint(1, 4))), values[-1]}
     return builder.finish([v for v in values if v in outputs]), arrays
 
 
-def _step(rng: Random, builder: GraphBuilder, values: list[Value]) -> Value:
+def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Callable[[int, int], Value]) -> Value:
     a = rng.choice(values[-3:])
-    kind = rng.choice(("taps", "taps", "taps", "pointwise", "pointwise", "row", "rows", "reduce", "strided"))
+    kind = rng.choice(("taps", "taps", "taps", "pointwise", "pointwise", "row", "rows", "reduce", "strided", "places"))
+    if kind == "places" and a.type.size:
+        return _sum_at_places(rng, builder, a, rng.choice(values), places)
     if kind == "taps" and all(n > 3 for n in a.shape):
         return _taps(rng, builder, a)
     if kind == "row" and a.shape:
@@ -92,6 +106,19 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value]) -> Value:
         return builder.map("add", *parts)
     b = _cut(rng, builder, rng.choice(values), a.shape)
     return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
+
+
+def _sum_at_places(
+    rng: Random, builder: GraphBuilder, a: Value, other: Value, places: Callable[[int, int], Value]
+) -> Value:
+    """`a` after `np.add.at` or the like, of elements that are taken from a value or are its own in order."""
+    size, table = a.type.size, builder.reshape(other, (other.type.size,))
+    count = rng.choice((size, table.type.size)) if rng.random() < 0.8 else rng.randint(1, 2 * size)
+    if count != table.type.size or rng.random() < 0.7:
+        table = builder.gather(table, [places(count, table.type.size)], [0], [], (count,), rng.random() < 0.5)
+    arrays = [builder.reshape(a, (size,)), places(count, size), table]
+    types, ufunc = [ArrayType((size,), a.dtype)], rng.choice(("add", "add", "subtract", "maximum"))
+    return builder.reshape(builder.host("combine_at", arrays, types, ufunc=ufunc)[0], a.shape)
 
 
 def _cut(rng: Random, builder: GraphBuilder, value: Value, shape: Sequence[int]) -> Value | None:

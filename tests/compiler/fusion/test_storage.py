@@ -72,6 +72,13 @@ def test_the_bits_are_the_same_on_a_gpu(seed: int) -> None:
     assert not differences(*stencil_graph(Random(seed), steps=4, length=8), ("cuda",))
 
 
+@pytest.mark.parametrize("number", range(examples(3)))
+def test_the_bits_of_sums_over_indices_are_the_same_on_a_gpu(number: int) -> None:
+    graphs = (stencil_graph(Random(seed), steps=4, length=8) for seed in itertools.count(1000))
+    summing = (case for case in graphs if any(node.op == "host" for node in case[0].nodes))
+    assert not differences(*next(itertools.islice(summing, number, None)), ("cuda",))
+
+
 # the least cost
 
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from kernelgraph.compiler.core.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
 from kernelgraph.compiler.kernel.body_builder import KernelBody, KernelValue, complex_kernel_value, kernel_select
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_phases_of_loop_nest
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS
 from kernelgraph.compiler.ops.table import OPS
+from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
 Array = np.ndarray[Any, Any]
 

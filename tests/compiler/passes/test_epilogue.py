@@ -14,6 +14,7 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.matmul_epilogue import absorb_matmul_epilogues
+from kernelgraph.compiler.passes.product_precision import multiply_16_bit_operands
 from kernelgraph.compiler.passes.simplify import simplify_graph
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Program, Task
@@ -158,9 +159,10 @@ def test_products_wanted_in_16_bits(narrowed: str, activation: str) -> None:
     assert {r.dtype for r in (*task.reads, *task.writes)} == {"bfloat16"}
 
 
-def test_products_of_16_bits_wanted_in_more_stay() -> None:
+def test_products_of_16_bits_wanted_in_more() -> None:
     graph = network("bfloat16", None, activation="")
-    assert [r.dtype for r in compile_graph_to_program(graph, "cuda").tasks[-1].reads] == ["float32"] * 2
+    (task,) = compile_graph_to_program(graph, "cuda").tasks
+    assert [r.dtype for r in (*task.reads, *task.writes)] == ["bfloat16"] * 2 + ["float32"]
     (task,) = compile_graph_to_program(
         network("bfloat16", None, activation="", narrowed="result", reader="map"), "cuda"
     ).tasks[:1]
@@ -180,21 +182,10 @@ def test_it_means_the_same(
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph.nodes[n].type.shape).astype(dtype) for n in graph.inputs]
     arrays[0].flat[0], arrays[0].flat[8] = np.nan, np.inf
-    for found, expected in zip(
-        interpret_graph(absorb_matmul_epilogues(graph), arrays), interpret_graph(graph, arrays), strict=True
-    ):
+    finished = absorb_matmul_epilogues(multiply_16_bit_operands(graph))
+    for found, expected in zip(interpret_graph(finished, arrays), interpret_graph(graph, arrays), strict=True):
         eps = 0 if dtype == "float32" else 2.0**-7  # in 16 bits only the result is rounded
         np.testing.assert_allclose(found.astype("f8"), expected.astype("f8"), rtol=eps, atol=4 * eps)
-
-
-def test_tf32_is_a_matter_of_float32_on_a_gpu() -> None:
-    def names(dtype: str, target: str = "cuda", tf32: bool = True) -> list[str]:
-        return [t.name for t in compile_graph_to_program(network(dtype, None, activation=""), target, tf32=tf32).tasks]
-
-    assert names("float32") == names("complex64") == ["matmul(tf32)"]
-    assert names("float32", tf32=False) == names("float16") == names("float64") == names("float32", "cpu") == ["matmul"]
-    (task,) = calls(compile_graph_to_program(network(beside=True), "cuda", tf32=True))
-    assert task.name == "matmul(tf32)+bias+relu"
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -464,11 +464,24 @@ def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"static_argnames": None}, {"static_argnames": 3}, {"fastmath": "no"}, {"tf32": 2}]
+    "options",
+    [
+        {"static_argnames": None},
+        {"static_argnames": 3},
+        {"fastmath": "no"},
+        {"precision": "half"},
+        {"precision": 2},
+    ],
 )
 def test_options_of_a_wrong_kind(options: Any) -> None:
     (name,) = options
     with pytest.raises(kg.OptionError, match=f"{name}={options[name]!r}"):
+        kg.kernel_graph(lambda x: x, **options)
+
+
+def test_an_option_of_the_past_says_what_it_is_now() -> None:
+    options: Any = {"tf32": True}
+    with pytest.raises(kg.OptionError, match="precision='tf32'"):
         kg.kernel_graph(lambda x: x, **options)
 
 

@@ -88,6 +88,12 @@ class GpuAlgorithmBuilder:
         """target[...] = source, of one dtype and shape."""
         self._add_elementwise_launch(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
 
+    def add_conversion(self, source: StridedBufferArray, target: StridedBufferArray) -> None:
+        """target[...] = source, in the dtype of the target, of one shape."""
+        self._add_elementwise_launch(
+            "cast", source, target, target.dtype, lambda body: body.load(0, source.dtype).cast(target.dtype)
+        )
+
     def add_fill(self, target: StridedBufferArray, value: Any) -> None:
         """target[...] = value"""
         self._add_elementwise_launch("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
@@ -114,7 +120,7 @@ class GpuAlgorithmBuilder:
                     numbers.append(step)
                     wide = wide or abs(step) * n >= 2**31
             aligned = array.aligned and are_operand_elements_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
-            operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
+            operands.append(Operand(array.dtype, "out" if array is target else "in", layout, aligned))
         body = KernelBody()
         body.begin_phase(POINT)
         body.store(len(operands) - 1, make(body))

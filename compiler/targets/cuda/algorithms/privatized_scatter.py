@@ -8,6 +8,7 @@ positions alone decide the order, and the same bits come out in every run.
 from __future__ import annotations
 
 from ....core.combiners import reduction_identity
+from ....core.cost import warps_with_own_places
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import StridedBufferArray
 from ..kernel_text import cuda_constant_text
@@ -15,12 +16,8 @@ from .launches import GpuAlgorithmBuilder, cuda_conversion_text
 from .radix_sort_text import HEAD, indent_radix_kernel_text
 from .scan import gpu_scan_accumulator_dtype
 
-SHARED = 32 * 1024  # bytes of a block
-WARPS = 8  # of a block at most
 RESERVED = 1024  # bytes of a multiprocessor that are not for blocks
 TOGETHER = 4  # times 32 values that a warp loads at a time
-LEAST = 4096  # values
-EVERY = 16  # values to a place from which on this is faster than a sort
 
 
 def gpu_scatter_into_few_places(
@@ -33,9 +30,8 @@ def gpu_scatter_into_few_places(
     """target[indices[i]] = op(target[indices[i]], values[i]) for all i; False where there are too many places."""
     length, places = indices.shape[0], target.shape[0]
     run = gpu_scan_accumulator_dtype(target.dtype)
-    size = max(32, 1 << (places - 1).bit_length())
-    warps = min(WARPS, SHARED // (size * run.itemsize))
-    if not warps or length < max(LEAST, EVERY * places):
+    size, warps = max(32, 1 << (places - 1).bit_length()), warps_with_own_places(length, places, run.itemsize)
+    if not warps:
         return False
     held, gpu = calls.gpu.shared_per_multiprocessor - RESERVED, calls.gpu
     resident = min(held // (warps * size * run.itemsize), gpu.threads_per_multiprocessor // (32 * warps), 16)

@@ -92,13 +92,16 @@ def gpu_sort_rows(
         pointers = [source, values or source, places or source]
         calls.add_launch("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
         return
-    _gpu_radix_sort_long_rows(calls, source, values, places, length, count, down, passes)
+    gpu_radix_sort_long_rows(calls, source, values, places, length, count, down, passes)
 
 
-def _gpu_radix_sort_long_rows(
+def gpu_radix_sort_long_rows(
     calls: GpuAlgorithmBuilder, source: StridedBufferArray, values: StridedBufferArray | None,
     places: StridedBufferArray | None, length: int, count: int, down: bool, passes: int,
+    own: StridedBufferArray | None = None,
 ) -> None:  # fmt: skip
+    """As `gpu_sort_rows`. own: u32 numbers of elements in order, where places are asked for in u32: all passes
+    are then one kernel, and whoever writes the keys writes these as well."""
     key = radix_key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]
     tiles = -(-length // tile)
@@ -110,7 +113,7 @@ def _gpu_radix_sort_long_rows(
     numbers = [length, stretch, stretches]
     calls.add_launch("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
     calls.add_launch("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
-    keys, own = source, None
+    keys, numbered = source, own is not None
     with_places = places is not None
     spare = [calls.temporary((count, length), key) for _ in range(min(2, passes - 1))]
     spare_places = [
@@ -119,10 +122,11 @@ def _gpu_radix_sort_long_rows(
     for number in range(passes):
         state = calls.temporary((1 + count * tiles * DIGITS,), np.uint64)
         calls.add_fill(state, 0)
-        first, last = number == 0, number == passes - 1
+        last = number == passes - 1
         to = values if last else spare[number % 2]
         to_places = None if not with_places else places if last else spare_places[number % 2]
-        text = radix_sort_pass_text(source.dtype, first, last, with_places, to is not None, down)
+        ends = (False, False) if numbered else (number == 0, last)
+        text = radix_sort_pass_text(source.dtype, *ends, with_places, to is not None, down)
         reads = [keys, counts, state, *([own] if own is not None else [])]
         writes = [state, *(a for a in (to, to_places) if a is not None)]
         pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]

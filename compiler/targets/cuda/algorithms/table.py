@@ -16,6 +16,7 @@ from ....layout.operands import StridedBufferArray
 from .bincount import lower_gpu_bincount
 from .dnn import lower_gpu_dnn_call
 from .launches import GpuAlgorithmBuilder
+from .ordered_scatter import lower_gpu_combine_in_order, lower_gpu_places_in_order
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
 from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
 from .scatter import lower_gpu_last_occurrences, lower_gpu_ufunc_at
@@ -30,6 +31,8 @@ ROWS: dict[str, Row] = {
     "bincount": lower_gpu_bincount,
     "last_places": lower_gpu_last_occurrences,
     "combine_at": lower_gpu_ufunc_at,
+    "places_in_order": lower_gpu_places_in_order,
+    "combine_in_order": lower_gpu_combine_in_order,
     "sort": lower_gpu_sort,
     "partition": lower_gpu_sort,
     "argsort": lower_gpu_argsort,

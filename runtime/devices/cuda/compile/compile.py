@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import subprocess
 import sys
 import threading
@@ -15,9 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache, lru_cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -28,16 +25,13 @@ from ....core.frozen import replace
 from ....core.gc_pause import paused_garbage_collection
 from ....core.progress import progress_counter
 from ....program.program import Kernel
-from ..modules.predicated_kernels import add_predicate_to_ptx
+from ..modules.predicated_kernels import predicated_ptx_kernel_text
+from .numba_parts import numba_cuda_package_version
 
-FORMAT = 6  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 7  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
 THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
-
-# A kernel's signature names integers `i64` and scalars by NumPy's names.
-_PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-_PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
 RECENT_BYTES = 64 << 20  # of cubins that stay in memory: what was unloaded is loaded again without a compiler or a disk
 
@@ -47,137 +41,15 @@ _recent_lock = threading.Lock()
 
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
-    """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
+    """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name, and the form that its
+    options say."""
     with paused_garbage_collection():
-        compiler = _import_numba_cuda().compiler
-        with compiler.global_compiler_lock:
-            library = _compile_numba_cuda_library(compiler, kernel, cc)
-    (ptx,) = library.get_asm_strs(cc=cc)
-    return _rename_ptx_entry(str(ptx), kernel.name)
-
-
-def _compile_numba_cuda_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
-    """What numba.cuda makes of a kernel's text."""
-    modules = ("vocabulary", "lanes", "user_functions")
-    intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
-    namespace: dict[str, Any] = {}
-    exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
-    function = namespace[kernel.name]
-    fast = _numba_cuda_allows_fastmath(kernel)
-    own = user.numba_intrinsics_of_user_functions(kernel.functions, cc)
-    namespace.update(
-        {n: own[n] if n in own else intrinsics.resolve_name_in_kernel_text(n, fast) for n in function.__code__.co_names}
-    )
-    parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
-    bounds = namespace["THREADS"]
-    if not kernel.functions:
-        with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
-            return import_module(".numba_front_end", __package__).compile_numba_library_without_user_functions(
-                function, parameters, cc, bounds, fast
-            )
-    return _compile_numba_cuda_library_with_functions(compiler, function, parameters, cc, bounds, fast)
-
-
-def _compile_numba_cuda_library_with_functions(
-    compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool
-) -> Any:
-    """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
-    library, _ = compiler._compile_pyfunc_with_fixup(
-        function,
-        import_module("numba.cuda").types.void(*parameters),
-        cc=cc,
-        device=False,
-        abi="numba",
-        fastmath=fastmath,
-        launch_bounds=bounds,
-    )
-    # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
-    library._nvvm_options = {**library._nvvm_options, "fma": fastmath}
-    return library
-
-
-def _import_numba_cuda() -> Any:
-    """numba.cuda. Raises CompileError where it cannot be imported, saying what to install."""
-    try:
-        return import_module("numba.cuda")
-    except ImportError as error:
-        numpy = version("numpy")
-        if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
-            own = _numba_cuda_package_version("numba-cuda")
-            why = f"numba-cuda {own} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
-        else:
-            why = f"numba-cuda cannot be imported ({error}); run pip install '.[cuda]' in kernelgraph's folder"
-        raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
-
-
-def _rename_ptx_entry(ptx: str, name: str) -> str:
-    """Numba's mangled name, which counts compilations, replaced by the kernel's; its environment dropped."""
-    (mangled,) = re.findall(r"\.visible \.entry (\w+)\(", ptx)
-    lines = [line for line in ptx.splitlines() if "NumbaEnv" not in line]
-    return "\n".join(lines).replace(mangled, name) + "\n"
+        entries: Any = import_module(".entries", __package__)
+        return str(entries.ptx_of_kernel_entry(kernel, cc))
 
 
 def _numba_cuda_allows_fastmath(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
-
-
-def _add_clusters_to_ptx(ptx: str, kernel: Kernel, blocks: int) -> str:
-    """A kernel's text whose blocks run as clusters, side by side at the same time, however it is launched."""
-    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
-    parameters, _, rest = body.partition(")")
-    return (
-        f"{head}.visible .entry {kernel.name}({parameters})\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1{rest}"
-    )
-
-
-_ROW = """
-	.reg .b32 %packed<6>;
-	.reg .b64 %packedwide<6>;
-	mov.u32 %packed0, %ctaid.x;
-	mov.u32 %packed1, %nctaid.x;
-	div.u32 %packed2, %packed1, {members};
-	div.u32 %packed3, %packed0, %packed2;
-	mul.lo.u32 %packed4, %packed3, %packed2;
-	sub.u32 %packed4, %packed0, %packed4;
-	mov.b64 %packedwide0, arguments;
-	mul.wide.u32 %packedwide1, %packed3, {pointers};
-	add.s64 %packedwide1, %packedwide0, %packedwide1;
-	mul.wide.u32 %packedwide2, %packed3, {numbers};
-	add.s64 %packedwide2, %packedwide0, %packedwide2;
-"""
-
-
-def pack_compiled_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
-    """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
-    arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
-    pointers = sum(kind == "ptr" for kind in kernel.signature)
-    numbers = len(kernel.signature) - pointers
-    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
-    _, _, body = body.partition(")")
-    bounds, _, body = body.partition("{")
-    body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
-
-    def packed_parameter_offset(number: str, offset: str | None) -> tuple[str, int]:
-        k = int(number)
-        row, at = ("%packedwide1", k) if k < pointers else ("%packedwide2", members * pointers + k - pointers)
-        return row, 8 * at + int(offset or 0)
-
-    def load_packed_parameter(match: re.Match[str]) -> str:
-        row, at = packed_parameter_offset(match[1], match[2])
-        return f"[{row}+{at}]"
-
-    def address_of_packed_parameter(match: re.Match[str]) -> str:
-        row, at = packed_parameter_offset(match[2], match[3])
-        return f"add.s64 {match[1]}, {row}, {at};"
-
-    own = f"{kernel.name}_param_"  # functions that it calls, as cos does, have parameters too
-    body = re.sub(rf"\[{own}(\d+)(?:\+(\d+))?\]", load_packed_parameter, body)
-    body = re.sub(rf"mov\.[bus]64\s+(\S+), {own}(\d+)(?:\+(\d+))?;", address_of_packed_parameter, body)
-    if own in body:
-        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
-    row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
-    block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"
-    return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
 
 
 def link_ptx_to_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
@@ -200,13 +72,17 @@ def negations_before_minima_as_complements(ptx: str) -> str:
     """Negations of small integers as complements plus one, in PTX that has minima or maxima of such.
 
     From CUDA 13.0 to 13.3 ptxas loses negations of what the smallest or largest of three is taken of, for sm_90."""
-    if not _SIGNED_EXTREMES.search(ptx):
+    if not any(f"{extreme}.s{bits}" in ptx for extreme in ("min", "max") for bits in (16, 32)):
         return ptx
-    return _INTEGER_NEGATION.sub(r"\1not.b\2 \3, \4;\n\1add.s\2 \3, \3, 1;", ptx)
-
-
-_SIGNED_EXTREMES = re.compile(r"\b(?:min|max)\.s(?:16|32)\b")
-_INTEGER_NEGATION = re.compile(r"^([ \t]*)neg\.s(16|32)\s+(%\w+),\s*(%\w+);", re.M)
+    lines = []
+    for line in ptx.splitlines():
+        code, *operands = line.split() or [""]
+        if code in ("neg.s16", "neg.s32"):
+            bits, (result, value) = code[-2:], operands
+            lines += [f"\tnot.b{bits} {result} {value}", f"\tadd.s{bits} {result} {result} 1;"]
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def compile_cuda_source(text: str, cc: tuple[int, int]) -> bytes:
@@ -216,29 +92,13 @@ def compile_cuda_source(text: str, cc: tuple[int, int]) -> bytes:
     return bytes(core.Program(text, "c++", options).compile("cubin").code)
 
 
-@lru_cache(64)
-def _compile_ptx_or_take_last(kernel: Kernel, cc: tuple[int, int]) -> str:
-    """A kernel's PTX; kept, since its guarded form is likely to be asked for next."""
-    options = dict(kernel.options)
-    if "ptx" in options:
-        return kernel.source
-    ptx = compile_ptx(kernel, cc)
-    if "cluster" in options:
-        ptx = _add_clusters_to_ptx(ptx, kernel, options["cluster"])
-    return pack_compiled_ptx_members(ptx, kernel, options["packed"]) if "packed" in options else ptx
-
-
 def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     """A cubin for compute capability `cc`. Raises CompileError."""
     options = dict(kernel.options)
     try:
         if options.get("own") == "c++":
             return compile_cuda_source(kernel.source, cc)
-        ptx = _compile_ptx_or_take_last(
-            replace(kernel, options=tuple(o for o in kernel.options if o[0] not in ("guarded", "turned"))), cc
-        )
-        if "guarded" in options:
-            ptx = add_predicate_to_ptx(ptx, kernel)
+        ptx = predicated_ptx_kernel_text(kernel) if "ptx" in options else compile_ptx(kernel, cc)
         return link_ptx_to_cubin(ptx, cc, _numba_cuda_allows_fastmath(kernel))
     except CompileError:
         raise
@@ -258,17 +118,9 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
         raise CompileError(why, kernel.name) from error
 
 
-@cache
-def _numba_cuda_package_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
-
-
 def versions_of_numba_cuda_packages(*other_packages: str) -> str:
     """Those of the packages that code depends on, and of others."""
-    return ", ".join(f"{p} {_numba_cuda_package_version(p)}" for p in (*_PACKAGES, *other_packages))
+    return ", ".join(f"{p} {numba_cuda_package_version(p)}" for p in (*_PACKAGES, *other_packages))
 
 
 def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:

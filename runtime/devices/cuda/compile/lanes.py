@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from llvmlite import ir
 
+from .numba_parts import intrinsic, signature, types
 from .primitives import I64, Value
-
-types: Any = import_module("numba.cuda").types  # numba.cuda is redirected at run time: checkers find another package
-intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-signature: Any = import_module("numba.cuda.typing").signature
-call_register: Any = import_module("numba.cuda.nvvmutils").call_sreg
 
 NUMBA: dict[str, Any] = {
     "b1": types.boolean,

@@ -16,9 +16,9 @@ from .lanes import (
     numba_cuda_type_of_lanes,
     numba_lane_count,
     numba_lane_element_numbers,
-    types,
     widen_numba_integers,
 )
+from .numba_parts import types
 from .primitives import BITS, I8, I32, I64, LLVM, Value
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces

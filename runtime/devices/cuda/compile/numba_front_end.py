@@ -1,4 +1,4 @@
-"""Kernel text in, a library of numba.cuda's out: what numba.cuda does to a Python function before NVVM, in less time.
+"""A kernel's Python function in, LLVM IR out: what numba.cuda does to it before NVVM, in less time.
 
 Kernel text has no arrays, closures or overloaded functions, and calls few functions with few types, again and again in
 every kernel. So the passes for such things are left out, and what a call means is resolved once in the process.
@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import copy
 from functools import cache
-from importlib import import_module
 from typing import Any
 
-from .lanes import types
-
-compiler: Any = import_module("numba.cuda.compiler")
-nvvm: Any = import_module("numba.cuda.cudadrv.nvvm")
-TypingContext: Any = import_module("numba.cuda.target").CUDATypingContext
-OPERATORS: Any = import_module("numba.cuda.utils").OPERATORS_TO_BUILTINS
-PassManager: Any = import_module("numba.cuda.core.compiler_machinery").PassManager
-target: Any = import_module("numba.core.target_extension").target_override
+from .numba_parts import OPERATORS, PassManager, TypingContext, compiler, descriptor, target, types
 
 # Passes for what kernel text has not: closures, functions to be inlined, `with`, exceptions, calls of `literally`.
 NEEDLESS = {"WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction"}
@@ -26,11 +18,9 @@ NEEDLESS |= {"InlineInlinables", "InlineOverloads", "FindLiterallyCalls", "Liter
 NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
 
 
-def compile_numba_library_without_user_functions(
-    function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool
-) -> Any:
-    """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
-    product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
+def compile_in_few_passes(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], fastmath: bool) -> Any:
+    """What `numba.cuda.compiler.compile_cuda` gives for a kernel that calls no function of the user's, or raises
+    ImportError, AttributeError or TypeError where numba.cuda has other insides. The caller holds numba's lock."""
     with target("cuda"):
         typing, lowering = _numba_cuda_compile_contexts()
         made = compiler.compile_extra(
@@ -46,11 +36,7 @@ def compile_numba_library_without_user_functions(
             abi_info={},
         )
         made.library.finalize()
-        kernel = made.library.get_function(made.fndesc.llvm_func_name)
-        made.library._entry_name = made.fndesc.llvm_func_name
-        compiler.kernel_fixup(kernel, False)
-        nvvm.set_launch_bounds(kernel, bounds)
-        return made.library
+        return made
 
 
 def _numba_compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
@@ -112,7 +98,7 @@ class _SharedNumbaCudaTypingContext(TypingContext):  # type: ignore[misc]
 @cache
 def _numba_cuda_compile_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
-    whole = import_module("numba.cuda.descriptor").cuda_target
+    whole = descriptor
     whole.target_context.refresh()
     typing, lowering = _SharedNumbaCudaTypingContext(whole.typing_context), copy.copy(whole.target_context)
     lowering.typing_context = typing

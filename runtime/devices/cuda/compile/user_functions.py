@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,18 @@ from ....program.user_function import (
     float_constant_dtype_of_user_function,
     rebuild_user_function_in_python,
 )
-from .lanes import NUMBA, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count, signature, types
+from .lanes import NUMBA, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count
+from .numba_parts import (
+    Conversion,
+    TypingError,
+    cgutils,
+    compiler,
+    extending,
+    jit,
+    signature,
+    templates,
+    types,
+)
 from .primitives import LLVM, Value
 
 
@@ -45,15 +55,13 @@ def numba_intrinsics_of_user_functions(functions: Sequence[UserFunction], cc: tu
 @cache
 def _register_dual_numbers_with_numba_cuda() -> None:
     """Makes dual numbers known to numba.cuda."""
-    extending: Any = import_module("numba.cuda.extending")
     names = ("register_model", "models", "lower_cast", "lower_builtin")
-    templates: Any = import_module("numba.cuda.typing.templates")
     dual_numbers.register_dual_number_type(
         SimpleNamespace(
             types=types,
-            cgutils=import_module("numba.cuda.cgutils"),
-            Conversion=import_module("numba.cuda.typeconv").Conversion,
-            TypingError=import_module("numba.cuda.core.errors").TypingError,
+            cgutils=cgutils,
+            Conversion=Conversion,
+            TypingError=TypingError,
             signature=signature,
             AbstractTemplate=templates.AbstractTemplate,
             infer_global=templates.infer_global,
@@ -141,12 +149,13 @@ def _extract_nvvm_parts(b: ir.IRBuilder, value: Value, count: int, several: bool
 
 def _compile_numba_cuda_callee(cc: tuple[int, int], function: Any) -> Any:
     """A function that a user's function calls, compiled for `cc`; numba itself would ask for a GPU."""
-    made: Any = import_module("numba.cuda").jit(device=True)(function)
-    compile_cuda: Any = import_module("numba.cuda.compiler").compile_cuda
+    made: Any = jit(device=True)(function)
 
     def compile_for_given_gpu(args: Any, return_type: Any = None) -> Any:
         if args not in made.overloads:
-            result = compile_cuda(function, return_type, args, forceinline=True, nvvm_options={"opt": 3}, cc=cc)
+            result = compiler.compile_cuda(
+                function, return_type, args, forceinline=True, nvvm_options={"opt": 3}, cc=cc
+            )
             made.overloads[args] = result
             result.target_context.insert_user_function(result.entry_point, result.fndesc, [result.library])
         return made.overloads[args]

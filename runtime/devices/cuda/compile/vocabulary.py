@@ -51,13 +51,11 @@ from .lanes import (
     NUMBA,
     SHORT,
     Typed,
-    call_register,
     make_numba_lane_intrinsic,
     numba_cuda_type_of_lanes,
     numba_lane_count,
     numba_lane_element_numbers,
     numba_lane_element_type,
-    types,
     widen_numba_integers,
 )
 from .loads_and_stores import (
@@ -71,6 +69,7 @@ from .loads_and_stores import (
     shared_store_intrinsic,
     store_intrinsic,
 )
+from .numba_parts import types
 from .primitives import I32, LLVM, PREFER, ROWS, PrimitiveRow, Value, call_external_nvvm_function, nvvm_dtype_conversion
 from .rounded_division import LANES
 from .warp_and_atomics import (
@@ -230,11 +229,30 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
+def block_and_row_of_packed_launch(b: ir.IRBuilder, members: int) -> tuple[Value, Value]:
+    """The number of a block among those of its member along x, and the member's. Each has an equal run of blocks."""
+    block, blocks = (_read_special_register(b, name) for name in ("ctaid.x", "nctaid.x"))
+    each = b.udiv(blocks, ir.Constant(I32, members))
+    row = b.udiv(block, each)
+    return b.sub(block, b.mul(row, each)), row
+
+
+def _read_special_register(b: ir.IRBuilder, special: str) -> Value:
+    return call_external_nvvm_function(b, f"llvm.nvvm.read.ptx.sreg.{special}", I32)
+
+
 def _cuda_special_register_intrinsic(name: str, special: str) -> Any:
     def numba_typing_rule() -> Typed:
-        return types.int32, lambda b: [call_register(b, special)]
+        return types.int32, lambda b: [_read_special_register(b, special)]
 
     return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
+
+
+def _packed_block_number_intrinsic(members: int) -> Any:
+    def numba_typing_rule() -> Typed:
+        return types.int32, lambda b: [block_and_row_of_packed_launch(b, members)[0]]
+
+    return make_numba_lane_intrinsic("bid_x", 0, numba_typing_rule)
 
 
 def _barrier_intrinsic(name: str) -> Any:
@@ -376,10 +394,12 @@ _CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 
 
 @cache
-def resolve_name_in_kernel_text(name: str, fastmath: bool = False) -> Any:
+def resolve_name_in_kernel_text(name: str, fastmath: bool = False, members: int = 0) -> Any:
     """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
 
-    fastmath: leave all roundings to the compiler."""
+    fastmath: leave all roundings to the compiler. members: of a packed launch, each with a run of its blocks."""
+    if members and name == "bid_x":
+        return _packed_block_number_intrinsic(members)
     if name in ROWS:
         return _primitive_intrinsic(name, ROWS[name], fastmath)
     if name in NUMBA:

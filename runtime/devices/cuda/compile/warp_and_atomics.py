@@ -18,9 +18,9 @@ from .lanes import (
     numba_cuda_type_of_lanes,
     numba_lane_count,
     numba_lane_element_type,
-    types,
 )
 from .loads_and_stores import NumbaElementAccess
+from .numba_parts import types
 from .primitives import I1, I32, I64, Value, call_external_nvvm_function
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces

@@ -54,22 +54,30 @@ class NativeDriverCalls:
             self._code.functions["call_driver_status_function"], words, (self._code, ctypes_function)
         )
 
-    def launch_one_node(
-        self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any
+    def launch_graph(
+        self,
+        handles: dict[int, int],
+        bound: Sequence[tuple[int, int]],
+        nodes: Sequence[tuple[int, int, Sequence[tuple[int, int, int]]]],
+        held: Any,
     ) -> Callable[..., int]:
-        """f(event, *addresses): a graph of one node, launched; the result code. handles: the words of the graph's
-        record, by offset. rows: for each of the kernel's addresses which of a call's it is, and what to add to it.
-        Any thread may call it."""
-        record = (ctypes.c_uint64 * (w.ROWS // 8 + 2 * len(rows)))()
-        for offset, word in handles.items():
+        """f(event, *addresses): a graph, launched; the result code. handles: the words of its record, by offset. bound:
+        addresses of a call, by number, that have to be these. nodes: of each its handle, its parameters and, for each
+        address of its kernel that a call brings, where it lies, which of a call's it is, and what to add to it. Any
+        thread may call it."""
+        words = [word for row in bound for word in row]
+        for handle, parameters, rows in nodes:
+            words += [handle, parameters, len(rows), *(word for row in rows for word in row)]
+        record = (ctypes.c_uint64 * (w.ROWS // 8 + len(words)))()
+        for offset, word in (handles | {w.BOUND: len(bound), w.COUNT: len(nodes)}).items():
             record[offset // 8] = word
-        record[w.COUNT // 8] = len(rows)
-        for i, (which, add) in enumerate(rows):
-            record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
+        for place, word in enumerate(words, w.ROWS // 8):
+            record[place] = word
         self._prepare(ctypes.addressof(record))
-        words = [*self._python, ctypes.addressof(record)]
         return word_language.make_builtin_from_machine_code(
-            self._code.functions["launch_driver_graph_from_python"], words, (self._code, record, held)
+            self._code.functions["launch_driver_graph_from_python"],
+            [*self._python, ctypes.addressof(record)],
+            (self._code, record, held),
         )
 
 

@@ -1,4 +1,4 @@
-"""Calls of the driver from Python, as functions on words. A call of any function, and a launch as a graph of one node.
+"""Calls of the driver from Python, as functions on words. A call of any function, and the launch of a graph.
 
 `word_language` makes machine code of this text; Python never runs it. What a function's `this` holds, and a graph's
 record, is said at the offsets below, in bytes.
@@ -30,10 +30,12 @@ driver = WordInstruction("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4
 AS_WORD, AS_INT, UNLOCK, RELOCK, FUNCTION, LONG = 0, 8, 16, 24, 32, 40
 GRAPH = 32
 
-# A graph of one node for one stream. BLOCK: where its kernel's addresses lie. Then, for each of those, which of the
-# addresses of a call it is and what to add to it.
-LOCK, EXECUTABLE, NODE, PARAMETERS, STREAM, UPDATE, LAUNCH, RECORD, BLOCK, COUNT = 0, *range(128, 200, 8)
-ROWS = 200
+# A graph for one stream: how many addresses have to be what they were, and how many nodes change. Then, for each of
+# those addresses, which of a call's it is and what it was; and each node: its handle, its parameters, how many of its
+# kernel's addresses a call brings, and for each of those where it lies, which of a call's it is and what to add to it.
+LOCK, EXECUTABLE, STREAM, UPDATE, LAUNCH, RECORD, BOUND, COUNT = 0, *range(128, 184, 8)
+ROWS = 184
+MOVED = 2**32 - 1  # in place of a result code: an address is not what it was
 
 
 def take_arguments_of_driver_call(head: int, words: int, given: int, count: int) -> int:
@@ -98,27 +100,36 @@ def launch_driver_graph_from_python(this: int, given: int, count: int) -> int:
 
 
 def issue_driver_graph_launch(graph: int, words: int) -> int:
-    """New addresses into the node where there are any, a launch, and the event after it."""
+    """New addresses into the nodes where there are any, a launch, and the event after it."""
+    words += 8  # behind the event
     row = graph + ROWS
-    last = row + 16 * load(graph + COUNT)
-    at = load(graph + BLOCK)
-    changed = 0
+    last = row + 16 * load(graph + BOUND)
     while row != last:
-        address = load(words + 8 + 8 * load(row)) + load(row + 8)
-        if load(at) != address:
-            store(at, address)
-            changed = 1
-        at += 8
+        if load(words + 8 * load(row)) != load(row + 8):
+            return MOVED
         row += 16
     code = 0
-    if changed:
-        code = driver(load(graph + UPDATE), load(graph + EXECUTABLE), load(graph + NODE), load(graph + PARAMETERS), 0)
-        if code:
-            store(load(graph + BLOCK), 0)  # the node has not got what lies there
+    left = load(graph + COUNT)
+    while left:
+        node = row
+        row += 24
+        last = row + 24 * load(node + 16)
+        changed = 0
+        while row != last:
+            address = load(words + 8 * load(row + 8)) + load(row + 16)
+            if load(load(row)) != address:
+                store(load(row), address)
+                changed = 1
+            row += 24
+        if changed:
+            code = driver(load(graph + UPDATE), load(graph + EXECUTABLE), load(node), load(node + 8), 0)
+            if code:
+                store(load(node + 24), 0)  # the node has not got what lies there
+                return code
+        left -= 1
+    code = driver(load(graph + LAUNCH), load(graph + EXECUTABLE), load(graph + STREAM), 0, 0)
     if code == 0:
-        code = driver(load(graph + LAUNCH), load(graph + EXECUTABLE), load(graph + STREAM), 0, 0)
-    if code == 0:
-        code = driver(load(graph + RECORD), load(words), load(graph + STREAM), 0, 0)
+        code = driver(load(graph + RECORD), load(words - 8), load(graph + STREAM), 0, 0)
     return code
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
@@ -14,6 +14,7 @@ from ..driver.events import CudaEvent
 from ..modules.launch import KernelArgumentBlock
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
+THREADS = 8
 LANES = 4  # streams that graphs are launched on
 MULTI_DEVICE_LANES = 2  # streams that graphs over several devices are launched on
 COPY_STREAM = -1  # in place of the number of a plan's stream: that of a device's copies to others
@@ -134,18 +135,26 @@ class GraphInstance:
         self.nodes: list[KernelArgumentBlock] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
-        self.last: CudaEvent | None = None
+        self.ends: deque[CudaEvent] = deque(maxlen=THREADS)  # of the latest launches, by so many threads at a time
         self.results: set[CudaEvent] = set()
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
+        self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
+        self.stream = self.known = lane.stream
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
         return all([event.query() for event in self.results])
 
+    def note_end(self, event: CudaEvent) -> None:
+        """A launch whose results all come with this event."""
+        self.ends.append(event)
+        self.results = {event}
+
     def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
         """A launch, with the event after it and those of its results."""
-        self.last, self.results = last, set(results)
+        self.ends.append(last)
+        self.results = set(results)
         if self.moments:
             self.launched.append((last, results))
             while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
@@ -154,8 +163,9 @@ class GraphInstance:
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
-        if self.last is not None and self.last.error is None and not self.last.query():
-            self._driver.synchronize_event(self.last.handle)  # its memory goes back
+        for event in self.ends:  # its memory goes back
+            if event.error is None and not event.query():
+                self._driver.synchronize_event(event.handle)
         if self.executable:
             self._driver.destroy_executable(self.executable)
         self._driver.destroy_graph(self.graph)

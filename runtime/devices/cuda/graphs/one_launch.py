@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, repeat
 from typing import Any
 
-from ..driver import words as w
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
+from .instances import THREADS
+from .native_launch import Start, make_native_graph_call, native_graph_launch
 from .nodes import MISTAKES
 
 PLAIN = 16  # calls before: graphs take some 0.1 ms each to make, and memory
 CALL_US = 4.0  # of the host, in which a kernel this short is done: more streams would not overlap more
 CALLERS = 8  # somebody's streams that a plan has graphs for
-THREADS = 8
 UNKNOWN = 0  # in place of a stream's handle: nothing may rely on being on the same one
-
-Start = Callable[..., CudaEvent | None]
 
 
 class OneNodeGraph:
@@ -45,6 +43,7 @@ class OneNodeGraph:
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
+        self.note_end = self.ends.append
         self._graph, self._executable = 0, 0
         driver, graphs = self._driver, device.graphs
         with graphs.lock:
@@ -57,14 +56,7 @@ class OneNodeGraph:
         for each in (launched, found, code):
             self._raise_if_driver_failed(device, each)
         node = step.node(handle, addresses, {b: i for i, b in enumerate(order)})
-        handles = {
-            w.EXECUTABLE: self._executable, w.NODE: handle, w.PARAMETERS: node.address, w.STREAM: stream,
-            w.UPDATE: driver.address("cuGraphExecKernelNodeSetParams_v2"), w.LAUNCH: driver.address("cuGraphLaunch"),
-            w.RECORD: driver.address("cuEventRecord"), w.BLOCK: node.block,
-        }  # fmt: skip
-        calls = native_driver_calls()
-        assert calls is not None
-        self.launch = calls.launch_one_node(handles, node.rows, node)
+        self.launch = native_graph_launch(driver, self._executable, stream, [node], range(len(order)))
 
     def _raise_if_driver_failed(self, device: Any, code: int) -> None:
         if code:
@@ -90,6 +82,17 @@ class _OneNodeGraphs:
         self.callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
         self.turns: Iterator[OneNodeGraph | None] = repeat(None)
         self._plain = PLAIN
+
+    def choose(self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> OneNodeGraph | None:
+        """That of a call, if it is made."""
+        if caller:
+            node = self.callers.get(caller)
+        else:
+            node = (self.nodes.get(after[-1].stream) or self.of_followed_stream(after)) if after else next(self.turns)
+        if node is None or self._device.clock.end is not None:
+            self.make_when_due(after, caller, addresses)
+            return None
+        return node
 
     def of_followed_stream(self, after: Sequence[CudaEvent]) -> OneNodeGraph | None:
         """That of a stream of the device's that is to be followed: the events of it cost nothing."""
@@ -129,44 +132,10 @@ class _OneNodeGraphs:
 def make_one_node_graph_call(
     device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
 ) -> Start | None:
-    """f(after, caller, *addresses): launches the plan where that takes nothing but a launch, and gives the event of its
-    end; else None, and nothing is done. after: events of this device that may not have happened, to wait for. caller:
-    the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
-    order: whose addresses, all that the plan has. cost: of the launch, in us. lock: of `step`. labels: the names of its
-    steps, for errors."""
+    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. cost: of the
+    launch, in us. lock: of `step`."""
     if native_driver_calls() is None or step.empty or step.numbers:
         return None
-    clock, events, free = device.clock, device.events, device.events.free
     streams = device.take_common_streams(2 + int(cost / CALL_US))
-    remember_launch, wait = device.recent_launches.append, device.context.driver.wait
-    alone, enter = device.context.alone, device.context.enter
     graphs = _OneNodeGraphs(device, step, order, streams, lock)
-    nodes, callers = graphs.nodes, graphs.callers
-
-    def start_one_node_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
-        if caller:
-            node = callers.get(caller)
-        else:
-            node = (nodes.get(after[-1].stream) or graphs.of_followed_stream(after)) if after else next(graphs.turns)
-        if node is None or clock.end is not None:
-            graphs.make_when_due(after, caller, addresses)
-            return None
-        if not alone:  # the default stream is that of the current GPU
-            enter()
-        for each in after:
-            if type(each) is not CudaEvent or each.error is not None:
-                return None
-            if each.stream != node.stream and wait(node.stream, each.handle, 0):
-                return None
-        clock.runs += 1
-        try:
-            event = CudaEvent(events, free.pop(), node.known)
-        except IndexError:
-            event = events.take(node.known)
-        if node.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example
-            return None
-        node.ends.append(event)
-        remember_launch((event, labels))
-        return event
-
-    return start_one_node_graph
+    return make_native_graph_call(device, graphs.choose, labels)

@@ -20,15 +20,20 @@ from ....program.plan import Launch, Plan, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
+from ..driver.native_calls import native_driver_calls
 from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
+from .native_launch import NativelyLaunchedGraph, Start, make_native_graph_call, native_graph_launch
 from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
+LIBRARY_US = 25.0  # of a call of a library, walked on streams
+COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
+EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
 FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
@@ -44,9 +49,14 @@ def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
 
 
 def is_graph_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
-    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
+    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new. Of a
+    library's call alone: whether it takes less with what is copied around it."""
     busy = [r for r in runners if not r.empty]
     outer = replayed_input_and_output_buffers(plan)
+    if len(busy) == 1 and isinstance(busy[0], FIXED):
+        copied = COPY_US + 2 * sum(plan.program.buffers[b].nbytes for b in outer) / COPIED_BYTES
+        work = sum(task.cost for task in plan.tasks)
+        return max(GRAPH_US, work + copied) < max(LIBRARY_US, work)
     updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 
@@ -70,12 +80,13 @@ class PlanReplay:
         self._pointers = sorted(fixed - outputs)  # those that are captured as they are
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
+        self._order = list(dict.fromkeys((*self._plan.program.inputs, *self._plan.program.outputs)))
         self._runners = [
             self._make_copy_step([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners
         ]
         self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
         self.instances: list[GraphInstance] = []
-        self._calls = 0
+        self._calls = self._turn = 0
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self.broken = False
         self.settled = False  # whether the latest call was a replay of what was there before
@@ -98,19 +109,26 @@ class PlanReplay:
             known = len(self.instances)
             instance = self._idle_or_new_instance(memories, scalars, after)
             self.settled = known == len(self.instances)
-            self._update_changed_nodes(instance, memories, scalars)
+            if instance.launch is None:
+                self._update_changed_nodes(instance, memories, scalars)
             stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
             marked = self._new_completion_events(instance)
-            self._raise_if_driver_failed(driver.launch_graph(instance.executable, stream), "launching a graph")
+            if instance.launch is not None:
+                done = self._device.events.take(stream)
+                code = instance.launch(done.handle, *[memories[b] for b in self._order])
+            else:
+                code = driver.launch_graph(instance.executable, stream)
+            self._raise_if_driver_failed(code, "launching a graph")
         except MISTAKES:
             raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
-        done = self._device.events.record(stream)
+        if instance.launch is None:
+            done = self._device.events.record(stream)
         results = [marked.get(number, done) for number in self._plan.completion]
         instance.note(done, results)
         return results
@@ -193,7 +211,36 @@ class PlanReplay:
             node.fill_arguments([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
         self._raise_if_driver_failed(code, "instantiating a graph")
+        if not (made.moments or any(step.numbers for step, _ in nodes)) and native_driver_calls() is not None:
+            bound = list(zip(self._pointers, self._bound, strict=True))
+            made.launch = native_graph_launch(driver, made.executable, made.stream, made.nodes, self._order, bound)
         return made
+
+    def direct(self, order: Sequence[int], labels: tuple[str, ...]) -> Start | None:
+        """`make_native_graph_call` of the plan. order: whose addresses it gets."""
+        if list(order) != self._order or native_driver_calls() is None:
+            return None
+        return make_native_graph_call(self._device, self._choose_instance, labels)
+
+    def _choose_instance(
+        self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
+    ) -> NativelyLaunchedGraph | None:
+        """One that is there, and that needs no more than a launch."""
+        if caller or self._device.clock.end is not None or not self.instances:
+            return None
+        instances = self.instances
+        chosen = instances[0]
+        streams = [event.stream for event in after]
+        for instance in instances:
+            if instance.stream in streams or instance.idle():
+                chosen = instance
+                break
+        else:
+            if len(instances) < INSTANCES:
+                return None
+            self._turn += 1
+            chosen = instances[self._turn % len(instances)]
+        return chosen if chosen.launch is not None else None  # type: ignore[return-value]
 
     def _graph_buffer_addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
         """The address of every buffer in the graph, then of what slots stand for, then of tables."""
@@ -275,7 +322,7 @@ class PlanReplay:
     def _early_output_events(self) -> set[int]:
         """The completion events of outputs that may be done before others; copies out of slots come last."""
         completion = self._plan.completion
-        if len(set(completion)) < 2:
+        if len(set(completion)) < 2 or sum(task.cost for task in self._plan.tasks) < EARLY_US:
             return set()
         late = {e for e, b in zip(completion, self._plan.program.outputs, strict=True) if b in self._slots}
         return set(completion) - late

@@ -56,26 +56,40 @@ class CublasLt:
         self._workspace, self._keeps_nan = workspace, keeps_nan
         self._lib: Any = None
         self._handle = 0
-        self._forms: OrderedDict[tuple[GemmCall, tuple[int, ...]], LtMatmulForm | None] = OrderedDict()
+        self._forms: OrderedDict[tuple[GemmCall, tuple[int, ...], int], LtMatmulForm | None] = OrderedDict()
         self._verdicts: dict[tuple[Any, ...], bool] = {}  # of algorithms: whether they keep NaN
         self._lock = threading.RLock()
 
     def can(self, call: GemmCall) -> bool:
         """Whether the library does it, however its arrays are aligned. Algorithms for arrays that are aligned but for
         their offsets are put to the trial."""
-        usual = tuple(_gemm_alignment_of_address(offset) for offset in call.offsets)
+        usual = tuple(gemm_alignment_of_address(offset) for offset in call.offsets)
         with self._lock:
             return None not in (
                 self._gemm_form_of_call(call, usual, True),
-                self._gemm_form_of_call(call, (call.itemsize,) * len(usual)),
+                self._gemm_form_of_call(call, call.itemsizes),
             )
 
-    def run(self, call: GemmCall, addresses: Sequence[int], workspace: Any, stream: int) -> bool:
-        """Enqueue it; addresses of B, A, C and the bias. False where its relu is still to be done. Raises what the
-        bindings raise."""
+    def has_choice(self, call: GemmCall, choice: int) -> bool:
+        """Whether there are so many right algorithms for arrays that are aligned but for their offsets."""
+        usual = tuple(gemm_alignment_of_address(offset) for offset in call.offsets)
         with self._lock:
-            form = self._gemm_form_of_call(call, tuple(map(_gemm_alignment_of_address, addresses)))
-            assert form is not None, "less than `can` has asked for"
+            form = self._gemm_form_of_call(call, usual, True, choice)
+            return form is not None and form.whole
+
+    def run(
+        self, call: GemmCall, addresses: Sequence[int], workspace: Any, stream: int, choice: int = 0
+    ) -> bool | None:
+        """Enqueue it; addresses of B, A, C and the bias. False where its relu is still to be done, None where there is
+        no algorithm. choice: which of those that are right, if there are so many for arrays so aligned. Raises what the
+        bindings raise."""
+        alignments = tuple(map(gemm_alignment_of_address, addresses))
+        with self._lock:
+            form = self._gemm_form_of_call(call, alignments, choice=choice)
+            if form is None and choice:
+                form = self._gemm_form_of_call(call, alignments)
+            if form is None:
+                return None
             self._enqueue_matmul(form, addresses, workspace, stream)
         return form.whole
 
@@ -93,17 +107,17 @@ class CublasLt:
         )  # fmt: skip
 
     def _gemm_form_of_call(
-        self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False
+        self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False, choice: int = 0
     ) -> LtMatmulForm | None:
-        key = (call, alignments)
+        key = (call, alignments, choice)
         if key in self._forms:
             self._forms.move_to_end(key)
             return self._forms[key]
         if self._lib is None:
             self._lib = import_module("nvmath.bindings.cublasLt")
             self._handle = self._lib.create()
-        made = self._make_gemm_form(call, alignments, trial)
-        if made is None and "relu" in call.epilogue:
+        made = self._make_gemm_form(call, alignments, trial, choice)
+        if made is None and "relu" in call.epilogue and not choice:
             rest = tuple(part for part in call.epilogue if part != "relu")
             plain = self._make_gemm_form(replace(call, epilogue=rest), alignments)
             made = plain and replace(plain, whole=False)
@@ -118,7 +132,7 @@ class CublasLt:
         """Whether an algorithm means what the call says. What the trial has not seen counts as wrong."""
         if "relu" not in call.epilogue:
             return True
-        key = (algorithm["algo"].tobytes(), call.dtype, call.operations, call.epilogue, call.tf32)
+        key = (algorithm["algo"].tobytes(), call.dtype, call.result, call.operations, call.epilogue, call.tf32)
         if key not in self._verdicts and trial:
             try:
                 self._verdicts[key] = self._keeps_nan(
@@ -130,7 +144,7 @@ class CublasLt:
 
     def _try_gemm_algorithm(self, call: GemmCall, algorithm: Any) -> tuple[GemmCall, Enqueue]:
         def enqueue_trial_matmul(addresses: tuple[int, ...], workspace: Any, stream: int) -> None:
-            product, matrices = self._make_gemm_descriptors(call, tuple(map(_gemm_alignment_of_address, addresses)))
+            product, matrices = self._make_gemm_descriptors(call, tuple(map(gemm_alignment_of_address, addresses)))
             form = LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
             try:
                 self._enqueue_matmul(form, addresses, workspace, stream)
@@ -139,19 +153,22 @@ class CublasLt:
 
         return call, enqueue_trial_matmul
 
-    def _make_gemm_form(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
-        """With the first of the library's choices that is right; None where there is none."""
+    def _make_gemm_form(
+        self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False, choice: int = 0
+    ) -> LtMatmulForm | None:
+        """With one of the library's choices that are right; None where there are not so many."""
         product, matrices = self._make_gemm_descriptors(call, alignments)
-        for algorithm in self._heuristic_algorithms(product, matrices, alignments)[
-            : 1 if call.shape[2] >= DEEP else CHOICES
-        ]:
+        tried = 1 if call.shape[2] >= DEEP and not choice else CHOICES
+        for algorithm in self._heuristic_algorithms(product, matrices, alignments)[:tried]:
             if self._algorithm_keeps_nan(call, algorithm, trial):
-                return LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
+                if not choice:
+                    return LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
+                choice -= 1
         self._destroy_gemm_descriptors(product, matrices)
         return None
 
     def _make_gemm_descriptors(self, call: GemmCall, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
-        lib, (kind, compute, _) = self._lib, call.types
+        lib, (kinds, compute, _) = self._lib, call.types
         product = lib.matmul_desc_create(compute, FLOAT32)
         for name, operation in zip((TRANSPOSE_A, TRANSPOSE_B), call.operations, strict=True):
             _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, name, INT32(operation))
@@ -160,8 +177,8 @@ class CublasLt:
         for aligned in alignments[3:] if "bias" in call.epilogue else ():  # any address tells how a bias is aligned
             _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
         matrices = []
-        for (rows, columns), leading, stride in zip(call.stored_shapes, call.leading, call.strides, strict=True):
-            matrix = lib.matrix_layout_create(kind, rows, columns, leading)
+        for kind, shape, leading, stride in zip(kinds, call.stored_shapes, call.leading, call.strides, strict=True):
+            matrix = lib.matrix_layout_create(kind, *shape, leading)
             _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
             _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
             matrices.append(matrix)
@@ -194,7 +211,7 @@ class CublasLt:
             self._lib.matrix_layout_destroy(matrix)
 
 
-def _gemm_alignment_of_address(address: int) -> int:
+def gemm_alignment_of_address(address: int) -> int:
     return min(ALIGNED, address & -address or ALIGNED)
 
 

@@ -40,9 +40,12 @@ def gemm_relu_keeps_nan(
 ) -> bool:
     """Whether a product of NaN is NaN everywhere. call: a small one. Waits for the stream."""
     n, m, _ = call.shape
-    b, a, c = (call.itemsize * call.batch * length for length in _gemm_matrix_lengths(call))
+    b, a, c = (
+        size * call.batch * length for size, length in zip(call.itemsizes[:3], _gemm_matrix_lengths(call), strict=True)
+    )
     host = [np.zeros(b, np.uint8), np.full(a, 0xFF, np.uint8), np.zeros(c, np.uint8)]
-    host += [np.zeros(call.itemsize * n, np.uint8)] * (len(call.offsets) - 3)  # a bias
+    itemsize = call.itemsizes[2]
+    host += [np.zeros(itemsize * n, np.uint8)] * (len(call.offsets) - 3)  # a bias
     memories = [allocate(array.nbytes) for array in host]
     codes = []
     try:
@@ -53,8 +56,8 @@ def gemm_relu_keeps_nan(
         codes.append(driver.to_host(found.ctypes.data, memories[2].address, found.nbytes, stream))
     finally:
         codes.append(driver.synchronize_stream(stream))
-    words = found.view(np.uint32 if call.itemsize == 4 else np.uint16)
-    steps = tuple(call.itemsize * step for step in (call.strides[2], call.leading[2], 1))
+    words = found.view(np.uint32 if itemsize == 4 else np.uint16)
+    steps = tuple(itemsize * step for step in (call.strides[2], call.leading[2], 1))
     results = np.lib.stride_tricks.as_strided(words, (call.batch, m, n), steps)
-    magnitude = results & ((1 << 8 * call.itemsize - 1) - 1)
-    return not any(codes) and bool((magnitude > INFINITY[call.dtype]).all())
+    magnitude = results & ((1 << 8 * itemsize - 1) - 1)
+    return not any(codes) and bool((magnitude > INFINITY[call.result]).all())

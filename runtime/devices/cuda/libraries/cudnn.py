@@ -131,7 +131,7 @@ class Cudnn:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([self._frontend.heur_mode.A, self._frontend.heur_mode.FALLBACK])
-        if call.tensors[0].dtype == "float32":
+        if call.tensors[0].dtype == "float32" and call.option("precision") != "tf32":
             graph.deselect_numeric_notes([getattr(self._frontend.numerical_note, name) for name in INEXACT])
         graph.check_support()
         graph.build_plans()

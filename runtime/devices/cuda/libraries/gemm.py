@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 from ....core.frozen import dataclass, replace
 from ....program.program import Library, Region, Task
 
-# dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are)
-_TYPES: dict[str, tuple[int, int, Any]] = {
-    "float32": (0, 68, ctypes.c_float),
-    "float64": (1, 70, ctypes.c_double),
-    "float16": (2, 68, ctypes.c_float),
-    "bfloat16": (14, 68, ctypes.c_float),
-    "complex64": (4, 68, ctypes.c_float),
-    "complex128": (5, 70, ctypes.c_double),
+# dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are, bytes)
+_TYPES: dict[str, tuple[int, int, Any, int]] = {
+    "float32": (0, 68, ctypes.c_float, 4),
+    "float64": (1, 70, ctypes.c_double, 8),
+    "float16": (2, 68, ctypes.c_float, 2),
+    "bfloat16": (14, 68, ctypes.c_float, 2),
+    "complex64": (4, 68, ctypes.c_float, 8),
+    "complex128": (5, 70, ctypes.c_double, 16),
 }
 TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
-NO_TRANSPOSE, TRANSPOSE = 0, 1
+HALVES = ("float16", "bfloat16")  # added in float32, which the result may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,12 @@ class GemmCall:
     """One call of cublasGemmStridedBatchedEx for a row-major C = A B, as the column-major C' = B' A'.
 
     Byte offsets are from the regions' buffers; leading dimensions and strides are in elements. With an epilogue it is a
-    call of cublasLtMatmul, and `offsets` ends with that of the bias, if there is one.
+    call of cublasLtMatmul, and `offsets` ends with that of the bias, if there is one. dtype: of A and B; result: of C
+    and the bias.
     """
 
     dtype: str
+    result: str
     shape: tuple[int, int, int]  # n, m, k of the column-major product
     operations: tuple[int, int]  # of B, A
     leading: tuple[int, int, int]  # of B, A, C
@@ -47,29 +50,52 @@ class GemmCall:
         return ((k, n) if turned_b else (n, k), (m, k) if turned_a else (k, m), (n, m))
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of an element of a product that may have an epilogue."""
-        return 4 if self.dtype == "float32" else 2
+    def itemsizes(self) -> tuple[int, ...]:
+        """Bytes of an element of B, A, C and the bias."""
+        given, result = _TYPES[self.dtype][3], _TYPES[self.result][3]
+        return (given, given, *(result,) * (len(self.offsets) - 2))
 
     @property
-    def types(self) -> tuple[int, int, Any]:
-        """cudaDataType, cublasComputeType_t, what alpha and beta are."""
-        kind, compute, scale = _TYPES[self.dtype]
-        return kind, TF32 if self.tf32 else compute, scale
+    def spans(self) -> tuple[int, ...]:
+        """Bytes from the first to the last element of B, A, C and the bias."""
+        lengths = [
+            (columns - 1) * leading + rows + (self.batch - 1) * stride
+            for (rows, columns), leading, stride in zip(self.stored_shapes, self.leading, self.strides, strict=True)
+        ]
+        return tuple(size * n for size, n in zip(self.itemsizes, (*lengths, self.shape[0]), strict=False))
+
+    def one_by_one(self) -> tuple[GemmCall, ...]:
+        """The products of the batch."""
+        steps = [stride * size for stride, size in zip(self.strides, self.itemsizes, strict=False)]
+        return tuple(
+            replace(
+                self,
+                batch=1,
+                strides=(0, 0, 0),
+                offsets=tuple(o + i * s for o, s in zip(self.offsets, steps, strict=True)),
+            )
+            for i in range(self.batch)
+        )
+
+    @property
+    def types(self) -> tuple[tuple[int, int, int], int, Any]:
+        """cudaDataType of B, A and C, cublasComputeType_t, what alpha and beta are."""
+        kind, compute, scale, _ = _TYPES[self.dtype]
+        return (kind, kind, _TYPES[self.result][0]), TF32 if self.tf32 else compute, scale
 
 
 def cublas_calls_of_matmul_task(task: Task) -> tuple[GemmCall, ...] | None:
     """The calls that do a matmul task (none where there is nothing to do). None where cuBLAS cannot do it."""
     (a, b, *bias), (c,) = task.reads, task.writes
-    if c.dtype not in _TYPES or any(r.dtype != c.dtype for r in task.reads):
+    if not _does_cublas_have_dtypes(a, b, c, bias):
         return None
     if 0 in c.shape:
         return ()
     attrs = dict(task.kernel.attrs) if isinstance(task.kernel, Library) else {}
     a, b, c = _merge_gemm_batch_into_rows(a, b, c)
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
-    sides = (_cublas_transpose_operation(b), _cublas_transpose_operation(a), _cublas_transpose_operation(c))
-    if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0] != NO_TRANSPOSE:
+    sides = [r.matrix_order for r in (b, a, c)]
+    if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0]:
         return None
     found = []
     axes, inner = _gemm_batch_axes(a, b, c)
@@ -78,18 +104,24 @@ def cublas_calls_of_matmul_task(task: Task) -> tuple[GemmCall, ...] | None:
         offsets = (*(r.offset + by for r, by in zip((b, a, c), moved, strict=True)), *(r.offset for r in bias))
         found.append(
             GemmCall(
+                a.dtype,
                 c.dtype,
                 (n, m, k),
-                (sides[0][0], sides[1][0]),
+                (int(sides[0][0]), int(sides[1][0])),  # cublasOperation_t
                 (sides[0][1], sides[1][1], sides[2][1]),
-                tuple(s // c.itemsize for s in inner[1]),  # type: ignore[arg-type]
+                tuple(s // r.itemsize for s, r in zip(inner[1], (b, a, c), strict=True)),  # type: ignore[arg-type]
                 inner[0],
                 offsets,
                 attrs.get("epilogue", ()),
-                attrs.get("tf32", False),
+                attrs.get("precision") in ("tf32", "tf32x3"),
             )
         )
     return tuple(found)
+
+
+def _does_cublas_have_dtypes(a: Region, b: Region, c: Region, bias: Sequence[Region]) -> bool:
+    alike = a.dtype == b.dtype and all(row.dtype == c.dtype for row in bias)
+    return alike and c.dtype in _TYPES and (a.dtype == c.dtype or (a.dtype in HALVES and c.dtype == "float32"))
 
 
 def _merge_gemm_batch_into_rows(a: Region, b: Region, c: Region) -> tuple[Region, Region, Region]:
@@ -110,17 +142,6 @@ def _join_last_gemm_batch_axis(r: Region) -> Region | None:
         return None
     strides = (*r.strides[:-3], row if n == 1 or m != 1 else outer, column)
     return replace(r, shape=(*r.shape[:-3], n * m, columns), strides=strides)
-
-
-def _cublas_transpose_operation(region: Region) -> tuple[int, int] | None:
-    """(operation, leading dimension) of a row-major matrix seen as its column-major transpose; None if it has none."""
-    rows, columns = region.shape[-2:]
-    row, column = (s // region.itemsize for s in region.strides[-2:])
-    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
-        return NO_TRANSPOSE, max(row if rows > 1 else 0, columns, 1)
-    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
-        return TRANSPOSE, max(column if columns > 1 else 0, rows, 1)
-    return None
 
 
 Batch = tuple[int, tuple[int, int, int]]  # length, strides in bytes of B, A, C

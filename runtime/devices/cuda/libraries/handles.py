@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from ....core.disk_cache import sha256_digest
+from ....core.errors import OutOfMemory
+from ....core.frozen import replace
+from ....core.settings import settings
 from ..driver.driver import CudaDriver
-from .cublaslt import CublasLt, Enqueue
+from .cublaslt import ALIGNED, CublasLt, Enqueue, gemm_alignment_of_address
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
 from .cudnn import Cudnn
 from .gemm import GemmCall
+from .product_ways import (
+    USUAL,
+    ChosenProductWay,
+    ProductWay,
+    choose_product_way,
+    describe_product_ways,
+    load_product_way,
+    other_product_ways,
+    store_product_way,
+)
 
+SCRATCH = 256  # one part in so many of the memory is what trials of products may take
+RUNS = 5  # of a product in one measurement
+LONG = 500.0  # microseconds of one that is run only once
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
@@ -63,7 +81,7 @@ class CusolverHandles:
 
 class CublasHandles:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
-    for trials; dnn: cuDNN, which has handles of its own."""
+    for trials; identity: of the GPU and its libraries; dnn: cuDNN, which has handles of its own."""
 
     def __init__(
         self,
@@ -71,9 +89,11 @@ class CublasHandles:
         memory_bytes: int,
         driver: CudaDriver,
         new_stream: Callable[[], int],
+        identity: Callable[[], str],
         dnn: Cudnn | None = None,
     ) -> None:
-        self.allocate, self.dnn = allocate, dnn
+        self.allocate, self.dnn, self._identity = allocate, dnn, identity
+        self._scratch, self._ways = memory_bytes // SCRATCH, dict[GemmCall, ChosenProductWay]()
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
@@ -103,13 +123,13 @@ class CublasHandles:
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:
         """Enqueue `count` products of one form. `table` in device memory holds the addresses of B, of A, and of C."""
         handle = self.handle(stream)
-        kind, compute, scale = call.types
+        kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         self._cublas.gemm_batched_ex(
             handle, *call.operations, *call.shape, ctypes.addressof(one),
-            table, kind, call.leading[0],
-            table + 8 * count, kind, call.leading[1],
-            ctypes.addressof(zero), table + 16 * count, kind, call.leading[2],
+            table, kinds[0], call.leading[0],
+            table + 8 * count, kinds[1], call.leading[1],
+            ctypes.addressof(zero), table + 16 * count, kinds[2], call.leading[2],
             count, compute, -1,
         )  # fmt: skip
 
@@ -117,27 +137,82 @@ class CublasHandles:
         """Whether there is a call that does it, wherever its arrays lie."""
         return not call.epilogue or self._lt.can(call)
 
-    def _relu_keeps_nan(self, call: GemmCall, enqueue: Enqueue) -> bool:
+    def _trial_stream(self) -> int:
         self._trials = self._trials or self._new_stream()
         self.handle(self._trials)
-        workspace, stream = self._handles[self._trials][1], self._trials
+        return self._trials
+
+    def _relu_keeps_nan(self, call: GemmCall, enqueue: Enqueue) -> bool:
+        stream = self._trial_stream()
+        workspace = self._handles[stream][1]
         return gemm_relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
 
-    def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int) -> bool:
+    def way(self, call: GemmCall, predicted: float) -> ChosenProductWay:
+        """How a product is done: as usual, unless that takes three times the predicted microseconds. It is measured
+        once, on arrays of its own."""
+        if not settings.tune:
+            return ChosenProductWay()
+        form = replace(call, offsets=tuple(gemm_alignment_of_address(offset) % ALIGNED for offset in call.offsets))
+        if form not in self._ways:
+            key = sha256_digest(self._identity(), form)
+            found = load_product_way(key)
+            if found is None:
+                found = self._try_product_ways(form, predicted)
+                if found[1]:
+                    store_product_way(key, *found)
+            self._ways[form] = ChosenProductWay(found[0], describe_product_ways(form, predicted, *found))
+        return self._ways[form]
+
+    def _try_product_ways(self, call: GemmCall, predicted: float) -> tuple[ProductWay, dict[str, float]]:
+        sizes = [offset + nbytes for offset, nbytes in zip(call.offsets, call.spans, strict=True)]
+        stream, nothing = self._trial_stream(), (USUAL, dict[str, float]())
+        if sum(sizes) > self._scratch:
+            return nothing
+        try:
+            memories = [self.allocate(nbytes) for nbytes in sizes]
+        except OutOfMemory:
+            return nothing
+        for memory in memories:
+            self._driver.fill(memory.address, 0, memory.nbytes, stream)
+        addresses = tuple(memory.address for memory in memories)
+
+        def microseconds_of_runs(way: ProductWay, runs: int) -> float:
+            began = time.perf_counter()
+            for _ in range(runs):
+                self.run(call, addresses, stream, way)
+            self._driver.synchronize_stream(stream)
+            return (time.perf_counter() - began) / runs * 1e6
+
+        def measure(way: ProductWay) -> float | None:
+            if way.choice is not None and not self._lt.has_choice(call, way.choice):
+                return None
+            microseconds_of_runs(way, 1)  # loads code
+            once = microseconds_of_runs(way, 1)
+            return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+
+        return choose_product_way(other_product_ways(call), measure, predicted)
+
+    def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
         epilogue. Raises what the bindings raise."""
         handle = self.handle(stream)
-        if call.epilogue:
-            places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
-            return self._lt.run(call, places, self._handles[stream][1], stream)
-        kind, compute, scale = call.types
+        if way.apart:
+            for one in call.one_by_one():
+                self.run(one, addresses, stream)
+            return True
+        places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
+        if call.epilogue or way.choice is not None:
+            done = self._lt.run(call, places, self._handles[stream][1], stream, way.choice or 0)
+            if done is not None:
+                return done
+        kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
-        (b, a, c), (db, da, dc) = addresses, call.offsets
+        b, a, c = places
         self._cublas.gemm_strided_batched_ex(
             handle, *call.operations, *call.shape, ctypes.addressof(one),
-            b + db, kind, call.leading[0], call.strides[0],
-            a + da, kind, call.leading[1], call.strides[1],
-            ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
+            b, kinds[0], call.leading[0], call.strides[0],
+            a, kinds[1], call.leading[1], call.strides[1],
+            ctypes.addressof(zero), c, kinds[2], call.leading[2], call.strides[2],
             call.batch, compute, -1,
         )  # fmt: skip
         return True

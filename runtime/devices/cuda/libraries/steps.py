@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....core.frozen import replace
 from ....program.program import Library, Pointer, Region, Task, packed_member_tasks
 from ..driver.driver import SUCCESS, CudaDriver
 from ..modules.ptx_kernels import WORDS, make_ptx_pointer_table_task, make_ptx_relu_task
@@ -29,7 +30,9 @@ class MatmulStep:
 
     def __init__(self, blas: CublasHandles, task: Task, calls: Sequence[GemmCall], loaded: Load) -> None:
         (a, b, *bias), (c,) = task.reads, task.writes
-        self._blas, self._calls = blas, tuple(calls)
+        chosen = [blas.way(call, task.cost / len(calls)) for call in calls]
+        self._blas, self._calls, self._ways = blas, tuple(calls), tuple(each.way for each in chosen)
+        self.notes = tuple(dict.fromkeys(each.note for each in chosen if each.note))
         self._relus: list[Any] = [
             loaded(_relu_step_after_gemm(c.buffer, call)) if "relu" in call.epilogue else None for call in calls
         ]
@@ -39,8 +42,8 @@ class MatmulStep:
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         found = tuple(addresses[b] for b in self._places)
-        for call, relu in zip(self._calls, self._relus, strict=True):
-            if not self._blas.run(call, found, stream) and (code := int(relu(addresses, (), stream))):
+        for call, way, relu in zip(self._calls, self._ways, self._relus, strict=True):
+            if not self._blas.run(call, found, stream, way) and (code := int(relu(addresses, (), stream))):
                 return code
         return SUCCESS
 
@@ -48,8 +51,8 @@ class MatmulStep:
 def _relu_step_after_gemm(buffer: int, call: GemmCall) -> Task:
     """What is left to do of an epilogue."""
     n, m, _ = call.shape
-    strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
-    return make_ptx_relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
+    strides = (call.strides[2] * call.itemsizes[2], call.leading[2] * call.itemsizes[2])
+    return make_ptx_relu_task(call.result, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
 
 
 class BatchedMatmulStep:
@@ -92,6 +95,7 @@ class MatmulSequenceStep:
 
     def __init__(self, steps: Sequence[MatmulStep]) -> None:
         self._steps = tuple(steps)
+        self.notes = tuple(dict.fromkeys(note for step in steps for note in step.notes))
         self.buffers = frozenset[int]().union(*(step.buffers for step in steps))
         self.empty = all(step.empty for step in steps)
 
@@ -139,7 +143,8 @@ def make_gpu_library_step(driver: CudaDriver, blas: CublasHandles, task: Task, l
 def _make_cublas_matmul_step(
     driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load
 ) -> MatmulStep | BatchedMatmulStep | MatmulSequenceStep | None:
-    parts = packed_member_tasks(task)
+    members = packed_member_tasks(task)
+    parts = [replace(part, cost=task.cost / len(members)) for part in members]
     found = [cublas_calls_of_matmul_task(part) for part in parts]
     if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None

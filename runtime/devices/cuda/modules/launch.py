@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from operator import itemgetter
 from struct import Struct, error
@@ -98,7 +98,6 @@ class KernelArgumentBlock:
         self._block, self._pack, self._scalars = block, pack, scalars
         self._moved = all(place is None or o == 0 for place, o in picks)
         self._picks = picks
-        self.block, self.rows = ctypes.addressof(block), picks
         self._known: Any = None
 
     def places(self, count: int, extra: list[int]) -> None:
@@ -112,6 +111,13 @@ class KernelArgumentBlock:
             self._pick = _launch_address_picker([(n, 0) for n in numbers])
         else:
             self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
+
+    def native_rows(self, order: Mapping[int, int]) -> tuple[int, int, list[tuple[int, int, int]]]:
+        """What `NativeDriverCalls.launch_graph` takes of the node. order: which of a call's addresses that of each
+        place is."""
+        start = ctypes.addressof(self._block)
+        rows = [(start + SLOT * i, order[p], add) for i, (p, add) in enumerate(self._picks) if p is not None]
+        return self.handle, self.address, rows
 
     def fill_arguments(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
         """Write a call's addresses and numbers; whether they differ from those of the last call."""
@@ -138,7 +144,7 @@ def _launch_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequen
 
 
 def pack_member_kernel_arguments(task: Task) -> Task:
-    """A packed task, all members' pointers before their numbers, as `pack_compiled_ptx_members` reads them."""
+    """A packed task, all members' pointers before their numbers, as `compile/entries.py` reads them."""
     parts = packed_member_tasks(task)
     if len(parts) == 1:
         return task

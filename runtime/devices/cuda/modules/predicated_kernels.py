@@ -8,11 +8,9 @@ left. A turned kernel adds the first of these, times what they change by at an i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 
-from ....core.errors import CompileError
 from ....core.frozen import dataclass, replace
 from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
@@ -54,62 +52,26 @@ def launch_predicate_on_first_flag(flags: int, value: bool) -> LaunchPredicate:
 
 # Guards of kernels
 
-_GUARD = """
-	.reg .pred %guarded;
-	.reg .b64 %guard<4>;
-	ld.param.u64 %guard0, [{address}];
-	ld.param.u64 %guard1, [{mask}];
-	ld.param.u64 %guard2, [{want}];
-	ld.global.u64 %guard3, [%guard0];
-	and.b64 %guard3, %guard3, %guard1;
-	setp.ne.u64 %guarded, %guard3, %guard2;
-	@%guarded ret;
+_GUARD = """.reg .pred %guarded;
+.reg .b64 %guard<4>;
+ld.param.u64 %guard0, [arguments+{first}];
+ld.param.u64 %guard1, [arguments+{first}+8];
+ld.param.u64 %guard2, [arguments+{first}+16];
+ld.global.u64 %guard3, [%guard0];
+and.b64 %guard3, %guard3, %guard1;
+setp.ne.u64 %guarded, %guard3, %guard2;
+@%guarded ret;
 """
-_TURN = """	.reg .b64 %turn64;
-	.reg .b32 %turn32;
-	.reg .b16 %turn16;
-	ld.global.u64 %turn64, [%guard0+8];
-	cvt.u32.u64 %turn32, %turn64;
-	cvt.u16.u64 %turn16, %turn64;
-"""
-_BLOCK = re.compile(r"arguments\[(\d+)\]")
-_BITS = {"%rd": 64, "%r": 32, "%rs": 16}
 
 
-def add_predicate_to_ptx(ptx: str, kernel: Kernel) -> str:
-    """A kernel's text with three more parameters: the words of a guard."""
-    head, entry, rest = ptx.partition(f".visible .entry {kernel.name}(")
-    parameters, _, rest = rest.partition(")")
-    bounds, _, body = rest.partition("{")
-    if block := _BLOCK.search(parameters):
-        size = int(block[1])
-        parameters = parameters.replace(block[0], f"arguments[{size + 24}]")
-        names = [f"arguments+{size + 8 * i}" for i in range(3)]
-    else:
-        names = [f"{kernel.name}_guard_{i}" for i in range(3)]
-        parameters = parameters.rstrip() + "".join(f",\n\t.param .u64 {name}" for name in names) + "\n"
-    look = _GUARD.format(address=names[0], mask=names[1], want=names[2])
-    if moves := dict(kernel.options).get("turned"):
-        look, body = look + _TURN, _advance_ptx_parameters(body, moves, kernel.name)
-    return f"{head}{entry}{parameters}){bounds}{{{look}{body}"
-
-
-def _advance_ptx_parameters(body: str, moves: Sequence[int], name: str) -> str:
-    """moves: what each parameter changes by at an iteration. Functions that the kernel calls have parameters too."""
-    loads = re.compile(rf"ld\.param\.\w+\s+(%\w+), \[{name}_param_(\d+)\];")
-
-    def load_advanced_parameter(match: re.Match[str]) -> str:
-        move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
-        if not move:
-            return match[0]
-        if bits is None:
-            raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
-        return f"{match[0]}\n\tmad.lo.s{bits} {match[1]}, %turn{bits}, {move}, {match[1]};"
-
-    read = re.findall(rf"{name}_param_(\d+)\b", body)
-    if any(m and read.count(str(k)) != [n for _, n in loads.findall(body)].count(str(k)) for k, m in enumerate(moves)):
-        raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
-    return loads.sub(load_advanced_parameter, body)
+def predicated_ptx_kernel_text(kernel: Kernel) -> str:
+    """The text of a kernel of the device's own, in its predicated form if that is asked for; of other kernels
+    `compile/entries.py` makes these forms."""
+    if "guarded" not in dict(kernel.options):
+        return kernel.source
+    nbytes = 8 * len(kernel.signature)
+    head, opening, body = kernel.source.replace(f"arguments[{nbytes}]", f"arguments[{nbytes + 24}]").partition("{\n")
+    return head + opening + _GUARD.format(first=nbytes) + body
 
 
 def kernel_has_advancing_form(kernel: Kernel) -> bool:

@@ -251,3 +251,18 @@ def test_the_best_of_each_column_is_not_stored_under_a_mask(combine: str) -> Non
 def test_squares_that_are_transposed_fit_in_the_registers(vector_bytes: int, side: int) -> None:
     text = print_llvm_kernel(copy("1s", "s1"), vector_bytes=vector_bytes)
     assert text.count(f"load <{side} x i32>") == side and f"<{2 * side} x i32>" not in text
+
+
+def test_functions_one_after_the_other_are_taken_in_several_vectors() -> None:
+    """A core cannot look past their latency to the next vector. Where they are called, registers are not kept."""
+
+    def chain(*functions: str) -> int:
+        operands = Operand(FLOAT32, "in", "1"), Operand(FLOAT32, "out", "1")
+        steps = [Instr(f, FLOAT32, (i,)) for i, f in enumerate(functions)]
+        body = (load(0), *steps, store(1, len(steps)))
+        nest = LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, body),))
+        text = print_llvm_kernel(nest, "libmvec-avx512", 64)
+        return max(int(n) for n in re.findall(r"load <(\d+) x float>", text))
+
+    assert [chain("log"), chain("log", "erf"), chain("exp", "neg", "log1p")] == [16, 64, 64]
+    assert chain("log", "atan") == chain("atan", "log") == 16

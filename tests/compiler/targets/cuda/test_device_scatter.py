@@ -9,8 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelgraph.compiler.core import cost
+from kernelgraph.compiler.decompose import assignments
+from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import privatized_scatter, scatter
+from kernelgraph.compiler.targets.cuda.algorithms import ordered_scatter, privatized_scatter, radix_sort_text
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.program import Library
 
@@ -95,11 +98,11 @@ def test_combining_at_indices() -> None:
     agrees(greatest, RNG.integers(-3, 3, (2, 20)), i, RNG.integers(-9, 9, 50))
 
 
-@pytest.mark.parametrize("every", [1, 1000], ids=["chunks", "elements"])
+@pytest.mark.parametrize("every", [0, 1000], ids=["elements", "places"])
 def test_many_values_for_few_places(every: int, monkeypatch: Any) -> None:
-    """Places of 1, 7, 8, 9, 17 and 100 values, in chunks of 8, of a thread each or not."""
-    monkeypatch.setattr(scatter, "CHUNK", 8)
-    monkeypatch.setattr(scatter, "EVERY", every)
+    """Places of 1, 7, 8, 9, 17 and 100 values, in parts of 8, a thread for each value or for each place."""
+    monkeypatch.setattr(assignments, "PART", 8)
+    monkeypatch.setattr(assignments, "SPARSE", every)
     i = RNG.permutation(np.repeat(np.arange(6), [1, 7, 8, 9, 17, 100]))
     v = RNG.integers(-9, 9, 142)
 
@@ -113,10 +116,66 @@ def test_many_values_for_few_places(every: int, monkeypatch: Any) -> None:
     agrees(lambda i, v: np.bincount(i, v, 7), i, v.astype("f4"))
 
 
+@pytest.mark.parametrize("sparse", [0, 1000], ids=["elements", "places"])
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_an_order_of_places_serves_all_sums_of_it(sparse: int, dtype: str, monkeypatch: Any) -> None:
+    """Sums of what tables have at indices, in turns, with negative indices, places without values, and one of many:
+    in NumPy's order up to two parts, the places sorted once."""
+    monkeypatch.setattr(assignments, "SPARSE", sparse)
+    source, goal = RNG.integers(-40, 40, 300), np.where(RNG.random(300) < 0.02, 7, RNG.integers(-40, 40, 300))
+    x = RNG.standard_normal(40).astype(dtype)
+
+    def turns(x: Any, source: Any, goal: Any) -> Any:
+        for _ in range(3):
+            there, back = np.zeros(40, x.dtype), x / 8
+            np.add.at(there, goal, x[source])
+            np.subtract.at(back, source, x[goal])
+            x = there / 4 + back
+        return x
+
+    agrees(turns, x, source, goal)
+    program = compile_graph_to_program(graph_of(turns, x, source, goal), "cuda")
+    names = [task.name for task in program.tasks]
+    assert names.count("starts") == 2 and names.count("combine_at") == 6
+
+
+def test_parts_of_many_values(monkeypatch: Any) -> None:
+    """Parts of parts, in a block's shared memory and beyond, of whole numbers, which are the same in any order."""
+    monkeypatch.setattr(assignments, "PART", 8)
+    monkeypatch.setattr(ordered_scatter, "HELD", 16)
+    for held in (16, 2):
+        monkeypatch.setattr(ordered_scatter, "HELD", held)
+        i = np.where(RNG.random(1300) < 0.8, 3, RNG.integers(0, 700, 1300))
+        agrees(lambda i, v: np.bincount(i, v, 700), i, RNG.integers(-9, 9, 1300).astype("f4"))
+
+
+def test_many_places_are_sorted_in_tiles(monkeypatch: Any) -> None:
+    """Tiles of 256 elements, all passes one kernel."""
+    monkeypatch.setitem(radix_sort_text.EACH, 4, 1)
+    i, v = RNG.integers(-300, 300, 600), RNG.standard_normal(600).astype("f4")
+
+    def function(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, i, v)
+        return y
+
+    agrees(function, np.zeros(300, "f4"), i, v)
+    tasks = compile_graph_to_program(graph_of(function, np.zeros(300, "f4"), i, v), "cuda").tasks
+    assert [len({t.kernel.name for t in tasks if t.name == n}) for n in ("sort_pass", "starts", "cast")] == [1, 1, 0]
+
+
+def test_tables_are_checked_where_their_order_is_known() -> None:
+    """A bad index of what is summed is an IndexError still."""
+    graph = graph_of(lambda x, i, j: np.add.at(y := x * 0, i, x[j]) or y, np.ones(9), np.arange(3), np.arange(3))
+    checked = [n for n in decompose_host_calls(graph, "cuda").nodes if n.op == "gather" and n.attr("checked")]
+    assert len(checked) == 1
+
+
 def test_warps_with_places_of_their_own(monkeypatch: Any) -> None:
     """Also where all lanes have one place, and where nobody has one."""
-    for name, value in (("LEAST", 1), ("EVERY", 1), ("WARPS", 2), ("TOGETHER", 1)):
-        monkeypatch.setattr(privatized_scatter, name, value)
+    for name, value in (("VALUES", 1), ("EVERY", 1), ("WARPS", 2)):
+        monkeypatch.setattr(cost, f"OWN_PLACES_{name}", value)
+    monkeypatch.setattr(privatized_scatter, "TOGETHER", 1)
     i = np.where(np.arange(90) < 60, RNG.integers(-7, 7, 90), RNG.choice([2, 99], 90))
     v = RNG.integers(-9, 9, 90)
 

@@ -23,14 +23,17 @@ from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest, cuda_threads_of_resident_row
+from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
+from kernelgraph.runtime.devices.cuda.compile import numba_parts
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
     link_ptx_to_cubin,
     negations_before_minima_as_complements,
 )
+from kernelgraph.runtime.devices.cuda.compile.kernel_functions import function_of_kernel_text
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.cuda_nests import F32, F64, Builder
 from tests.compiler.stencils import five_point
@@ -260,6 +263,7 @@ def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
 import sys
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubins
 from kernelgraph.runtime.program.program import Kernel
+from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
 with override(cache_dir={str(tmp_path)!r}):
     assert compile_cubins([Kernel({kernel.name!r}, 'cuda', {kernel.source!r}, {kernel.signature!r},
@@ -311,13 +315,39 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
-    kernel, whole = cuda_kernel_of_nest(nest), cuda_compile._compile_numba_cuda_library_with_functions
-    monkeypatch.setattr(
-        cuda_compile, "_compile_numba_cuda_library_with_functions", lambda *a: pytest.fail("numba's own way")
-    )
-    short = compile_ptx(kernel, CC)
-    monkeypatch.setattr(cuda_compile, "_compile_numba_cuda_library_with_functions", whole)
+    kernel = cuda_kernel_of_nest(nest)
+    function_of_kernel_text.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(numba_parts.compiler, "compile_cuda", lambda *a, **k: pytest.fail("numba's own way"))
+        short = compile_ptx(kernel, CC)
+    function_of_kernel_text.cache_clear()
     monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
+    assert compile_ptx(kernel, CC) == short
+
+
+def test_every_part_of_numba_cuda_is_there() -> None:
+    """What a new release has not is named, with what it is for."""
+    assert {name for name in numba_parts.PARTS if not hasattr(numba_parts, name)} == set()
+
+
+def test_a_part_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in numba_parts.PARTS:
+        monkeypatch.delitem(vars(numba_parts), name, raising=False)
+    monkeypatch.delattr("numba.cuda.utils.OPERATORS_TO_BUILTINS")
+    with pytest.raises(CompileError, match=r"no numba\.cuda\.utils\.OPERATORS_TO_BUILTINS \(for operators"):
+        _ = numba_parts.OPERATORS
+    monkeypatch.setitem(sys.modules, "numba.cuda.utils", None)
+    with pytest.raises(CompileError, match=r"numba-cuda [\d.]+ has no numba\.cuda\.utils"):
+        _ = numba_parts.OPERATORS
+
+
+def test_without_a_part_of_the_short_way_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cuda_kernel_of_nest(one("add", F32, F32))
+    short = compile_ptx(kernel, CC)
+    function_of_kernel_text.cache_clear()
+    monkeypatch.delitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end")
+    monkeypatch.delitem(vars(numba_parts), "PassManager", raising=False)
+    monkeypatch.delattr("numba.cuda.core.compiler_machinery.PassManager")
     assert compile_ptx(kernel, CC) == short
 
 

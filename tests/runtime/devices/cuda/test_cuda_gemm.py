@@ -27,17 +27,20 @@ F4 = np.dtype("f4")
 
 
 @st.composite
-def operands(draw: st.DrawFn, builder: GraphBuilder, batch: tuple[int, ...], rows: int, columns: int) -> Value:
+def operands(
+    draw: st.DrawFn, builder: GraphBuilder, batch: tuple[int, ...], rows: int, columns: int, kind: Any
+) -> Value:
     """An input seen as a stack of matrices: permuted, with gaps, or with batch axes along which it repeats."""
     shape = (*(draw(st.sampled_from([n, 1])) for n in batch), rows, columns)[draw(st.integers(0, len(batch))) :]
     axes = draw(st.permutations(range(len(shape))))
     inverse = sorted(range(len(shape)), key=lambda i: axes[i])
     gap = draw(st.sampled_from([0, 0, 3]))
     lying = [shape[a] for a in axes]
-    value = builder.input(ArrayType((*lying[:-1], lying[-1] + gap), F4))
+    value = builder.input(ArrayType((*lying[:-1], lying[-1] + gap), kind))
     value = builder.slice(value, (0,) * len(lying), (1,) * len(lying), tuple(lying))
     value = builder.permute(value, inverse)
-    return builder.broadcast(value, (*batch, rows, columns)) if draw(st.booleans()) else value
+    value = builder.broadcast(value, (*batch, rows, columns)) if draw(st.booleans()) else value
+    return builder.cast(value, F4)
 
 
 @st.composite
@@ -45,7 +48,8 @@ def products(draw: st.DrawFn) -> Any:
     b = GraphBuilder("products")
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     m, n, k = (draw(st.integers(1, 4)) for _ in range(3))
-    value = b.matmul(draw(operands(b, batch, m, k)), draw(operands(b, batch, k, n)))
+    kind = np.dtype(draw(st.sampled_from(["f4", "f4", "f2"])))
+    value = b.matmul(draw(operands(b, batch, m, k, kind)), draw(operands(b, batch, k, n, kind)))
     if draw(st.booleans()):
         value = b.map("add", value, b.input(ArrayType((n,), F4)))
     if draw(st.booleans()):
@@ -64,7 +68,8 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_are_numpys(graph: Any, whole: bool) -> None:
     """whole: whether the library's own relu will do."""
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=graph.nodes[n].type.shape).astype(F4) for n in graph.inputs]
+    types = [graph.nodes[n].type for n in graph.inputs]
+    arrays = [rng.normal(size=type.shape).astype(type.dtype) for type in types]
     device = device_on(FakeContext())
     device.blas.whole = whole  # type: ignore[attr-defined]
     executable = device.prepare(ready(graph))
@@ -87,7 +92,11 @@ def test_a_small_product_is_as_the_large_one(graph: Any, dtype: str) -> None:
     for task in compile_graph_to_program(graph, "cuda").tasks:
         for product in (cublas_calls_of_matmul_task(task) or ()) if task.name.startswith("matmul") else ():
             large = replace(
-                product, dtype=dtype, shape=(1000, 77, 3000), leading=tuple(ld + 3000 for ld in product.leading)
+                product,
+                dtype=dtype,
+                result=dtype,
+                shape=(1000, 77, 3000),
+                leading=tuple(ld + 3000 for ld in product.leading),
             )
             tiny = shrink_cublaslt_probe_call(large)
             assert tiny.operations == large.operations and max(tiny.shape) < 2 * SMALL and tiny.batch <= 2

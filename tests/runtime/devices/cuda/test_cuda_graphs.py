@@ -16,6 +16,8 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
+from kernelgraph.runtime.devices.cuda.graphs import replay
+from kernelgraph.runtime.engine.direct_call import DirectArgument
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -38,6 +40,12 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be replayed is."""
     monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: True)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of a plan have moments of their own, however short it is."""
+    monkeypatch.setattr(replay, "EARLY_US", 0.0)
 
 
 @settings(relaxed, max_examples=40)
@@ -82,7 +90,7 @@ def test_replay_writes_new_pointers_alone(always: None) -> None:
     "call_name", ["begin_capture", "add_event", "instantiate", "update_kernel", "update_event", "launch_graph"]
 )
 def test_what_goes_wrong_with_graphs_is_said_and_done_without(
-    always: None, call_name: str, monkeypatch: pytest.MonkeyPatch
+    always: None, apart: None, call_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = device_on(FakeContext(), replay=True)
     executable, inputs = start(device, chain(4))
@@ -191,7 +199,7 @@ def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> N
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_output_of_a_replayed_call_is_waited_for_alone(always: None, seed: int) -> None:
+def test_an_output_of_a_replayed_call_is_waited_for_alone(always: None, apart: None, seed: int) -> None:
     """It is there while the other is not."""
     graph = uneven()
     device = device_on(FakeContext(seed), replay=True)
@@ -242,3 +250,87 @@ def test_a_plan_with_a_host_step_has_one_way() -> None:
     graph = b.finish([*b.host("fft.fft", [x], [x.type]), *b.host("fft.ifft", [x], [x.type])])
     plan = schedule(pipeline.compile_graph_to_program(graph, "cuda"), machine=MACHINES["cuda"])
     assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)
+
+
+@settings(relaxed, max_examples=40)
+@given(
+    case=graphs(steps=16, dtypes=("float32", "float64")),
+    seed=st.integers(0, 999),
+    ways=st.lists(st.sampled_from(["direct", "direct", "ordinary", "moved", "other input", "waited"]), max_size=12),
+)
+def test_replays_by_one_native_call_mean_what_graphs_mean(always: None, case: Any, seed: int, ways: list[str]) -> None:
+    """Direct calls and ordinary ones of a plan in any order, with memory that stays and that moves."""
+    graph, arrays = case
+    device = device_on(FakeContext(seed), replay=True)
+    executable = device.prepare(ready(graph))
+    program = executable.plan.program
+    order = list(dict.fromkeys((*program.inputs, *program.outputs)))
+    go = executable.direct([DirectArgument(b) for b in order])
+    memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+    events: list[Any] = [device.upload(a.copy(order="C"), m) for a, m in zip(arrays, memories, strict=True)]
+    kept = []
+    for way in ["ordinary", "ordinary", *ways]:
+        if way in ("moved", "other input"):
+            for _, (results, *_) in kept:
+                for event in results:
+                    event.wait()
+            if way == "moved":
+                memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+            else:
+                arrays = [a[::-1].copy() if a.ndim else a for a in arrays]
+            events = [device.upload(a.copy(order="C"), m) for a, m in zip(arrays, memories, strict=True)]
+        inputs = list(zip(memories, events, strict=True))
+        event, outputs = None, {b: device.allocate(program.buffers[b].nbytes) for b in program.outputs}
+        places = outputs | dict(zip(program.inputs, memories, strict=True))
+        if way != "ordinary" and go is not None:
+            event = go(tuple(dict.fromkeys(events)), 0, *(places[b].address for b in order))
+        if event is None:
+            found, (results, *held) = call(device, executable, inputs)
+        else:
+            found, results, held = [places[b] for b in program.outputs], [event] * len(program.outputs), []
+        kept.append((found, (results, held, memories)))
+        if way == "waited":
+            for event in results:
+                event.wait()
+        wanted = [a.copy(order="C") for a in arrays]
+        if way in ("moved", "other input", "waited"):
+            agree(graph, wanted, downloaded(device, graph, found, results))
+    for found, (results, *_) in kept[-1:]:
+        agree(graph, [a.copy(order="C") for a in arrays], downloaded(device, graph, found, results))
+    assert not any("no replay" in note for note in executable.notes), executable.notes
+
+
+def test_a_plan_of_several_tasks_is_one_native_call() -> None:
+    """After it was replayed once; with results that end apart it is left to the ordinary way where that is worth it."""
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    program = executable.plan.program
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
+    (source, upload), targets = inputs[0], [device.allocate(160) for _ in program.outputs]
+    addresses = [source.address, *(t.address for t in targets)]
+    assert go((upload,), 0, *addresses) is None
+    for _ in range(2):
+        for event in call(device, executable, inputs)[1][0]:
+            event.wait()
+    before = counted(device, "update_kernel")
+    first = go((upload,), 0, *addresses)
+    updated = counted(device, "update_kernel") - before
+    first.wait()
+    second = go((upload,), 0, *addresses)
+    assert updated and counted(device, "update_kernel") == before + updated and second.stream == first.stream
+    assert go((), 1, *addresses) is None  # somebody's stream
+
+
+@pytest.mark.parametrize("early", [0.0, 1e9])
+def test_short_work_has_one_end(early: float, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of long work have moments of their own, which ordinary calls alone give."""
+    monkeypatch.setattr(replay, "EARLY_US", early)
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, uneven())
+    program = executable.plan.program
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
+    for _ in range(3):
+        _, ((first, last), *_) = call(device, executable, inputs)
+    targets = [device.allocate(160) for _ in program.outputs]
+    event = go((inputs[0][1],), 0, inputs[0][0].address, *(t.address for t in targets))
+    assert (event is None) == (first is not last) == (early == 0.0)

@@ -16,8 +16,8 @@ from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
-    pack_compiled_ptx_members,
 )
+from kernelgraph.runtime.devices.cuda.compile.kernel_functions import function_of_kernel_text
 from kernelgraph.runtime.devices.cuda.modules import predicated_kernels as g
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import ptx_copy_kernel
 from kernelgraph.runtime.program.device import H200
@@ -44,21 +44,25 @@ def test_the_forms_link(kernel: Kernel) -> None:
 
 
 def test_a_guard_comes_first_and_its_words_last(kernel: Kernel) -> None:
-    plain = compile_ptx(kernel, CC)
-    text = g.add_predicate_to_ptx(plain, kernel)
-    parameters, _, body = text.partition(")")
-    assert re.findall(r"_(guard|param)_(\d)", parameters)[-3:] == [("guard", "0"), ("guard", "1"), ("guard", "2")]
-    assert body.index("%guarded ret") < body.index("_param_0")
-    packed = g.add_predicate_to_ptx(pack_compiled_ptx_members(plain, kernel, 3), kernel)
-    (size,) = map(int, re.findall(r"arguments\[(\d+)\]\n", packed))
-    assert size == 8 * (3 * len(kernel.signature) + 3) and f"[arguments+{size - 8}]" in packed
+    count = len(kernel.signature)
+    text = compile_ptx(with_options(kernel, ("guarded", True)), CC)
+    parameters, _, body = text.partition(".visible .entry")[2].partition(")")
+    assert re.findall(r"\.param \.u64 \w+_param_(\d+)", parameters) == [str(i) for i in range(count + 3)]
+    first = body[: body.index("bra")]
+    assert {*re.findall(r"_param_(\d+)\]", first)} >= {str(count + i) for i in range(3)}
+    assert first.count("ld.global") == 1 and "st." not in first  # the word alone
+    packed = compile_ptx(with_options(kernel, ("packed", 3), ("guarded", True)), CC)
+    size = 8 * (3 * count + 3)
+    assert f"_param_0[{size}]" in packed and f"_param_0+{size - 8}]" in packed
 
 
-def test_each_parameter_that_moves_is_moved_where_it_is_read(kernel: Kernel) -> None:
+def test_each_argument_that_moves_is_moved(kernel: Kernel) -> None:
     moves = (0, 16, 0, -8, *[0] * (len(kernel.signature) - 4))
-    turned = g.add_predicate_to_ptx(compile_ptx(kernel, CC), with_options(kernel, ("turned", moves)))
-    found = re.findall(r"_param_(\d+)\];\n\tmad\.lo\.s64 (%rd\d+), %turn64, (-?\d+), \2;", turned)
-    assert {(int(k), int(move)) for k, _, move in found} == {(1, 16), (3, -8)}
+    text = compile_ptx(with_options(kernel, ("guarded", True), ("turned", moves)), CC)
+    over = re.search(r"ld\.global\.u64\s+(%rd\d+), \[%rd\d+\+8\];", text)
+    assert over
+    shifted = re.findall(rf"(shl\.b64|mul\.lo\.s64|mad\.lo\.s64|sub\.s64)\s+%rd\d+, .*{over[1]}\b", text)
+    assert len(shifted) >= 2
 
 
 def test_kernels_that_call_functions_have_the_forms_too() -> None:
@@ -69,14 +73,25 @@ def test_kernels_that_call_functions_have_the_forms_too() -> None:
     assert compile_cubin(with_options(task.kernel, ("guarded", True), ("turned", moves)), CC)
 
 
-def test_what_cannot_be_moved_is_refused(kernel: Kernel) -> None:
-    text = compile_ptx(kernel, CC)
-    floating = re.sub(r"ld\.param\.u64(\s+)%rd", r"ld.param.f64\1%fd", text)
-    hidden = re.sub(r"ld\.param\.u64(\s+%rd\d+), \[(\w+_param_0)\];", r"mov.b64\1, \2;", text)
-    for wrong in (floating, hidden):
-        assert wrong != text
-        with pytest.raises(CompileError, match="cannot be turned"):
-            g.add_predicate_to_ptx(wrong, with_options(kernel, ("turned", (8,) * len(kernel.signature))))
+def test_what_cannot_be_moved_is_refused() -> None:
+    (task,) = kg.kernel_graph(lambda x, s: x * s, device="cuda").plan(np.ones(8), 2.0).tasks
+    assert isinstance(task.kernel, Kernel) and "float64" in task.kernel.signature
+    moves = (8,) * len(task.kernel.signature)
+    with pytest.raises(CompileError, match="no whole number"):
+        compile_cubin(with_options(task.kernel, ("guarded", True), ("turned", moves)), CC)
+
+
+@pytest.mark.parametrize("form", ["guarded", "turned", "packed"])
+def test_a_form_is_compiled_from_the_function_that_is_there(kernel: Kernel, form: str, monkeypatch) -> None:
+    """A predicate or a move is put round the function, which numba has compiled once; a packed one is another."""
+    options = {"guarded": [("guarded", True)], "packed": [("packed", 2)]}
+    options["turned"] = [("guarded", True), ("turned", (8,) * len(kernel.signature))]
+    other = replace(kernel, name=f"k_{form}", source=kernel.source.replace("def k(", f"def k_{form}("))
+    compile_ptx(other, CC)
+    made, before = [], function_of_kernel_text.cache_info().misses
+    made.append(compile_ptx(with_options(other, *options[form]), CC))
+    after = function_of_kernel_text.cache_info().misses
+    assert after - before == (form == "packed") and f".entry k_{form}(" in made[0]
 
 
 def test_what_says_what_is_true_links() -> None:

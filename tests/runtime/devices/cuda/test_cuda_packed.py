@@ -19,8 +19,6 @@ from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
-    link_ptx_to_cubin,
-    pack_compiled_ptx_members,
 )
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     COPIES,
@@ -45,9 +43,10 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
     nest = data.draw(st.one_of(elementwise(), reductions()))[0]
     kernel = cuda_kernel_of_nest(nest)
     packed = replace(kernel, options=(*kernel.options, ("packed", members)))
-    text = pack_compiled_ptx_members(compile_ptx(kernel, CC), packed, members)
-    assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
-    assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
+    text = compile_ptx(packed, CC)
+    assert f"_param_0[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
+    assert "%ctaid.x" in text and "%nctaid.x" in text  # to find the row, and which of its blocks this one is
+    assert ".local" not in text  # the arguments are read where they lie
 
 
 def test_as_many_as_are_packed_compile_with_a_guard() -> None:
@@ -83,19 +82,13 @@ def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> No
     assert int(nbytes) == 8 * len(kernel.signature) <= 4096
 
 
-def test_however_a_kernel_reads_its_parameters_they_are_packed() -> None:
-    """By halves, as a float64's sign is, several at once, or by their address."""
+def test_each_member_reads_its_own_row() -> None:
+    """The pointers of both members lie first, then their numbers, of which each is read as wide as it is."""
     (task,) = kg.kernel_graph(lambda x, s: x * s, device="cuda").plan(np.ones(8), 2.0).tasks
     kernel = task.kernel
-    assert isinstance(kernel, Kernel)
-    place = f"{kernel.name}_param_2"
+    assert isinstance(kernel, Kernel) and kernel.signature == ("ptr", "ptr", "i64", "float64")
     packed = replace(kernel, options=(*kernel.options, ("packed", 2)))
-    plain = compile_ptx(kernel, CC)
-    (load,) = re.findall(rf"\tld\.param\.\w+\s+\S+ \[{place}\];\n", plain)
-    declared = "\t.reg .b32 %half<3>;\n\t.reg .b64 %at<2>;\n"
-    reads = f"\tld.param.u32 %half0, [{place}+4];\n\tld.param.v2.u32 {{%half1, %half2}}, [{place}];\n"
-    reads += f"\tmov.b64 %at0, {place};\n\tld.param.u64 %at1, [%at0];\n"
-    text = pack_compiled_ptx_members(plain.replace(load, declared + load + reads), packed, 2)
-    rows = 8 * 2 * 2  # the pointers of both members
-    assert f"[%packedwide2+{rows + 4}]" in text and f"add.s64 %at0, %packedwide2, {rows};" in text
-    assert link_ptx_to_cubin(text, CC)
+    text = compile_ptx(packed, CC)
+    numbers = 8 * 2 * 2  # behind two pointers of each member
+    assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1
+    assert re.findall(rf"ld\.param\.f64\s+%fd\d+, \[%rd\d+\+{numbers + 8}\];", text)

@@ -1,0 +1,84 @@
+"""Graphs launched by one native call each: new addresses into their nodes, the launch, and the event after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..driver import words as w
+from ..driver.driver import CudaDriver
+from ..driver.events import CudaEvent
+from ..driver.native_calls import native_driver_calls
+from ..modules.launch import KernelArgumentBlock
+
+Start = Callable[..., CudaEvent | None]
+
+
+class NativelyLaunchedGraph(Protocol):
+    """A graph for one stream. known: the stream as events tell it; launch: `native_graph_launch`; note_end: takes the
+    event after a launch."""
+
+    stream: int
+    known: int
+    launch: Callable[..., int]
+    note_end: Callable[[CudaEvent], None]
+
+
+def native_graph_launch(
+    driver: CudaDriver,
+    executable: int,
+    stream: int,
+    nodes: Sequence[KernelArgumentBlock],
+    order: Sequence[int],
+    bound: Sequence[tuple[int, int]] = (),
+) -> Callable[..., int]:
+    """f(event, *addresses): the result code of a launch. order: the places that these addresses have in the nodes.
+    bound: places, and addresses that they have to have. Raises KeyError where nodes have places beside the order."""
+    numbers = {place: i for i, place in enumerate(order)}
+    handles = {
+        w.EXECUTABLE: executable, w.STREAM: stream,
+        w.UPDATE: driver.address("cuGraphExecKernelNodeSetParams_v2"), w.LAUNCH: driver.address("cuGraphLaunch"),
+        w.RECORD: driver.address("cuEventRecord"),
+    }  # fmt: skip
+    calls = native_driver_calls()
+    assert calls is not None
+    rows = [node.native_rows(numbers) for node in nodes]
+    return calls.launch_graph(handles, [(numbers[place], address) for place, address in bound], rows, list(nodes))
+
+
+def make_native_graph_call(
+    device: Any,
+    choose: Callable[[Sequence[CudaEvent], int, Sequence[int]], NativelyLaunchedGraph | None],
+    labels: tuple[str, ...],
+) -> Start:
+    """f(after, caller, *addresses): launches a plan where that takes nothing but a launch, and gives the event of its
+    end; else None, and nothing is done. after: events of this device that may not have happened, to wait for. caller:
+    the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's. choose: the
+    graph for these. labels: the names of the plan's steps, for errors."""
+    clock, events, free = device.clock, device.events, device.events.free
+    remember_launch, wait = device.recent_launches.append, device.context.driver.wait
+    alone, enter = device.context.alone, device.context.enter
+
+    def start_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
+        graph = choose(after, caller, addresses)
+        if graph is None:
+            return None
+        if not alone:  # the default stream is that of the current GPU
+            enter()
+        for each in after:
+            if type(each) is not CudaEvent or each.error is not None:
+                return None
+            if each.stream != graph.stream and wait(graph.stream, each.handle, 0):
+                return None
+        clock.runs += 1
+        try:
+            event = CudaEvent(events, free.pop(), graph.known)
+        except IndexError:
+            event = events.take(graph.known)
+        if graph.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example
+            return None
+        graph.note_end(event)
+        remember_launch((event, labels))
+        return event
+
+    return start_graph

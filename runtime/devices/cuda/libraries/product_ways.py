@@ -1,0 +1,97 @@
+"""The rule of three. A library product that takes three times what was predicted, the first time, is done in other ways
+too; the fastest of them stays, in this process and on disk. Times in, ways out.
+
+Libraries choose their algorithms by rules of their own, which miss by factors (measured, H100: 256x1000 @ 1000x10 in
+float32, four times, 47 us by cuBLAS and 20 us by a choice of cuBLASLt's). Nobody sees it but by the clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from ....core.disk_cache import DiskCache
+from ....core.frozen import dataclass
+from .gemm import GemmCall
+
+TIMES = 3.0  # as long as predicted
+LEAST = 10.0  # microseconds: what a call's enqueueing takes hides what is shorter
+GAIN = 0.95  # another way must take less than this part of the time
+APART = 64  # products that are tried one by one
+CHOICES = 8  # of cuBLASLt's that are tried
+
+
+@dataclass(frozen=True, slots=True)
+class ProductWay:
+    """choice: of cuBLASLt's algorithms; none where it is cuBLAS, or the first that is right for an epilogue. apart: one
+    product of a batch after another."""
+
+    choice: int | None = None
+    apart: bool = False
+
+    def __str__(self) -> str:
+        if self.apart:
+            return "one by one"
+        return "the library" if self.choice is None else f"choice {self.choice} of cuBLASLt"
+
+
+USUAL = ProductWay()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenProductWay:
+    """note: for people, where the usual way took three times what was predicted."""
+
+    way: ProductWay = USUAL
+    note: str = ""
+
+
+def other_product_ways(call: GemmCall) -> tuple[ProductWay, ...]:
+    """Those that may do a call beside the usual one."""
+    choices = [ProductWay(i) for i in range(CHOICES)] if call.dtype in ("float32", "float16", "bfloat16") else []
+    return (*choices, *[ProductWay(apart=True)] * (1 < call.batch <= APART and not call.epilogue))
+
+
+def choose_product_way(
+    ways: Sequence[ProductWay], measure: Callable[[ProductWay], float | None], predicted: float
+) -> tuple[ProductWay, dict[str, float]]:
+    """The way that stays, and microseconds of those that were measured, the usual one first. measure: None for a way
+    that there is not."""
+    usual = measure(USUAL)
+    if usual is None or usual <= TIMES * max(predicted, LEAST):
+        return USUAL, {} if usual is None else {str(USUAL): usual}
+    times = {USUAL: usual} | {way: took for way in ways if (took := measure(way)) is not None}
+    best = min(times, key=lambda way: times[way])
+    return best if times[best] < GAIN * usual else USUAL, {str(way): took for way, took in times.items()}
+
+
+def describe_product_ways(call: GemmCall, predicted: float, way: ProductWay, times: dict[str, float]) -> str:
+    """One line; empty where the usual way was as fast as predicted."""
+    if len(times) < 2 and times.get(str(USUAL), 0.0) <= TIMES * max(predicted, LEAST):
+        return ""
+    n, m, k = call.shape
+    what = f"{m}x{k} @ {k}x{n} in {call.dtype}" + (f", {call.batch} times" if call.batch > 1 else "")
+    text = f"matmul: {what} took {times[str(USUAL)]:.1f} us for {predicted:.1f} predicted"
+    if way == USUAL:
+        return f"{text}; of {len(times) - 1} other ways none is faster"
+    return f"{text}; by {way} it takes {times[str(way)]:.1f} us"
+
+
+_cache = DiskCache("products")
+
+
+def load_product_way(key: str) -> tuple[ProductWay, dict[str, float]] | None:
+    """What an earlier process has found."""
+    payload = _cache.get(key)
+    if payload is None:
+        return None
+    try:
+        row = json.loads(payload)
+        way = ProductWay(None if row["choice"] is None else int(row["choice"]), bool(row["apart"]))
+        return way, {str(name): float(took) for name, took in row["times"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def store_product_way(key: str, way: ProductWay, times: dict[str, float]) -> None:
+    _cache.put(key, json.dumps({"choice": way.choice, "apart": way.apart, "times": times}).encode())

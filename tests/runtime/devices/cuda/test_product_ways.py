@@ -1,0 +1,117 @@
+"""The rule of three: which way of doing a library's product stays, from times alone; what it is kept as."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.runtime.devices.cuda.libraries.gemm import GemmCall, cublas_calls_of_matmul_task
+from kernelgraph.runtime.devices.cuda.libraries.product_ways import (
+    GAIN,
+    LEAST,
+    TIMES,
+    USUAL,
+    ProductWay,
+    choose_product_way,
+    describe_product_ways,
+    load_product_way,
+    other_product_ways,
+    store_product_way,
+)
+from kernelgraph.runtime.program.program import Library, Region, Task
+
+CALL = GemmCall("float32", "float32", (10, 256, 1000), (0, 0), (10, 1000, 10), (10000, 256000, 2560), 4, (0, 0, 0))
+WAYS = other_product_ways(CALL)
+TIMES_OF_WAYS = st.lists(st.one_of(st.none(), st.floats(0.1, 1e6)), min_size=len(WAYS), max_size=len(WAYS))
+
+
+@given(st.floats(0.1, 1e6), TIMES_OF_WAYS, st.floats(0.1, 1e5))
+def test_the_fastest_stays_where_the_usual_way_takes_three_times_as_long(
+    usual: float, others: list[float | None], predicted: float
+) -> None:
+    times = {USUAL: usual, **dict(zip(WAYS, others, strict=True))}
+    asked: list[ProductWay] = []
+
+    def measure(way: ProductWay) -> float | None:
+        asked.append(way)
+        return times[way]
+
+    way, measured = choose_product_way(WAYS, measure, predicted)
+    late = usual > TIMES * max(predicted, LEAST)
+    assert asked == ([USUAL, *WAYS] if late else [USUAL])
+    known = {w: t for w, t in times.items() if t is not None}
+    assert measured == {str(w): known[w] for w in asked if w in known}
+    best = min(known.values())
+    assert known[way] == (best if late and best < GAIN * usual else usual)
+    note = describe_product_ways(CALL, predicted, way, measured)
+    assert bool(note) == late
+    if late:
+        assert note.startswith(f"matmul: 256x1000 @ 1000x10 in float32, 4 times took {usual:.1f} us")
+        assert (str(way) in note) == (way != USUAL)
+
+
+def test_what_cannot_be_measured_is_done_as_usual() -> None:
+    assert choose_product_way(WAYS, lambda way: None, 1.0) == (USUAL, {})
+    assert describe_product_ways(CALL, 1.0, USUAL, {}) == ""
+
+
+@pytest.mark.parametrize("way", [USUAL, *WAYS], ids=str)
+def test_a_way_is_kept_on_disk(way: ProductWay, tmp_path: Path) -> None:
+    with kg.override(cache_dir=tmp_path):
+        key = "a" * 64
+        assert load_product_way(key) is None
+        store_product_way(key, way, {str(USUAL): 47.2, str(way): 20.5})
+        assert load_product_way(key) == (way, {str(USUAL): 47.2, str(way): 20.5} if way != USUAL else {str(way): 20.5})
+
+
+def regions_of(a: Any, b: Any, c: Any) -> tuple[Region, Region, Region]:
+    first, second, third = (Region(i, 0, v.shape, v.strides, v.itemsize, v.dtype.name) for i, v in enumerate((a, b, c)))
+    return first, second, third
+
+
+def elements(call: GemmCall, which: int) -> set[int]:
+    """Byte offsets of all elements of B, A or C."""
+    rows, columns = call.stored_shapes[which]
+    size, steps = call.itemsizes[which], (call.strides[which], call.leading[which], 1)
+    return {
+        call.offsets[which] + size * sum(i * s for i, s in zip(index, steps, strict=True))
+        for index in itertools.product(range(call.batch), range(columns), range(rows))
+    }
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize("batches", [((3,), ()), ((), (3,)), ((3,), (3,)), ((2, 3), (1, 3))])
+def test_one_by_one_they_are_the_same_products(batches: Any, dtypes: Any) -> None:
+    """They read and write the same elements, which lie within the spans."""
+    kinds = [np.dtype(kg.bfloat16 if d == "bfloat16" else d) for d in dtypes]
+    a = np.zeros((*batches[0], 4, 5), kinds[0])
+    b = np.zeros((*batches[1], 6, 5), kinds[0]).swapaxes(-1, -2)
+    batch = np.broadcast_shapes(*batches)
+    whole = [np.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (a, b)]
+    regions = regions_of(whole[0], whole[1], np.zeros((*batch, 4, 6), kinds[1]))
+    task = Task("matmul", Library("matmul", ()), (), regions[:2], regions[2:])
+    calls = cublas_calls_of_matmul_task(task)
+    assert calls
+    for call in calls:
+        assert call.itemsizes == (kinds[0].itemsize, kinds[0].itemsize, kinds[1].itemsize)
+        for which in range(3):
+            parts = [elements(one, which) for one in call.one_by_one()]
+            assert set().union(*parts) == elements(call, which)
+            assert max(elements(call, which)) + call.itemsizes[which] == call.offsets[which] + call.spans[which]
+
+
+def test_only_what_the_library_has_choices_for_is_tried() -> None:
+    assert other_product_ways(GemmCall("complex64", "complex64", *_rest(CALL, 4))) == (ProductWay(apart=True),)
+    assert other_product_ways(GemmCall("float64", "float64", *_rest(CALL, 1))) == ()
+    assert ProductWay(apart=True) not in other_product_ways(GemmCall("float32", "float32", *_rest(CALL, 1000)))
+
+
+def _rest(call: GemmCall, batch: int) -> tuple[Any, ...]:
+    return call.shape, call.operations, call.leading, call.strides, batch, call.offsets
