@@ -81,11 +81,7 @@ def call_dnn_convolution(
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
     each = math.prod(weights.shape[1:])
-    refusal = why_no_dnn_arrays(types)
-    if name == "convolution" and each <= FEW and weights.shape[0] // options["groups"] <= FEW_OUT:
-        refusal = refusal or "few products for each element"
-    if options.get("precision", "float32") not in ("float32", "tf32"):
-        refusal = refusal or f"a precision of {options['precision']}, which cuDNN has not"
+    refusal = why_no_dnn_arrays(types) or _why_no_dnn_convolution(name, weights, options)
     if refusal or library is None:
         return refusal or NO_LIBRARY
     rows = (1,) * (len(node.type.shape) == 3)
@@ -104,6 +100,14 @@ def call_dnn_convolution(
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
     return result
+
+
+def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, Any]) -> str:
+    few = math.prod(weights.shape[1:]) <= FEW and weights.shape[0] // options["groups"] <= FEW_OUT
+    if name == "convolution" and few:
+        return "few products for each element"
+    precision = options.get("precision", "float32")
+    return "" if precision in ("float32", "tf32") else f"a precision of {precision}, which cuDNN has not"
 
 
 def _with_rows(shape: Sequence[int], rows: tuple[int, ...]) -> tuple[int, ...]:
