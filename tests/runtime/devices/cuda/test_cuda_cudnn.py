@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -467,6 +468,28 @@ def test_float32_is_float32(no_cache: Any) -> None:
     log: list[Any] = []
     Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(library_call(kg.nn.conv2d, x, w))
     assert [entry[1] for entry in log if entry[0] == "deselect_numeric_notes"] == [[list(cudnn.INEXACT)]]
+
+
+def test_precisions(no_cache: Any) -> None:
+    """TF32 where it is asked for; what cuDNN has no name for is done without it. Gradients have the same."""
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    log: list[Any] = []
+
+    def loss(x: Any, w: Any) -> Any:
+        return kg.nn.conv2d(x, w, precision="tf32").sum()
+
+    library = Library()
+    graph = traced(lambda x, w: kg.grad(loss, (0, 1))(x, w), x, w)
+    found = decided(graph, library)
+    assert calls_in(found) == ["convolution_image", "convolution_weights"]
+    assert {call.option("precision") for call in library.calls} == {"tf32"}
+    same_values(found, graph, [x, w], 1e-5)
+    same_values(run_decomposition_stage(graph, "cuda", None), graph, [x, w], 1e-5)
+    Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(library.calls[-1])
+    assert not [entry for entry in log if entry[0] == "deselect_numeric_notes"]
+    for name in ("bf16", "tf32x3"):
+        graph = traced(partial(kg.nn.conv2d, precision=name), x, w)
+        assert not calls_in(decided(graph, Library()))
 
 
 def test_an_attention_as_the_frontend_is_told(no_cache: Any) -> None:
