@@ -195,7 +195,7 @@ def main() -> None:
     for without in (False, True)[: 1 + options.without_cudnn]:
         if without:
             _without_cudnn()
-        for name, (dtype, shapes, ours, theirs) in {**_attention_rows(), **_convolution_rows()}.items():
+        for name, (dtype, shapes, ours, theirs) in {**_convolution_rows(), **_attention_rows()}.items():
             for gradient in (False, True):
                 label = name + ", gradient" * gradient + ", without cuDNN" * without
                 if options.only not in label:
