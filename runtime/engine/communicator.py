@@ -15,11 +15,11 @@ import functools
 import hashlib
 import itertools
 import os
-import queue
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 
 import numpy as np
@@ -61,6 +61,23 @@ def rank_agreement_on_collective(
     return rank_agreement_on_collectives((doing,), doing)
 
 
+class _Alarm:
+    """Wakes one thread. Python 3.11's `SimpleQueue.get` sleeps for ever where its time ends as something is put."""
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        """Who sleeps wakes, or who sleeps next does not."""
+        with suppress(RuntimeError):  # it rings already
+            self._silent.release()
+
+    def sleep(self, seconds: float) -> bool:
+        """Until it rings, but no longer than that (-1: for ever). Whether it rang."""
+        return self._silent.acquire(timeout=seconds)
+
+
 class EngineCommunicator:
     """What does the collectives of a world. failure: why it does none any more."""
 
@@ -72,7 +89,8 @@ class EngineCommunicator:
         # what the ranks' devices exchange arrays by, or why by nothing, by this rank's device
         self.exchanges: dict[str, tuple[DeviceCommunicator | None, str]] = {}
         self._jobs: deque[Job] = deque()
-        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # wakes the thread of jobs; False: no more come
+        self._alarm = _Alarm()  # wakes the thread of jobs
+        self._ends = False  # whether that thread ends once there are no jobs
         self._naps = False  # whether that thread wakes by itself
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # of whoever does jobs
@@ -87,7 +105,7 @@ class EngineCommunicator:
         if self._thread is None:
             self._start_thread_of_jobs()
         if soon or not self._naps:
-            self._calls.put(True)
+            self._alarm.ring()
         return promise.event
 
     def agree(self, agreement: Agreement, arguments: Sequence[Event]) -> Event:
@@ -139,7 +157,7 @@ class EngineCommunicator:
     def close(self, seconds: float) -> None:
         """Do what is left, but for no longer than that."""
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._calls.put(False)
+            self.stop()
             self._thread.join(seconds)
             self._thread = None
         self.world.leave()
@@ -148,7 +166,7 @@ class EngineCommunicator:
 
     def abandon(self, text: str) -> None:
         """This process is a fork of a rank: it has none of the other threads, and does no collectives."""
-        self._lock, self._turn, self._calls = threading.Lock(), threading.Lock(), queue.SimpleQueue()
+        self._lock, self._turn, self._alarm = threading.Lock(), threading.Lock(), _Alarm()
         self._thread, self._naps = None, False
         if self.world.kind != "alone":
             self.failure = RankError(text)
@@ -157,25 +175,23 @@ class EngineCommunicator:
 
     def stop(self) -> None:
         """The thread of jobs ends, after those that there are; whoever waits for later ones does them."""
-        self._calls.put(False)
+        self._ends = True
+        self._alarm.ring()
 
     def _start_thread_of_jobs(self) -> None:
         with self._lock:
             if self._thread is None:
+                self._ends = False
                 name = f"collectives of rank {self.world.rank}"
                 self._thread = threading.Thread(target=self._run_jobs_in_order, name=name, daemon=True)
                 self._thread.start()
 
     def _run_jobs_in_order(self) -> None:
-        naps, more = 0, True
-        while more:
+        naps = 0
+        while self._jobs or not self._ends:
             self._naps = naps < NAPS
             if not self._jobs:  # those that come from here on are seen after the nap, or wake it
-                try:
-                    more = self._calls.get(timeout=NAP_SECONDS if self._naps else None)
-                    naps = 0
-                except queue.Empty:
-                    naps += 1
+                naps = 0 if self._alarm.sleep(NAP_SECONDS if self._naps else -1) else naps + 1
             while self._jobs:
                 naps = 0
                 with self._turn:

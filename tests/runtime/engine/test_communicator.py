@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from kernelgraph.runtime.program.world import CONTENT_BYTES, World
 from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import run_ranks_as_threads
 
+ROOT = Path(__file__).parents[3]
 FIRST, SECOND = rank_agreement_on_collective("first"), rank_agreement_on_collective("second")
 
 
@@ -98,6 +101,28 @@ def test_who_need_not_come_soon_comes_by_itself() -> None:
     communicator.submit(done.set, "job", soon=False)
     assert done.wait(60)
     communicator.close(60)
+
+
+def test_a_nap_ends_though_it_is_over_as_somebody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`SimpleQueue.get` of Python 3.11 never returned then: a rank came to no collective any more."""
+    monkeypatch.setattr("kernelgraph.runtime.engine.communicator.NAP_SECONDS", 1e-7)
+    monkeypatch.setattr("kernelgraph.runtime.engine.communicator.NAPS", 10**9)
+    communicator, done = EngineCommunicator(SingleRankWorld()), threading.Event()
+    for _ in range(2000):
+        communicator.submit(lambda: None, "job")
+        done.clear()
+        communicator.submit(done.set, "job", soon=False)
+        assert done.wait(20)
+    communicator.close(60)
+
+
+def test_no_queue_is_read_with_a_timeout() -> None:
+    """Those of Python 3.11 may sleep for ever: see above."""
+    for folder in ("dsl", "runtime", "compiler"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+                    assert all(k.arg != "timeout" for k in node.keywords), f"{path}:{node.lineno}"
 
 
 @pytest.mark.parametrize("count", [1, 400])
