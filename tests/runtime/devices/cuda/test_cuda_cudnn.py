@@ -26,6 +26,7 @@ from kernelgraph.compiler.pipeline import (
     explain_decomposition_stage,
     run_decomposition_stage,
 )
+from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.libraries import cudnn
 from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
 from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
@@ -570,6 +571,21 @@ def test_what_the_host_does_instead(no_cache: Any) -> None:
     (expected,) = interpret_graph(graph, [x, w])
     found = memories[program.outputs[0]].view(np.float32).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_first_call_of_a_process_has_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that nothing has opened yet is asked for its properties: it is opened, since only then is all known."""
+    opened, place = GpuProperties(name="opened", dnn=Library()), ("cuda", 7)
+    monkeypatch.setattr(devices, "open_device", lambda place: SimpleNamespace(properties=opened))
+    monkeypatch.setattr(devices, "_cuda_installed", lambda: True)
+    for known, installed, expected in (
+        (GpuProperties(name="asked"), True, "opened"),
+        (GpuProperties(name="asked"), False, "asked"),
+        (None, True, "NVIDIA H200"),
+    ):
+        monkeypatch.setattr(devices, "query_gpu_properties", lambda *place, known=known: known)
+        monkeypatch.setattr(devices, "has_dnn_library", lambda kind, installed=installed: installed)
+        assert devices.gpu_properties_at(place).name == expected
 
 
 def test_nothing_is_imported_before_it_is_asked() -> None:
