@@ -105,6 +105,8 @@ def print_random_products(count: int, seed: int, seconds: float, torch: Any, clo
         wide = "f8" if product.dtype == "float64" else "f4"
         s, t = (torch.from_numpy(v.astype(wide)).to(getattr(torch, product.dtype)).cuda() for v in (x, w))
         calls: dict[str, Call] = {"ours": partial(ours, a, b), "torch": partial(product.peer, s, t)}
+        for _ in range(100):  # in which a plan is chosen
+            calls["ours"]()
         samples = interleave(calls, seconds, clock, sample_seconds=5e-3)
         mine, theirs = (statistics.median(samples[name]) for name in ("ours", "torch"))
         predicted = predicted_microseconds(ours.plan(a, b)) * 1e-6

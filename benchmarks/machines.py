@@ -42,7 +42,7 @@ from kernelgraph.dsl.stores.store_servers import pieces_of
 
 SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PUSH_BYTES = (1 << 12, 1 << 20)
-SYNC_BYTES = (1 << 12, 1 << 22, 1 << 26)
+SYNC_BYTES = (1 << 12, 1 << 20, 1 << 26)
 SMALL = 1 << 16
 WORLD, SERVER = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()

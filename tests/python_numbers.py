@@ -106,6 +106,7 @@ UNARY = (
     *(f"isinstance(a, {kind})" for kind in ("bool", "int", "float", "(int, float)", "np.generic", "np.ndarray")),
     *(f"type(a) is {kind}" for kind in ("bool", "int", "float", "np.bool_", "np.int64", "np.float64")),
     *("type(a).__name__", "type(a) in (int, float)", "a is True", "a is False", "a is not True", "True is a"),
+    *("a is 3", "-2 is not a", "(a + 1) is 4", "a is 'a'"),
     *("a == True", "a in (True, 3)", "a is None", "[1, 2, 3][a:]", "[4, 5] * a", "a * (4, 5)", "'ab' * a", "range(a)"),
     *("[*range(abs(a))]", "[6, 7][a]", "{a: 1}", "hash(a)", "len(a)", "[*a]", "a[()]", "x[a]", "sorted([a, 1])"),
     *("min(a, 1)", "max(a, 1)", "sum([a, a])", "sum([a], a)", "1 if a else 2", "a or 7", "a and 7", "divmod(a, 3)"),

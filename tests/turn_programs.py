@@ -129,7 +129,8 @@ class _Writer:
             f"({a} + {b})", f"({a} - {b})", f"small({a} * {b})", f"small({a} * {self.number(2)})",
             f"np.maximum({a}, {b})",
             f"np.where({a} > {b}, {a}, {self.number(2)})", f"-{a}", f"np.abs({a})", f"({a} + {self.number(2)})",
-            f"{a}.copy()",
+            f"{a}.copy()", f"np.clip({a}, -3, {b})", f"np.squeeze({a}[None])", f"np.expand_dims(np.ravel({a}), 0)[0]",
+            f"np.where(np.isclose({a}, {b}), {a}, {self.number(2)})", f"np.round({a})",
         )  # fmt: skip
 
     def number(self, depth: int = 0) -> str:
@@ -143,6 +144,7 @@ class _Writer:
             part = self.slice()
             a, b = self.vectors(part, 1), self.vectors(part, 1)
             sums = f"small({a} @ {b})", f"small(np.sum({a}))", f"small(np.dot({a}, {b}))", f"small({a}.sum())"
+            sums += f"small(np.vdot({a}, {b}))", f"np.linalg.norm({a}, 1)", f"np.count_nonzero({a})"
             return self.pick(*sums, f"above({self.vector()}, {self.number(2)})")
         a, b = self.number(depth + 1), self.number(depth + 1)
         return self.pick(

@@ -1,7 +1,8 @@
-"""Programs on two devices of one machine, whether what they give is right: `python -m tests.two_devices cuda 500`.
+"""Programs on devices of one machine, whether what they give is right: `python -m tests.two_devices cuda 500 4`.
 
-Random collectives against NumPy; the same in flight with random delays, against one step at a time; and faults, each of
-which is an error within two seconds that the next call knows nothing of. `cpu` takes two CPU devices.
+What follows the kind of device is how many of each, and of devices, two where none is said, and the first seed. Random
+collectives against NumPy; the same in flight with random delays, against one step at a time; and faults, each of which
+is an error within two seconds that the next call knows nothing of. `cpu` takes CPU devices.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def values_of(results: Any) -> list[list[np.ndarray[Any, Any]]]:
     return [[part.numpy() for part in result.parts] for result in results]
 
 
-def count_wrong_collectives(mesh: kg.Mesh, count: int) -> int:
+def count_wrong_collectives(mesh: kg.Mesh, count: int, first: int = 0) -> int:
     wrong = 0
-    for seed in range(count):
-        case = rank_cases.draw(seed, 2)
+    for seed in range(first, first + count):
+        case = rank_cases.draw(seed, len(mesh))
         found = values_of(program_of(case, mesh)(case.given))
         for number, parts in enumerate(found):
             for rank, got in enumerate(parts):
@@ -49,11 +50,11 @@ def count_wrong_collectives(mesh: kg.Mesh, count: int) -> int:
     return wrong
 
 
-def count_differences(mesh: kg.Mesh, count: int) -> int:
+def count_differences(mesh: kg.Mesh, count: int, first: int = 0) -> int:
     """Of so many runs, ten in flight."""
     different = 0
-    for seed in range(-(-count // IN_FLIGHT)):
-        case = rank_cases.draw(seed, 2)
+    for seed in range(first, first - (-count // IN_FLIGHT)):
+        case = rank_cases.draw(seed, len(mesh))
         program = program_of(case, mesh)
         with kg.override(engine="sync"):
             want = values_of(program(case.given))
@@ -86,14 +87,15 @@ def failing(device: Any, what: str, turn: int) -> Iterator[None]:
 def run_faults(mesh: kg.Mesh, count: int) -> tuple[int, int, float]:
     """How many came out as errors, how many left something wrong, and the longest time of one."""
     rng, errors, wrong, longest = random.Random(0), 0, 0, 0.0
-    x = np.arange(32.0).reshape(8, 4)
+    x = np.arange(16.0 * len(mesh)).reshape(-1, 4)
+    parts = np.split(x, len(mesh))
     for number in range(count):
         # a program of its own, so that its preparation meets faults as well
         program = kg.kernel_graph(
             lambda x, k=float(number): kg.all_reduce(np.tanh(x) * k) + kg.all_gather(x)[:4], mesh=mesh, out_axes=None
         )
-        want = np.tanh(x[:4]) * number + np.tanh(x[4:]) * number + x[:4]
-        device = mesh.devices[rng.randrange(2)]
+        want = sum(np.tanh(part) * number for part in parts) + x[:4]
+        device = mesh.devices[rng.randrange(len(mesh))]
         start = time.perf_counter()
         try:
             with failing(device, rng.choice(FAULTS), rng.randrange(4)):
@@ -107,13 +109,13 @@ def run_faults(mesh: kg.Mesh, count: int) -> tuple[int, int, float]:
     return errors, wrong, longest
 
 
-def main(kind: str, count: int) -> int:
+def main(kind: str, count: int, devices: int = 2, first: int = 0) -> int:
     if kind == "cpu":
-        kg.settings.cpu_devices = max(2, kg.settings.cpu_devices)
-    mesh = kg.Mesh((f"{kind}:0", f"{kind}:1"))
-    wrong = count_wrong_collectives(mesh, count)
+        kg.settings.cpu_devices = max(devices, kg.settings.cpu_devices)
+    mesh = kg.Mesh(tuple(f"{kind}:{i}" for i in range(devices)))
+    wrong = count_wrong_collectives(mesh, count, first)
     print(f"{count} random collectives: {wrong} wrong", flush=True)
-    different = count_differences(mesh, count)
+    different = count_differences(mesh, count, first)
     print(f"{count} runs with random delays: {different} different", flush=True)
     errors, left, longest = run_faults(mesh, max(10, count * 2 // 5))
     print(
@@ -124,4 +126,4 @@ def main(kind: str, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1], int(sys.argv[2]))))
+    sys.exit(bool(main(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -161,8 +161,14 @@ def _is_finite_to_an_infinite_power(a: Any, b: Any, result: Any) -> Any:
     return (abs(result) == infinite) & (abs(a) != infinite) & (abs(b) != infinite) & (a != 0)
 
 
+def _is_int_product_beyond_int64(a: Any, b: Any, result: Any) -> Any:
+    """Whether an int of Python's has more than 64 bits, or nearly so many: a float says so."""
+    return abs(a * 1.0 * b) >= 9.2e18 if result.dtype.kind == "i" else False
+
+
 _ZERO_DIVISION = (PythonError(ZeroDivisionError, "division by zero", lambda a, b, result: b == 0),)
 _NEGATIVE_SHIFT = (PythonError(ValueError, "negative shift count", lambda a, b, result: b < 0),)
+_PRODUCT = (PythonError(OverflowError, "an int of more than 64 bits", _is_int_product_beyond_int64),)
 _POWER = (
     PythonError(ZeroDivisionError, "0.0 cannot be raised to a negative power", _is_zero_to_a_negative_power),
     PythonError(OverflowError, "(34, 'Numerical result out of range')", _is_finite_to_an_infinite_power),
@@ -178,6 +184,7 @@ _ARITHMETIC = (
         KernelValue.__mul__,
         b=KernelValue.__and__,
         c=cx.multiply_formula,
+        errors=_PRODUCT,
         operator="__mul__",
         derivative=d.MULTIPLY,
     ),

@@ -66,17 +66,27 @@ def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
     return depths
 
 
-def partition_graph_by_device(graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> Partition:
+def partition_graph_by_device(
+    graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None], homes: Sequence[int] | None = None
+) -> Partition:
     """slots: of the nodes, see `Places`. targets: the device of each output; None for where it is computed, or the
-    first."""
-    return _DevicePartitioner(graph, slots, targets).partition()
+    first. homes: the device that has each input, where devices read each other's memory: what another one has or
+    computes is then read there, if kernels read each element once."""
+    return _DevicePartitioner(graph, slots, targets, homes).partition()
 
 
 class _DevicePartitioner:
     """root[n]: the node that n is, seen through places. level[n], of what is computed."""
 
-    def __init__(self, graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        slots: Sequence[int | None],
+        targets: Sequence[int | None],
+        homes: Sequence[int] | None,
+    ) -> None:
         self.graph = graph
+        self.homes = None if homes is None else dict(zip(graph.inputs, homes, strict=True))  # of inputs
         self.root = list(range(len(graph.nodes)))
         self.slots = list(slots)
         self.level: dict[int, int] = {}
@@ -94,6 +104,10 @@ class _DevicePartitioner:
             if root not in self.level:
                 self.written.setdefault((0, at or 0), set()).add(root)
             self.outputs.append((root, at if at is not None else (self.slots[root] or 0)))
+        self.copied: set[tuple[int, int]] | None = None  # nodes, with the slots that have copies; None: all
+        if homes is not None:
+            self.copied = self._nodes_to_copy()
+            self._delay_views()
         self.values: list[PlacedValue] = []
         self.numbers: dict[tuple[str, int, int], int] = {}  # what a value is, its node and its slot -> its number
 
@@ -104,6 +118,42 @@ class _DevicePartitioner:
 
     def _computed_arguments(self, node: Node) -> Iterable[int]:
         return (self.root[a] for a in node.args if self.root[a] in self.level)
+
+    def _nodes_to_copy(self) -> set[tuple[int, int]]:
+        """What devices need in their own memory, with these: results, and what is read, as it is or through views,
+        other than element by element."""
+        copied = set(self.outputs)
+        for number in reversed(range(len(self.graph.nodes))):
+            node, slot = self.graph.nodes[number], self.slots[number]
+            if slot is None or self.root[number] != number:
+                continue
+            kind = OPS[node.op].kind
+            once = kind == "map" or node.op == "concat" or (kind == "view" and (number, slot) not in copied)
+            if not once:
+                copied |= {(self.root[a], slot) for a in node.args}
+        return copied
+
+    def _delay_views(self) -> None:
+        """Views are taken by the parts that read them, as those on other devices do, so alike parts stay alike."""
+        readers: dict[int, list[int]] = {}
+        kept = {o for o, _ in self.outputs}
+        for number in reversed(range(len(self.graph.nodes))):
+            node, slot = self.graph.nodes[number], self.slots[number]
+            if number not in self.level:
+                continue
+            its = readers.get(number, [])
+            if OPS[node.op].kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
+                self.level[number] = min((self.level[r] for r in its), default=self.level[number])
+            for a in self._computed_arguments(node):
+                readers.setdefault(a, []).append(number)
+
+    def value_read(self, what: str, node: int, slot: int) -> int:
+        """The value in which a part on a device reads one of the node's: a copy of its own, or where it is."""
+        if self.homes is not None and self.copied is not None and (node, slot) not in self.copied:
+            home = self.homes[node] if what == "input" else self.slots[node]
+            assert home is not None
+            return self.value(what, node, home)
+        return self.value(what, node, slot)
 
     def value(self, what: str, node: int, slot: int) -> int:
         """what: `input`, or `node` for what is computed."""
@@ -134,7 +184,7 @@ class _DevicePartitioner:
             level, home = homes[n]
             assert home is not None
             leaving[level, home].add(n)
-            if slot != home:
+            if slot != home and (self.copied is None or (n, slot) in self.copied):
                 moves.setdefault(n, set()).add(slot)
         steps: list[Part | Move] = []
         for key in sorted(members):
@@ -178,7 +228,8 @@ class _DevicePartitioner:
         out: Sequence[int],
     ) -> Part:
         whole = self.graph
-        reads = [*(self.value("input", n, slot) for n in inputs), *(self.value("node", n, slot) for n in arriving)]
+        reads = [self.value_read("input", n, slot) for n in inputs]
+        reads += [self.value_read("node", n, slot) for n in arriving]
         given = [*inputs, *arriving]
         order = [*given, *sorted((*free, *nodes))]
         new = {old: i for i, old in enumerate(order)}

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...runtime.core.frozen import dataclass
-from ..core.types import dtype_kind
+from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
+from ..ops.table import OPS
 from .places import nodes_computable_on_any_device
 
-SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
+SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
+FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2  # what is done again by each device that reads arguments of another
+STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -39,10 +42,12 @@ def bodies_exchange_between_devices(node: Node) -> bool:
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
-def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
-    """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
+def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False) -> Replicas:
+    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read.
+
+    Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _GraphReplicator(builder, range(count))
+    made = _GraphReplicator(builder, range(count), {}, reads_peers)
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -72,15 +77,15 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
 class _GraphReplicator:
     """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh."""
 
-    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int] | None = None) -> None:
+    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int], reads_peers: bool) -> None:
         self.builder, self.devices, self.count = builder, devices, len(devices)
-        self.slots: dict[int, int] = {} if slots is None else slots
+        self.slots, self.reads_peers = slots, reads_peers
 
     def replicated_collective(self, node: Node, parts: list[Value]) -> list[Value]:
         """A collective's result on each device: of all of them, or of each group apart."""
         found = [*parts]
         for group in dict(node.attrs).get("groups", (self.devices,)):
-            within = _GraphReplicator(self.builder, group, self.slots)
+            within = _GraphReplicator(self.builder, group, self.slots, self.reads_peers)
             for device, value in zip(group, COLLECTIVES[node.op](within, node, [parts[d] for d in group]), strict=True):
                 found[device] = value
         return found
@@ -98,8 +103,39 @@ class _GraphReplicator:
         return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
-        """Values as a device sees them: what each device makes of the same ones is not the same node."""
-        return [self.builder.placed(v, ("mesh", self.devices[slot])) for v in values]
+        """Values as a device sees them: what each device makes of the same ones is not the same node. Small ones that
+        follow from few arguments element by element are computed there, where it reads the arguments of others."""
+        return [
+            self.build_on_device(slot, lambda v=v: self._computed_on_device(slot, v.number))  # type: ignore[misc]
+            if self.reads_peers and v.type.nbytes <= SMALL_BYTES and self._follows_from_few_arguments(v.number)
+            else self.builder.placed(v, ("mesh", self.devices[slot]))
+            for v in values
+        ]
+
+    def _follows_from_few_arguments(self, number: int) -> bool:
+        todo, operations, arguments = [number], set[int](), set[int]()
+        while todo and len(operations) <= FEW_OPERATIONS:
+            n = todo.pop()
+            node = self.builder.nodes[n]
+            if node.op == "input":
+                arguments.add(n)
+            elif n in self.slots and n not in operations:
+                if OPS[node.op].kind != "map":
+                    return False
+                operations.add(n)
+                todo += node.args
+            elif node.op == "place":
+                return False
+        return not todo and 0 < len(arguments) <= FEW_ARGUMENTS
+
+    def _computed_on_device(self, slot: int, number: int) -> Value:
+        node = self.builder.nodes[number]
+        if node.op == "input":
+            return self.builder.placed(self.builder.at(number), ("mesh", self.devices[slot]))
+        if number not in self.slots:  # what each device makes itself
+            return self.builder.at(number)
+        args = tuple(self._computed_on_device(slot, a).number for a in node.args)
+        return self.builder.add(node.op, args, node.type, node.attrs)
 
     def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
         """Arrays joined element by element, in their order, on a device."""
@@ -116,11 +152,25 @@ class _GraphReplicator:
         return self.build_on_device(slot, reduce_parts)
 
     def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
-        """Each device's array in as many pieces along an axis as there are devices, made where it is."""
+        """Each device's array in as many pieces along an axis as there are devices, made where it is, or read there."""
+
         return [
-            [self.build_on_device(s, lambda v=v, r=r: self._slice_piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
+            self.pieces_read_on_each_device(v, axis)
+            if self.reads_peers
+            else [self.build_on_device(s, lambda v=v, r=r: self._slice_piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
             for s, v in enumerate(parts)
         ]
+
+    def pieces_read_on_each_device(self, value: Value, axis: int) -> list[Value]:
+        """One device's array in as many pieces along an axis as there are devices, each cut by the device that it is
+        for."""
+        seen = [self.values_on_device(r, [value])[0] for r in range(self.count)]
+        return [self.build_on_device(r, partial(self._slice_piece, v, axis, r)) for r, v in enumerate(seen)]
+
+    def goes_in_one_step(self, type: ArrayType, extra: int) -> bool:
+        """Whether each device takes whole arrays: so it reads so many bytes more than if they shared the work."""
+        small = extra <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
+        return small or self.count < 3 or type.size % self.count != 0
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
@@ -143,7 +193,7 @@ class _GraphReplicator:
 def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     how, count, builder = node.attr("how"), made.count, made.builder
     size, type = parts[0].type.size, parts[0].type
-    if count < 3 or type.nbytes <= SMALL_BYTES or size % count:
+    if made.goes_in_one_step(type, type.nbytes * (count - 1) * (count - 2) // count):
         return [made.joined_elementwise(r, how, parts) for r in range(count)]
     flat = [made.build_on_device(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
     pieces = made.split_on_each_device(flat, 0)
@@ -172,7 +222,14 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    return [made.values_on_device(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
+    root, count, builder = node.attr("root"), made.count, made.builder
+    given, type = parts[root], parts[root].type
+    if not made.reads_peers or made.goes_in_one_step(type, type.nbytes * (count - 2)):
+        return [made.values_on_device(r, [given])[0] for r in range(count)]
+    flat = made.build_on_device(root, lambda: builder.reshape(given, (type.size,)))
+    whole = made.concatenated_on_device(made.pieces_read_on_each_device(flat, 0), 0)
+    found = [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
+    return [given if r == root else v for r, v in enumerate(found)]
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:

@@ -29,6 +29,7 @@ from ..core.errors import (
     numpy_error_as_ours,
     undecided_identity_error,
 )
+from ..core.object_model import UNSET
 from ..core.pytree import flatten
 from ..core.spec import SCALAR_TYPES
 from ..functions.creation import empty_ndarray
@@ -46,11 +47,7 @@ from ..trace.failures import (
 )
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import (
-    UNSET,
-    Journal,
-    write_array_value_with_journal,
-)
+from .effects import Journal, write_array_value_with_journal
 from .math_functions import MathFunction, apply_math_function, math_function
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
@@ -153,9 +150,8 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_undecided_condition(f)]
-    recorder = loop_recorder_of_trace()
     for flag in others:
-        found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
+        found = apply("logical_or", found, flag)
     return found
 
 
@@ -172,8 +168,8 @@ def is_(a: Any, b: Any) -> Any:
     if trace is None:
         return a is b
     for number, other in ((a, b), (b, a)):
-        if type(number) is Tracer and type(other) is bool and number._held.weak is bool and not number._held.others:
-            return number if other else not_(number)
+        if type(other) in (bool, np.bool_) and _is_always_truth(number, type(other)):
+            return _as_python_number(number, bool) if other else not_(number)
     if a is not b:
         _check_number_is_no_other(a, b)
         _check_number_is_no_other(b, a)
@@ -188,6 +184,13 @@ def is_(a: Any, b: Any) -> Any:
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
     return _is_same_array(trace, a, b)
+
+
+def _is_always_truth(x: Any, kind: type) -> bool:
+    """Whether it is one of the two truths of Python's or NumPy's, as values decide."""
+    if type(x) is not Tracer or x._owner != SCALAR or x.dtype != np.bool_ or x._held.others:
+        return False
+    return x._held.weak is (bool if kind is bool else None)
 
 
 def _is_same_array(trace: Trace, a: Tracer, b: Tracer) -> bool:
@@ -349,10 +352,16 @@ def _as_python_number(x: Tracer, kind: Any) -> Tracer:
     return Tracer(x._trace, Value(value.number, value.type, kind), SCALAR)
 
 
+BEYOND_INT64 = 2.0**63  # the least float that is, but for its sign
+NO_INT64 = "cannot convert float infinity to integer, nor one of more than 64 bits"
+
+
 def _int_call_in_rewritten_code(x: Any) -> Any:
     if x.dtype.kind == "f":
         _raise_where(apply("isnan", x), ValueError, "cannot convert float NaN to integer")
-        _raise_where(apply("isinf", x), OverflowError, "cannot convert float infinity to integer")
+        with np.errstate(over="ignore"):
+            beyond = x.dtype.type(BEYOND_INT64)  # an infinity of float16
+        _raise_where(apply("greater_equal", apply("absolute", x), beyond), OverflowError, NO_INT64)
     return _as_python_number(METHODS["astype"](x, np.int64), int)
 
 
@@ -425,9 +434,10 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
     first = len(trace.builder.nodes)
+    journal = Journal([then, otherwise])
     sides = [
-        _trace_branch_side(trace, Journal([then, otherwise]), flag, then),
-        _trace_branch_side(trace, Journal([then, otherwise]), trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, journal, flag, then),
+        _trace_branch_side(trace, journal, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)

@@ -1,5 +1,6 @@
 """All that rewritten functions call, by the names that `rewrite` gives it."""
 
+from ..core.object_model import UNSET
 from .comprehensions import ComprehensionClause, folded, generated, listed, new_list
 from .decisions import (
     and_,
@@ -19,7 +20,6 @@ from .decisions import (
     or_test,
     result,
 )
-from .effects import UNSET
 from .loops import for_, items, while_
 
 __all__ = [

@@ -19,6 +19,8 @@ from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_nod
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError, is_numpy_error
+from ..core.object_journal import Slot
+from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import roots_of_array
@@ -29,8 +31,6 @@ from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_test, if_, is_undecided_condition, not_
 from .effects import (
-    UNSET,
-    ControlFlowSlot,
     Journal,
     containers_in_control_flow_value,
     write_array_value_with_journal,
@@ -272,7 +272,7 @@ class CarriedLeaf:
 class CarriedSlot:
     """A slot that the body changes, as the leaves of what it holds."""
 
-    def __init__(self, trace: Trace, slot: ControlFlowSlot, value: Any) -> None:
+    def __init__(self, trace: Trace, slot: Slot, value: Any) -> None:
         found: list[Any] = []
         trace.world.require_opened(value, "__dict__")
         self.slot, self.before = slot, value
@@ -307,7 +307,7 @@ class CompiledLoop:
         self.trace, self.goes_on, self.body = trace, goes_on, body
         self.carried: dict[Identity, CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
-        self.temporary: dict[Identity, ControlFlowSlot] = {}
+        self.temporary: dict[Identity, Slot] = {}
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
         self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
@@ -382,7 +382,7 @@ class CompiledLoop:
             fail_here(trace, error)
         return and_test(going, lambda: has_not_failed(trace))
 
-    def _outputs(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]], going: Any) -> list[Value] | None:
+    def _outputs(self, changed: dict[Identity, tuple[Slot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True
         flag = going if isinstance(going, Tracer) else trace.builder.const(bool(going))
         node = flag._value if isinstance(flag, Tracer) else flag
@@ -407,7 +407,7 @@ class CompiledLoop:
     def _note_carried_values(
         self,
         before: Journal,
-        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
+        changed: dict[Identity, tuple[Slot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
@@ -447,7 +447,7 @@ class CompiledLoop:
                     )
                 self.spoiled[id(root)] = root
 
-    def _check_arrays_apart_after_turn(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]) -> None:
+    def _check_arrays_apart_after_turn(self, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
         """Raises TraceError where two names have one array after a turn, and arrays are written."""
         seen: set[int] = {*self.roots}
         for key, carried in self.carried.items():

@@ -13,9 +13,11 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
+from ..core.object_journal import Slot
 from ..core.object_model import (
     ORIGINAL,
     PLAIN,
+    UNSET,
     VARS,
     attributes_of_object,
     dict_of_object,
@@ -24,11 +26,10 @@ from ..core.object_model import (
 )
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..trace.aliasing import TracerChoice, chosen_array, view_of_tracer
-from ..trace.number_kinds import joined_number_kinds, with_other_number_kinds
+from ..trace.number_kinds import joined_number_kinds, note_joined_number, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, ControlFlowSlot
 from .rewrite import VALUE
 
 _NUMBERS = (bool, int, float, complex)  # and no class of the user's that extends one
@@ -41,7 +42,7 @@ class BranchSide:
     """What a side gave, changed and wrote to; what it raised."""
 
     given: Any
-    changed: dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]
+    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
@@ -182,7 +183,9 @@ class BranchMerge:
                 needs_values=True,
             )
         plain = Value(first.number, first.type), Value(second.number, second.type)
-        return self._join_arrays((a, b), plain, with_other_number_kinds(Value(first.number, first.type, weak), joined))
+        like = with_other_number_kinds(Value(first.number, first.type, weak), joined)
+        note = note_joined_number(self.trace, nodes[0], nodes[1], like, self.values)
+        return self._join_arrays((a, b), plain, like, note)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:
         """The operand that stands for x at the end of a side."""
@@ -197,11 +200,23 @@ class BranchMerge:
 
     # arrays
 
-    def _join_arrays(self, sides: tuple[Any, Any], nodes: tuple[Value, Value], like: Value) -> Later:
-        """The array or scalar that is one thing or another, or nothing on one side. nodes: what these stand for."""
+    def _join_arrays(
+        self,
+        sides: tuple[Any, Any],
+        nodes: tuple[Value, Value],
+        like: Value,
+        note: Callable[[Value], None] = lambda value: None,
+    ) -> Later:
+        """The array or scalar that is one thing or another, or nothing on one side. nodes: what these stand for. note:
+        to be called with the node of a scalar."""
         if not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides):
             held, scalar = self.values(*nodes), SCALAR if like.shape == () else None
-            return lambda: Tracer(self.trace, Value(held().number, like.type, like.weak, like.others), scalar)
+
+            def make_joined_scalar() -> Tracer:
+                note(held())
+                return Tracer(self.trace, Value(held().number, like.type, like.weak, like.others), scalar)
+
+            return make_joined_scalar
         new: Later | None = None
         choice: dict[Any, tuple[Later, list[Flag]]] = {}  # what it may be, and when it is that
         for side, x in enumerate(sides):

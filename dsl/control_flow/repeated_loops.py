@@ -23,6 +23,8 @@ from ...compiler.graph.control_flow import (
 from ...compiler.graph.graph import Graph, Node, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
+from ..core.object_journal import Slot
+from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
 from ..trace.aliasing import assign_to_tracer, roots_of_array, view_of_tracer
@@ -31,12 +33,7 @@ from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .effects import (
-    UNSET,
-    ControlFlowSlot,
-    Journal,
-    write_array_value_with_journal,
-)
+from .effects import Journal, write_array_value_with_journal
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
 from .rewrite import CONTINUED, PREFIX
 from .turn_number import TurnNumber
@@ -75,10 +72,10 @@ class BodyOnce:
     cut: Cut
     raw: Cut
     carried: int
-    ends: list[tuple[ControlFlowSlot, Tree, list[Value]]]
+    ends: list[tuple[Slot, Tree, list[Value]]]
     windows: list[tuple[Value, Window]]
     stores: list[StackedStore]
-    lasts: list[tuple[ControlFlowSlot, Any]]
+    lasts: list[tuple[Slot, Any]]
 
 
 class RepeatedBodyLoop(CompiledLoop):
@@ -216,7 +213,7 @@ class RepeatedBodyLoop(CompiledLoop):
     def _note_changes(
         self,
         before: Journal,
-        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
+        changed: dict[Identity, tuple[Slot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
@@ -243,7 +240,7 @@ class RepeatedBodyLoop(CompiledLoop):
                 raise LoopNotRecordable(f"{carried.slot.name} is an array that it writes to, and another one later")
         return again
 
-    def _note_changed_slots(self, before: Journal, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]) -> None:
+    def _note_changed_slots(self, before: Journal, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
         for key, (slot, _, value) in changed.items():
             if key in self.carried or key in self.temporary:
                 continue
@@ -260,7 +257,7 @@ class RepeatedBodyLoop(CompiledLoop):
         self,
         stand_ins: list[Value],
         inputs: list[Value],
-        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
+        changed: dict[Identity, tuple[Slot, Any, Any]],
         written: dict[int, tuple[Tracer, Value]],
     ) -> BodyOnce | None:
         """What the body gives; None where what it carries has other types."""
@@ -320,7 +317,7 @@ class RepeatedBodyLoop(CompiledLoop):
         held.add(id(root))
         return True
 
-    def _end_of(self, slot: ControlFlowSlot, value: Any, held: set[int]) -> Any:
+    def _end_of(self, slot: Slot, value: Any, held: set[int]) -> Any:
         """What a name stands for after the loop: the structure and nodes of arrays, or the value."""
         if slot.name.startswith(PREFIX):
             return UNSET

@@ -507,7 +507,7 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
             sides = node.left, node.comparators[0]
-            known = any(isinstance(side, ast.Constant) and type(side.value) is not bool for side in sides)  # None
+            known = any(isinstance(side, ast.Constant) and side.value in (None, ...) for side in sides)
             return node if known else _node_at_source_place(_hook_call_expression(hook, *sides), node)
         if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node

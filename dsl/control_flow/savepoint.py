@@ -7,13 +7,15 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..core.errors import Refusal
+from ..core.object_journal import CONTENTS, Slot, attribute_lens
 from ..trace.trace import Trace
 from ..trace.tracer import Tracer
 from .effects import Journal
 
-_GROWING = ("watched", "refusals", "errors", "index_checks", "host_calls")  # lists that only get longer
-_SETS = ("assigned", "shared", "may_raise", "half_bound")
-_FIELDS = ("depth", "loops", "handlers", "printed_line", "restart", "recorder", "turn", "walked_values")
+_HELD = """
+watched refusals errors index_checks host_calls path loop_failures assigned shared may_raise half_bound
+"""  # what can get more
+_FIELDS = "depth loops handlers printed_line restart recorder turn walked_values path"
 
 
 class Savepoint(Journal):
@@ -23,19 +25,16 @@ class Savepoint(Journal):
 
     def __init__(self, trace: Trace, functions: Iterable[Callable[..., Any]]) -> None:
         self.trace, self.around = trace, trace.journal
-        self.refusals = len(trace.refusals)
-        self.lengths = [(held, len(held)) for held in (getattr(trace, name) for name in _GROWING)]
-        sets = [*(getattr(trace, name) for name in _SETS), *trace.chosen.notes]
-        self.sets = [(held, held.copy()) for held in sets]
-        self.fields = [(name, getattr(trace, name)) for name in _FIELDS]
-        self.lists = [(held, [*held]) for held in (trace.path, trace.loop_failures)]
-        self.path, self.is_reversible, walked = trace.path, True, trace.walked_values
+        self.refusals, walked, self.is_reversible = len(trace.refusals), trace.walked_values, True
         try:
             super().__init__(functions)
         except Refusal:  # of iterators that cannot be put back
             del trace.refusals[self.refusals :]
             self.is_reversible = False
         trace.walked_values = walked
+        held = [*(getattr(trace, name) for name in _HELD.split()), *trace.chosen.notes]
+        self.note(Slot(each, CONTENTS) for each in held)
+        self.note(Slot(trace, attribute_lens(name)) for name in _FIELDS.split())
         self.made = WeakValueDictionary()  # an array that takes a dead one's place was made later too
         trace.journal = self
 
@@ -66,21 +65,10 @@ class Savepoint(Journal):
 
     def go_back(self) -> bool:
         """Puts all back. Returns whether that was possible: else the function has to be traced again."""
-        trace = self.trace
-        trace.journal = self.around
-        if trace.caught_refusals(self.refusals):  # what is refused once may not be refused again
+        self.trace.journal = self.around
+        if self.trace.caught_refusals(self.refusals):  # what is refused once may not be refused again
             return False
         if not self.is_reversible or self.has_changed_others():
             return False
         self.undo()
-        for held, length in self.lengths:
-            del held[length:]
-        for held, before in self.sets:
-            held.clear()
-            held.update(before)
-        trace.path = self.path
-        for held, items in self.lists:
-            held[:] = items
-        for name, value in self.fields:
-            setattr(trace, name, value)
         return True

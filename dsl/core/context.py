@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -18,7 +17,7 @@ class CallContext(threading.local):
     device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
     precision = ""  # that products of float32 may have, see `precision`
     mesh: Any = None  # the kg.Mesh of the function that is being traced
-    undo: list[Callable[[], None]] | None = None  # what takes out of objects what the call's trace has put there
+    before: list[Any] | None = None  # what objects held that the call's trace has put something into
     busy = False
 
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:

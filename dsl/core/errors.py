@@ -224,8 +224,7 @@ def _innermost_user_frame() -> FrameType | None:
     while frame is not None:
         name = frame.f_code.co_filename
         users = known(name)
-        written = name == "<string>" and frame.f_code.co_qualname.startswith("__create_fn__")  # by dataclasses
-        if not written and (users or (users is None and is_user_file(name))):
+        if (users or (users is None and is_user_file(name))) and not _is_written_by_dataclasses(frame.f_code):
             return frame
         frame = frame.f_back
     return None
@@ -285,8 +284,15 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
     """`file.py:LINE` of the traceback's innermost entry that is the user's, else of the caller."""
-    lines = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in entries_of_traceback(traceback)]
-    return next((show_user_line(*place) for place in reversed(lines) if is_user_file(place[0])), "") or user_line()
+    for entry in reversed(entries_of_traceback(traceback)):
+        code = entry.tb_frame.f_code
+        if is_user_file(code.co_filename) and not _is_written_by_dataclasses(code):
+            return show_user_line(code.co_filename, entry.tb_lineno)
+    return user_line()
+
+
+def _is_written_by_dataclasses(code: CodeType) -> bool:
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__")
 
 
 def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
@@ -309,14 +315,12 @@ def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name
 @lru_cache(None)
 def code_names_compared_by_identity(code: CodeType) -> frozenset[str]:
     """The globals that stand on the right of an `is`, in code within it too, with a dot where that is an attribute of
-    one; "" for all names of functions, "True" for True and False on either side."""
+    one; "" for all names of functions, "True" for numbers, texts and truths on either side."""
     found = {x for c in code.co_consts if isinstance(c, CodeType) for x in code_names_compared_by_identity(c)}
     if _IS_OP in code.co_code[::2]:
         steps = [*dis.get_instructions(code)]
         for at in (i - 1 for i, test in enumerate(steps) if test.opname == "IS_OP"):
-            if any(
-                step.opname == "LOAD_CONST" and type(step.argval) is bool for step in steps[max(at - 1, 0) : at + 1]
-            ):
+            if any(map(_is_of_known_identity, steps[max(at - 1, 0) : at + 1])):
                 found.add("True")
             attribute = "." if steps[at].opname == "LOAD_ATTR" else ""
             while steps[at].opname == "LOAD_ATTR":
@@ -326,6 +330,13 @@ def code_names_compared_by_identity(code: CodeType) -> frozenset[str]:
             elif steps[at].opname == "LOAD_GLOBAL":
                 found.add(steps[at].argval + attribute)
     return frozenset(found)
+
+
+def _is_of_known_identity(step: dis.Instruction) -> bool:
+    """Whether an instruction gives a number or a text that is one object, or a truth of NumPy's."""
+    if step.opname == "LOAD_CONST":
+        return type(step.argval) in (bool, int, float, complex, str)
+    return step.opname == "LOAD_ATTR" and step.argval in ("True_", "False_")
 
 
 @lru_cache(None)
@@ -340,6 +351,16 @@ def names_of_class_bodies(code: CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(None)
+def globals_assigned_in_code(code: CodeType) -> frozenset[str]:
+    """The global names that a code assigns to or deletes, code within it too."""
+    found = {x for c in code.co_consts if isinstance(c, CodeType) for x in globals_assigned_in_code(c)}
+    if not _CHANGE_GLOBAL.isdisjoint(code.co_code[::2]):
+        found |= {i.argval for i in dis.get_instructions(code) if i.opcode in _CHANGE_GLOBAL}
+    return frozenset(found)
+
+
+_CHANGE_GLOBAL = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]})
 _OPTIMIZED = 1  # a flag that codes of functions have (inspect.CO_OPTIMIZED)
 _OF_CLASS_BODIES = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _IS_OP = dis.opmap["IS_OP"]

@@ -12,8 +12,13 @@ from _thread import _local
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import Context, ContextVar
 from functools import _lru_cache_wrapper, partial
 from io import BytesIO, StringIO
+from itertools import takewhile
+from operator import attrgetter, eq, is_
+from pickle import dumps
 from random import Random
 from types import (
     BuiltinMethodType,
@@ -27,6 +32,7 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 from numpy.random import BitGenerator
 
 from ...runtime.core.frozen import dataclass, replace
@@ -34,11 +40,31 @@ from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
-UNSET = object()  # in place of what an empty slot, cell or variable holds
 MRO: Callable[[Any], tuple[Any, ...]] = type.__dict__["__mro__"].__get__  # past a metaclass's own ways
 VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
 
+
+class UnsetVariable:
+    """What stands for what a name, slot, cell or variable holds that holds nothing."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+UNSET = UnsetVariable()
+
 # the rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """One place in objects. get: what an object holds there. put: puts that there; None where nothing can be.
+
+    same: whether what was there at two times is the same."""
+
+    get: Callable[[Any], Any]
+    put: Callable[[Any, Any], None] | None = None
+    same: Callable[[Any, Any], bool] = is_
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +77,7 @@ class Kind:
     of a class with settings, or where nothing can be put one with items. settings: the attributes that it is made with.
     mutators: methods that change it.
     held: attributes that are in no slot and no `__dict__`. assigned: those of them that can be assigned.
-    state: what a library's object keeps where Python does not see it. put_state: (object, state) puts it back."""
+    state: all that can change in it, where neither items nor attributes say that."""
 
     base: Any
     family: Any = None
@@ -62,8 +88,7 @@ class Kind:
     mutators: str = ""
     held: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
-    state: Callable[[Any], Any] | None = None
-    put_state: Callable[[Any, Any], None] | None = None
+    state: Lens | None = None
 
     @property
     def is_made_whole(self) -> bool:
@@ -121,11 +146,83 @@ def _value_row(base: Any, exact: Callable[[Any], Any]) -> Kind:
     return Kind(base, items=lambda value: (exact(value),), blank=lambda kind, items: base.__new__(kind, *items))
 
 
-def _pickled_row(base: Any) -> Kind:
-    """Of a library's class that tells its state, and takes it back, by Python's protocol of copies."""
-    return Kind(base, state=base.__getstate__, put_state=base.__setstate__)
+# what can change in a class, a function, an array or a context
 
 
+def is_same_object(now: Any, then: Any) -> bool:
+    """Whether two parts are one object, or whole numbers or bytes, which are made anew when they are looked at."""
+    return now is then or (type(now) is type(then) and type(now) in (bytes, int) and bool(now == then))
+
+
+def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether two lists hold the same objects."""
+    return len(now) == len(then) and (all(map(is_, now, then)) or all(map(is_same_object, now, then)))
+
+
+_PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
+
+
+def _put_members_of_class(kind: type, then: dict[str, Any]) -> None:
+    """Those behind the first of another name are put anew: they keep their order."""
+    now = [*VARS(kind)]
+    same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(now, then, strict=False))])
+    for name in set(now[same:]).difference(_PYTHONS):
+        with suppress(AttributeError, TypeError):  # such as its `__doc__`
+            type.__delattr__(kind, name)
+    for name, value in then.items():
+        if VARS(kind).get(name, UNSET) is not value:
+            type.__setattr__(kind, name, value)
+
+
+def _state_of_array(array: np.ndarray[Any, Any]) -> Any:
+    return (array.view(np.ndarray).copy(), array.dtype, array.shape) if array.flags.writeable else None
+
+
+def _put_state_of_array(array: np.ndarray[Any, Any], then: Any) -> None:
+    values, dtype, shape = then
+    if array.dtype != dtype:
+        array.dtype = dtype  # type: ignore[misc]
+    if array.shape != shape:
+        array.shape = shape
+    np.copyto(array, values)
+
+
+def _put_parts_of_function(function: FunctionType, then: Any) -> None:
+    function.__code__, function.__defaults__, function.__kwdefaults__ = then
+
+
+def _put_variable(variable: ContextVar[Any], then: Any) -> None:
+    """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
+    with suppress(LookupError):
+        variable.set(Context().run(variable.get) if then is UNSET else then)
+
+
+def _put_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]) -> None:
+    for variable, value in then.items():
+        if context[variable] is not value:
+            context.run(variable.set, value)
+
+
+def _are_same_pairs(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
+    return are_same_objects([*now], [*then]) and are_same_objects([*now.values()], [*then.values()])
+
+
+_CLASS = Lens(lambda value: dict(VARS(value)), _put_members_of_class, _are_same_pairs)
+_FUNCTION = Lens(attrgetter("__code__", "__defaults__", "__kwdefaults__"), _put_parts_of_function, are_same_objects)
+_PARTIAL = Lens(
+    attrgetter("func", "args", "keywords", "__dict__"), lambda value, then: value.__setstate__(then), are_same_objects
+)
+
+
+def _are_same_copies(now: Any, then: Any) -> bool:
+    return dumps(now) == dumps(then)
+
+
+_CACHE = Lens(lambda value: value.cache_info(), same=eq)  # what is in it is not seen
+# classes whose objects keep what Python does not see, and tell it, and take it back
+_PICKLED: tuple[Any, ...] = (BitGenerator, StringIO, BytesIO)
+_HIDDEN: dict[Any, Any] = {base: (base.__getstate__, base.__setstate__) for base in _PICKLED}
+_HIDDEN[Random] = Random.getstate, Random.setstate
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -148,25 +245,26 @@ _ROWS = (
     Kind(bytearray, bytearray, lambda value: (bytes(value),), _put_bytes, bytearray.__new__, mutators=_SEQUENCE),
     Kind(array, array, lambda value: (array.tobytes(value),), _put_bytes_of_array, array.__new__, ("typecode",),
          _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
-    Kind(FunctionType, assigned=("__code__", "__defaults__", "__kwdefaults__")),
+    Kind(type, state=_CLASS),
+    Kind(np.ndarray, state=Lens(_state_of_array, _put_state_of_array)),
+    Kind(Context, state=Lens(dict, _put_variables_of_context, _are_same_pairs)),
+    Kind(ContextVar, state=Lens(lambda value: value.get(UNSET), _put_variable)),
+    Kind(FunctionType, held=("__defaults__", "__kwdefaults__"), state=_FUNCTION),
     Kind(MethodType, held=("__func__", "__self__")),
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
     Kind(MethodWrapperType, held=("__name__", "__self__")),
     Kind(property, held=("fget", "fset", "fdel")),
     Kind(staticmethod, held=("__func__", "__dict__")),
     Kind(classmethod, held=("__func__", "__dict__")),
-    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__")),
+    Kind(_lru_cache_wrapper, held=("__wrapped__", "__dict__"), state=_CACHE),
     Kind(super, held=("__thisclass__", "__self__")),
     Kind(memoryview, held=("obj", "shape", "strides")),
     Kind(CellType, held=("cell_contents",), assigned=("cell_contents",)),
-    Kind(partial, held=("func", "args", "keywords", "__dict__")),
-    Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args",)),
+    Kind(partial, held=("func", "args", "keywords", "__dict__"), state=_PARTIAL),
+    Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args", "__cause__")),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
-    Kind(Random, state=Random.getstate, put_state=Random.setstate),
-    _pickled_row(BitGenerator),
-    _pickled_row(StringIO),
-    _pickled_row(BytesIO),
+    *(Kind(base, state=Lens(get, put, _are_same_copies)) for base, (get, put) in _HIDDEN.items()),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),
@@ -175,7 +273,7 @@ _ROWS = (
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
-HIDDEN_STATES: tuple[Any, ...] = tuple(row.base for row in _ROWS if row.state is not None)
+HIDDEN_STATES: tuple[Any, ...] = tuple(_HIDDEN)
 
 
 def row_of_class(kind: Any) -> Kind:
@@ -249,6 +347,8 @@ def has_default_access(kind: type) -> bool:
     """Whether its objects do not decide themselves what their attributes are."""
     return getattr(kind, "__getattribute__", None) is object.__getattribute__
 
+
+WITH_ITEMS: tuple[type, ...] = (list, dict, OrderedDict)  # whose items are assigned past no method of a class
 
 # slots and attributes
 
@@ -386,22 +486,20 @@ def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
     return [*names, *parts, *((row.base is OrderedDict and hidden_keys_of_ordered_dict(value)) or ())]
 
 
-def is_same_object(now: Any, then: Any) -> bool:
-    """Whether two parts are one object; bytes are made anew when a buffer is looked at."""
-    return now is then or (type(now) is type(then) is bytes and now == then)
-
-
-def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
-    """Whether two lists hold the same objects."""
-    return len(now) == len(then) and all(map(is_same_object, now, then))
-
-
 def held_value(value: Any, name: str) -> Any:
     """An attribute; UNSET where there is none, or a cell is empty."""
     try:
         return getattr(value, name)
     except (AttributeError, ValueError):
         return UNSET
+
+
+def put_attribute(name: str, value: Any, held: Any) -> None:
+    """The inverse of `held_value`."""
+    if held is not UNSET:
+        setattr(value, name, held)
+    elif held_value(value, name) is not UNSET:
+        delattr(value, name)
 
 
 def cell_contents(cell: CellType) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from enum import EnumMeta, Flag
+from pickle import dumps
 from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
@@ -96,12 +97,12 @@ def _state_parts_of_function(function: Any) -> Parts:
 def _state_parts_of_class(value: type) -> Parts:
     """What a user's class has, but for what Python itself keeps there."""
     for base in filter(is_user_class, MRO(value)):
-        yield from (x for pair in vars(base).items() if pair[0] not in _PYTHONS_OWN for x in pair)
+        yield from (x for pair in vars(base).items() if pair[0] not in PYTHONS_OWN for x in pair)
     yield from filter(is_user_class, (type(value),))
 
 
 # an enumeration of flags keeps what they are joined to beside its members
-_PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
+PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
 
 
 def _state_parts_of_module(module: ModuleType) -> Parts:
@@ -156,7 +157,7 @@ def _hidden_state_parts_of_object(value: Any) -> Parts:
     """What a library's object keeps where Python does not see it, and its attributes."""
     row = row_of_class(type(value))
     assert row.state is not None
-    return [row.state(value), dict_of_object(value)]
+    return [dict_of_object(value), dumps(row.state.get(value))]
 
 
 def _state_parts_of_object(value: Any) -> Parts:

@@ -235,13 +235,15 @@ def _run_plan_on_multiple_devices(
     elsewhere: list[tuple[int, Device]] = []
     for v, device, nbytes in executable.results:
         memories[v] = device.allocate(nbytes)
-    for v, device, source, is_result in executable.given:
+    for v, device, source, is_result, is_shared in executable.given:
         array = given[source]
         if type(array) is not Array or array._device is not device:
             if not is_result and _may_be_copied_between_devices(array, device):
                 elsewhere.append((v, array._device))
             else:
                 array = on_device(array, device)
+        elif is_shared and hasattr(array._memory, "streams"):  # another library's, which peers may not reach
+            array = asarray(array, copy=True)
         memories[v], events[v] = array._memory, array._event
     ends, pending, kept = executable.run(memories, numbers, events, elsewhere)
     if pending:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.pipeline import compile_graph_to_program
 from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, DeviceLink, choose_device_slots
-from ...compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
+from ...compiler.placement.partition import Move, Part, Partition, PlacedValue, partition_graph_by_device
 from ...compiler.placement.places import Places, devices_of_placed_graph, place_nodes_by_arguments
 from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
@@ -58,8 +58,9 @@ class MultiDevicePlanMaker:
         name: str,
         ranks: int = 1,
         exchanged_by: str = "",
+        reads_peers: bool = False,
     ) -> MultiDevicePlan:
-        """ranks, exchanged_by: see `MultiDevicePlan`."""
+        """ranks, exchanged_by, reads_peers: see `MultiDevicePlan`."""
         parts: dict[int, int] = {}  # by identity of the plan
         plans: list[Plan] = []
         steps: list[DeviceStep] = []
@@ -79,7 +80,15 @@ class MultiDevicePlanMaker:
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
         values = tuple(DeviceValue(bytes_of_device_value(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(
-            tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks, exchanged_by
+            tuple(devices),
+            values,
+            tuple(plans),
+            tuple(steps),
+            partition.outputs,
+            name,
+            ranks,
+            exchanged_by,
+            reads_peers=reads_peers,
         )
 
     def _plan_of_one_device(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
@@ -118,24 +127,40 @@ def surroundings_of_device_part(
     turns = {depth: turn for turn, depth in enumerate(sorted({0, *depths}))}
     sums = [s for s in partition.steps if isinstance(s, RankCollective)]
     if sums:
-        sends = [
-            Send(
-                tuple(places[v] for v in s.reads if v in places),
-                BETWEEN_RANKS.transfer_time(sum(bytes_of_device_value(values[v].type) for v in s.reads)),
-            )
-            for s in sums
-            if not places.keys().isdisjoint(s.reads)
-        ]
+        sends = _sends_by_sums(sums, places, values)
     else:
-        link = LINKS[devices[part.slot][0]]  # a guess will do, and alike parts stay one
-        moves = [s.source for s in partition.steps if isinstance(s, Move)]
-        onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
-        sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
-        sends = [
-            Send((places[v],), link.transfer_time(bytes_of_device_value(values[v].type)) * max(1, moves.count(v)))
-            for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
-        ]
-    return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends))
+        # a guess of the link will do, and alike parts stay one
+        sends = _sends_to_devices(partition, places, LINKS[devices[part.slot][0]])
+    reads_peers = any(values[v].slot != part.slot for v in part.reads)
+    return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends), reads_peers)
+
+
+def _sends_by_sums(
+    sums: Sequence[RankCollective], places: Mapping[int, int], values: Sequence[PlacedValue]
+) -> list[Send]:
+    """places: of the values that a part writes."""
+    return [
+        Send(
+            tuple(places[v] for v in s.reads if v in places),
+            BETWEEN_RANKS.transfer_time(sum(bytes_of_device_value(values[v].type) for v in s.reads)),
+        )
+        for s in sums
+        if not places.keys().isdisjoint(s.reads)
+    ]
+
+
+def _sends_to_devices(partition: Partition | RankPartition, places: Mapping[int, int], link: DeviceLink) -> list[Send]:
+    """By copies, or because other devices read what is written."""
+    values = partition.values
+    parts = [s for s in partition.steps if isinstance(s, Part)]
+    moves = [s.source for s in partition.steps if isinstance(s, Move)]
+    moves += [v for s in parts for v in s.reads if values[v].slot != s.slot]
+    onward = {v for s in parts for v in s.reads}
+    sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
+    return [
+        Send((places[v],), link.transfer_time(bytes_of_device_value(values[v].type)) * max(1, moves.count(v)))
+        for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
+    ]
 
 
 def bytes_of_device_value(type: ArrayType) -> int:

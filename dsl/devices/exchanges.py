@@ -1,85 +1,86 @@
-"""How the devices of a mesh exchange arrays: by a library's collectives, in their own memory, or by copies.
+"""How the devices of a mesh exchange arrays: by a library, by kernels that read each other's memory, or by copies.
 
-A graph and its mesh in, its partition for one way out. Between GPUs of this process the cheaper way counts, as it was
-measured; between ranks a library is used wherever every rank has it, and a GPU of its own.
+A graph and its mesh in, its partition for one way out. Between GPUs of this process the fastest way counts, as it was
+measured on them; between ranks a library is used wherever every rank has it, and a GPU of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.placement.partition import Partition, partition_graph_by_device
-from ...compiler.placement.ranks import (
-    MPI_REDUCTIONS,
-    NCCL_REDUCTIONS,
-    RankCollective,
-    RankPartition,
-    partition_for_each_device,
-    partition_for_rank,
-)
-from ...compiler.placement.replicate import COLLECTIVES, graph_exchanges_between_devices, replicate_graph_on_devices
-from ...runtime.core.errors import LaunchError
-from ...runtime.core.frozen import dataclass
+from ...compiler.placement.ranks import MPI_REDUCTIONS, NCCL_REDUCTIONS, RankCollective, partition_for_rank
+from ...compiler.placement.replicate import COLLECTIVES, graph_exchanges_between_devices
+from ...runtime.core.errors import KernelGraphError, LaunchError
+from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.device import CommunicatorPeers, Device, DeviceCommunicator
 from ...runtime.program.world import Host
-from ...runtime.tune.links import measured_exchange_times
+from ...runtime.tune.links import measured_times
 from ..array.devices import DeviceUnavailableError, name_of
+from .exchange_ways import ExchangePartition, microseconds_of_trial, partition_by_way
 from .mesh import Mesh
 
 WORDS_BYTES = 128  # what each rank tells of its device, and why it could not join; NCCL's id has as many
+TRIAL_BYTES = (4, 1 << 15, 1 << 18, 1 << 20, 1 << 23, 1 << 26)  # of the arrays that collectives are timed with
 INSTALL = "pip install '.[multi]' in kernelgraph's folder"
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangePartition:
-    """A graph's partition on a mesh. communicator: what does its collectives; None: the copies in it, or the ranks'
-    world. why: in words, where there was a choice."""
-
-    partition: Partition | RankPartition
-    communicator: DeviceCommunicator | None = None
-    why: str = ""
 
 
 def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     """Raises GraphError at the user's line, and DeviceUnavailableError where `settings.collectives` asks for NCCL that
     is not there."""
-    count, ranks = len(mesh), mesh.communicator
+    if mesh.communicator is not None and len(mesh) > 1:
+        return _partition_with_exchange_of_ranks(graph, mesh, mesh.communicator)
+    asked = settings.collectives
+    if len(mesh) < 2 or not graph_exchanges_between_devices(graph):
+        return partition_by_way(graph, len(mesh), "copies")
+    first, *others = mesh.devices
+    found, lacking = None, ""
+    if first.communicates and asked in ("auto", "nccl") and _all_devices_exchange(graph):
+        found, lacking = _communicator_of_devices(first, others)
+        if found is None and asked == "nccl":
+            raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")
+    ways = [way for way, there in (("nccl", found), ("reads", _reach_each_other(mesh)), ("copies", True)) if there]
+    if asked in ways:
+        way, why = asked, ""
+    elif asked == "auto" and first.communicates and settings.tune and settings.engine == "async":
+        way, why = _fastest_way(graph, mesh, ways, found)
+    else:
+        way, why = "nccl" if found is not None else "copies", ""
+    name = _name_of_way(way, found)
+    reason = "; ".join(filter(None, (why, lacking if found is None else "")))
+    made = partition_by_way(graph, len(mesh), way, found)
+    return replace(made, why=f"collectives by {name}{reason and f': {reason}'}" if first.communicates else "")
+
+
+def _partition_with_exchange_of_ranks(graph: Graph, mesh: Mesh, ranks: EngineCommunicator) -> ExchangePartition:
+    """By NCCL where every rank has it, and a GPU of its own."""
     found: DeviceCommunicator | None = None
     why = ""
-    if count > 1 and settings.collectives != "copies" and _all_devices_exchange(graph):
-        first, *others = mesh.devices
-        if first.communicates:
-            found, why = _communicator_of_devices(first, others) if ranks is None else _join_once(ranks, first, graph)
-            if found is None and settings.collectives == "nccl":
-                raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {why}")
-            instead = "copies between devices" if ranks is None else "copies through the host"
-            why = f"collectives by {instead}: {why}" if found is None else f"collectives by {found.name}"
-    if ranks is not None and count > 1:
-        reductions = MPI_REDUCTIONS if found is None else NCCL_REDUCTIONS
-        return ExchangePartition(partition_for_rank(graph, count, reductions), found, why)
-    if found is not None:
-        partition = partition_for_rank(graph, count, NCCL_REDUCTIONS)
-        steps = [step for step in partition.steps if isinstance(step, RankCollective)]
-        try:
-            faster, why = _compared_with_copies(mesh, found, steps)
-        except LaunchError as error:  # of a trial: what is not asked for is no reason to fail
-            faster, why = False, f"collectives by copies between devices: {error}"
-        if faster:
-            return ExchangePartition(partition_for_each_device(partition, count), found, why)
-    replicas = replicate_graph_on_devices(graph, count)
-    targets = [r for _ in graph.outputs for r in range(count)]
-    return ExchangePartition(partition_graph_by_device(replicas.graph, replicas.slots, targets), None, why)
+    (first,) = mesh.devices
+    if settings.collectives in ("auto", "nccl") and _all_devices_exchange(graph) and first.communicates:
+        found, why = _join_once(ranks, first, graph)
+        if found is None and settings.collectives == "nccl":
+            raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {why}")
+        why = f"collectives by copies through the host: {why}" if found is None else f"collectives by {found.name}"
+    reductions = MPI_REDUCTIONS if found is None else NCCL_REDUCTIONS
+    return ExchangePartition(partition_for_rank(graph, len(mesh), reductions), found, why=why)
 
 
 def _all_devices_exchange(graph: Graph) -> bool:
     """Whether a graph has collectives, and each is of all devices: a library's are not of groups."""
     grouped = any("groups" in dict(node.attrs) for node in graph.nodes)
     return not grouped and graph_exchanges_between_devices(graph)
+
+
+def _reach_each_other(mesh: Mesh) -> bool:
+    """Whether kernels of each device read the others' memory."""
+    devices = mesh.devices
+    return devices[0].host_memory or all(device.replays_plans_with(devices) for device in devices)
 
 
 def _communicator_of_devices(first: Device, others: Sequence[Device]) -> tuple[DeviceCommunicator | None, str]:
@@ -90,47 +91,43 @@ def _communicator_of_devices(first: Device, others: Sequence[Device]) -> tuple[D
         return None, str(error)
 
 
-def _compared_with_copies(
-    mesh: Mesh, exchange: DeviceCommunicator, steps: Sequence[RankCollective]
-) -> tuple[bool, str]:
-    """Whether NCCL does the collectives of a call faster, as far as lines tell, and that in words."""
-    if settings.collectives == "nccl" or not settings.tune:
-        return True, f"collectives by {exchange.name}"
-    devices, count = mesh.devices, len(mesh)
-    latency, each_byte = measured_exchange_times(devices)
-    replayed = settings.engine == "async" and devices[0].replays_plans_with(devices)
-    if replayed:
-        latency = min(latency, REPLAYED_COPY_MICROSECONDS * (count - 1))
-    by_nccl = by_copies = issued_nccl = issued_copies = 0.0
-    for step in steps:
-        nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
-        first, more = measured_exchange_times(devices, step.op, exchange)
-        by_nccl += first + more * nbytes
-        sent = nbytes if step.op in ("all_reduce", "all_gather", "broadcast", "permute") else nbytes // count
-        by_copies += latency + each_byte * sent + _joining_time(devices[0], step, nbytes, count)
-        issued_nccl += TASK_MICROSECONDS * count * 2  # itself, and the part that it cuts off, on each device
-        issued_copies += TASK_MICROSECONDS * count * (count if step.op in _JOINED else count - 1)
-    if replayed:
-        by_nccl = max(by_nccl, issued_nccl)
-    else:
-        by_copies = max(by_copies, issued_copies)  # the devices are at work while the host issues what comes next
-    faster = by_nccl <= by_copies
-    names = (exchange.name, "copies between devices") if faster else ("copies between devices", exchange.name)
-    times = sorted((by_nccl, by_copies))
-    return faster, f"collectives by {names[0]}: {times[0]:.0f} us as measured, by {names[1]} {times[1]:.0f} us"
+def _name_of_way(way: str, communicator: DeviceCommunicator | None) -> str:
+    names = {"copies": "copies between devices", "reads": "kernels that read the others' memory"}
+    return names.get(way) or (communicator.name if communicator is not None else way)
 
 
-_JOINED = frozenset({"all_reduce", "reduce_scatter"})
-TASK_MICROSECONDS = 20.0  # of the host for a copy or a kernel on several GPUs: 84 us for the four of two H100s
-REPLAYED_COPY_MICROSECONDS = 10.0  # of a small copy in a graph, and of the wait for it
+def _fastest_way(
+    graph: Graph, mesh: Mesh, ways: Sequence[str], communicator: DeviceCommunicator | None
+) -> tuple[str, str]:
+    """The way by which the collectives of a call take least, as measured on these devices, and that in words."""
+    steps = [s for s in partition_for_rank(graph, len(mesh), NCCL_REDUCTIONS).steps if isinstance(s, RankCollective)]
+    times: dict[str, float] = {}
+    failed: list[str] = []
+    for way in ways:
+        try:
+            times[way] = sum(_time_of_collective(mesh, step, way, communicator) for step in steps)
+        except KernelGraphError as error:  # of a trial: what is not asked for is no reason to fail
+            failed.append(f"by {_name_of_way(way, communicator)}: {error}")
+    if not times:
+        return "copies", "; ".join(failed)
+    way, *others = sorted(times, key=lambda w: times[w])
+    text = "".join(f", by {_name_of_way(w, communicator)} {times[w]:.0f} us" for w in others)
+    return way, "; ".join([f"{times[way]:.0f} us as measured{text}", *failed])
 
 
-def _joining_time(device: Device, step: RankCollective, nbytes: int, count: int) -> float:
-    """Microseconds of the kernel that joins the arrays of all devices, which copies leave to each."""
-    if step.op not in _JOINED or device.properties is None:
-        return 0.0
-    joined = nbytes if step.op == "all_reduce" else nbytes // count
-    return (count + 1) * joined / device.properties.bandwidth
+def _time_of_collective(mesh: Mesh, step: RankCollective, way: str, communicator: DeviceCommunicator | None) -> float:
+    """Microseconds of a collective of a call, on the line through the two sizes nearest to its own."""
+    nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
+    devices = [mesh.devices[r] for r in step.groups[0]] if step.groups else mesh.devices
+    small, large = next((pair for pair in itertools.pairwise(TRIAL_BYTES) if nbytes <= pair[1]), TRIAL_BYTES[-2:])
+    name = "" if way != "nccl" or communicator is None else communicator.name
+
+    def measure(size: int) -> float:
+        return microseconds_of_trial(devices, step.op, size, way, communicator)
+
+    what = ["exchange", step.op, way, name, str(small), str(large)]
+    first, each_byte = measured_times(what, devices, (small, large), lambda: (measure(small), measure(large)))
+    return first + each_byte * max(0, nbytes - small)
 
 
 class _RankPeers(CommunicatorPeers):

@@ -245,7 +245,7 @@ class MeshFunction(PicklableDecoratedFunction):
             found = partition_with_exchange(graph, mesh)
             exchange, ranks = found.communicator, 1 if mesh.communicator is None else len(mesh)
             name = "" if exchange is None else exchange.name
-            plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name)
+            plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name, found.reads_peers)
             plan = replace(plan, axes=f"in_axes={self._in_axes}, out_axes={self._out_axes}")
         except GraphError as error:
             raise locate_graph_error(error) from None

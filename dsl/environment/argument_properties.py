@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.errors import is_refusal
-from ..core.undo import restorer_of_attributes
+from ..core.object_journal import ObjectJournal
 from ..trace.trace import TraceRestart
 from .guards import GuardSet
 
@@ -30,13 +30,14 @@ class NeedCachedProperty(TraceRestart):
     @contextmanager
     def computed(self, holders: Sequence[Any]) -> Iterator[None]:
         """The property is in the object; it is taken out again where the call is refused."""
-        put_back = restorer_of_attributes(holders[self.holder])
+        before = ObjectJournal()
+        before.note_attributes(holders[self.holder])
         getattr(holders[self.holder], self.name)
         try:
             yield
         except BaseException as error:
             if is_refusal(error):
-                put_back()
+                before.undo()
             raise
 
 

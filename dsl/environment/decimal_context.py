@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
 from typing import Any
+
+from ..core.object_journal import Slot
+from ..core.object_model import KINDS, Kind, Lens
 
 _NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
 def settings_of_context(context: decimal.Context | None = None) -> tuple[Any, ...]:
-    """As plain data; by default of the context that the caller is in."""
-    found = context or decimal.getcontext()
-    trapped = sorted(signal.__name__ for signal, on in found.traps.items() if on)
-    return (*(getattr(found, name) for name in _NAMES), *trapped)
+    """All but what it has noticed; by default of the context that the caller is in."""
+    *settings, _, traps = (context or decimal.getcontext()).__reduce__()[1]
+    return *settings, *traps
 
 
-def restorer_of_settings(context: decimal.Context | None) -> Callable[[], None]:
-    """What puts a context back into its present state, but for what it has noticed."""
-    found = context or decimal.getcontext()
-    then = found.copy()
+def _put_settings(context: decimal.Context, then: decimal.Context) -> None:
+    """All but what it has noticed."""
+    for name in (*_NAMES, "traps"):
+        setattr(context, name, getattr(then, name))
 
-    def restore_settings() -> None:
-        for name in (*_NAMES, "traps"):
-            setattr(found, name, getattr(then, name))
 
-    return restore_settings
+_SETTINGS = Lens(
+    decimal.Context.copy, _put_settings, lambda now, then: settings_of_context(now) == settings_of_context(then)
+)
+KINDS[decimal.Context] = Kind(decimal.Context, state=_SETTINGS)  # of a module that few programs need
+
+
+def slot_of_settings(context: decimal.Context | None) -> Slot:
+    """Where a context has its settings; by default that which the caller is in."""
+    return Slot(context or decimal.getcontext(), _SETTINGS)

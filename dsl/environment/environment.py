@@ -25,6 +25,7 @@ from ..core.errors import (
     UnsupportedError,
     code_names_compared_by_identity,
     code_of_user,
+    globals_assigned_in_code,
     has_loop,
     is_numpy_error,
     is_refusal,
@@ -35,6 +36,7 @@ from ..core.errors import (
     user_line_of_name,
 )
 from ..core.exact import exact_key_of_value
+from ..core.object_journal import ObjectJournal, Slot
 from ..core.object_model import (
     ORIGINAL,
     PLAIN,
@@ -51,7 +53,6 @@ from ..core.object_model import (
 )
 from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
 from ..core.pytree import Make, rebuild_container
-from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
@@ -96,12 +97,17 @@ class TracedGlobals(dict[str, Any]):
         self._read = read
         self._absent = absent
         self._values: dict[str, Any] = {} if hooks is None else {HOOKS: hooks}
+        self._assignable: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         try:
             return self._values[name]
         except KeyError:
             pass
+        if name in self._assignable:
+            if dict.get(self, name) is not UNSET:
+                raise _error_of_global(name)
+            return self._read(self._real, name, name)
         if name in self._real:  # else KeyError: CPython goes on with the builtins
             found = self._values[name] = self._read(self._real, name, name)
             return found
@@ -116,6 +122,14 @@ class TracedGlobals(dict[str, Any]):
             if name in self and name in self._real:
                 self._before[name] = self._values[name]
                 super().__setitem__(name, self._values[name])
+
+    def expect_assignments(self, names: Iterable[str]) -> None:
+        """Of names that code may assign to, nothing that it assigns is what their own contents are from now on."""
+        for name in names:
+            if name in self._real and name not in self._values and name not in self._assignable:
+                self._assignable.add(name)
+                self._before[name] = UNSET
+                super().__setitem__(name, UNSET)
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -145,11 +159,12 @@ class TracedGlobals(dict[str, Any]):
             if name.startswith("__") and name.endswith("__"):  # Python's own, such as what warnings were shown
                 continue
             if dict.get(self, name) is not self._before.get(name):
-                raise TraceError(
-                    f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
-                    "return the value instead",
-                    user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
-                )
+                raise _error_of_global(name, user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name))
+
+
+def _error_of_global(name: str, line: str | None = None) -> TraceError:
+    text = f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
+    return TraceError(text + "return the value instead", line)
 
 
 @cache
@@ -218,6 +233,7 @@ DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature")
 DESCRIPTIONS |= {"getdoc": "__doc__"}
 _WITH_EQUALS = (str, bytes, range, slice)  # plain values of which there may be equal ones
 _WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
+Rows = list[tuple[Slot, Any]]
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -238,10 +254,10 @@ class Environment:
         # of what has no stand-in to refuse changes, and the objects in it with their attributes
         self._states: list[tuple[Guard, list[tuple[Any, dict[str, Any]]]]] = []
         self._bare_classes: set[type] = set()  # of objects in it
-        self._undo: list[Undo] = []  # what puts back what has no stand-in
+        self._before = ObjectJournal()  # what has no stand-in, as it was
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
-        # those of the user's objects: object, name, label, value, and what takes it out again
-        self._properties: list[tuple[Any, str, str, Any, Undo]] = []
+        # those of the user's objects: object, name, label, value, and what the object held before
+        self._properties: list[tuple[Any, str, str, Any, Rows]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self._watching = False  # whether calls of libraries are
         self._random_numbers = b""  # their state then
@@ -315,19 +331,19 @@ class Environment:
         for x in inside:
             if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
                 raise TraceError(f"{label} holds {with_article(type(x).__name__)}; make a list of it, and pass that")
-        self._undo.append(restorer_of_objects([*inside, *referred]))
+        self._before.note_objects([*inside, *referred])
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
         self._states.append((guard, [(x, _guarded_attributes_and_class(x)) for x in objects]))
         self._bare_classes |= {type(x) for x in objects if is_user_class(type(x))}
 
-    def guard_settings(self, read: Callable[[], Any], undo: Undo, label: str) -> None:
+    def guard_settings(self, read: Callable[[], Any], slot: Slot, label: str) -> None:
         """Guards what a library's functions depend on; the function that is traced may not change it."""
         place = (id(read), "", "call")
         if place not in self.guards:
             self.guard_read(read, "", label, "call")
             self._states.append((self.guards[place], []))
-            self._undo.append(undo)
+            self._before.note([slot])
 
     def proxy_of(self, value: Any, label: str = "") -> Any:
         """What stands for a value. label: what the user calls it."""
@@ -440,14 +456,14 @@ class Environment:
         place = (id(real), name)
         if place not in self._cached:
             self.check_unwritten()
-            self._undo.append(put_back := restorer_of_attributes(real))
+            before = self._before.note_attributes(real)
             try:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
             except Exception:
                 self.proxy_of(compute)(proxy)  # which raises the same, and what it reads is guarded
                 raise
-            self._properties.append((real, name, label, self._cached[place], put_back))
+            self._properties.append((real, name, label, self._cached[place], before))
         return self.proxy_of(self._cached[place], label)
 
     def cached_property_value(self, instance: Any, name: str, compute: Any) -> Any:
@@ -561,6 +577,7 @@ class Environment:
         if users:
             scope = traced = self._traced_globals_of(scope)
             traced.bind(names_of_class_bodies(code))
+            traced.expect_assignments(globals_assigned_in_code(code))
         made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
@@ -751,8 +768,7 @@ class Environment:
         except BaseException as error:
             if is_refusal(error):
                 put_back_random_numbers(self._random_numbers)
-                for undo in reversed(self._undo):
-                    undo()
+                self._before.undo()
             raise
 
     def close(self) -> None:
@@ -761,7 +777,7 @@ class Environment:
             act()
         for scope in self._scopes.values():
             scope.let_go()
-        self._undo.clear()  # what weak references lead to may end
+        self._before.rows.clear()  # what weak references lead to may end
         self._states.clear()
 
     def _store_cached_properties(self) -> None:
@@ -769,8 +785,8 @@ class Environment:
         for real, name, label, value, _ in self._properties:
             real.__dict__[name] = value
             self.guard_read(real, name, label, "held")
-        if context.undo is not None:
-            context.undo += [put_back for *_, put_back in self._properties]
+        if context.before is not None:
+            context.before += [row for *_, before in self._properties for row in before]
 
 
 def _control_flow_hooks() -> Any:

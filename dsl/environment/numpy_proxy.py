@@ -36,7 +36,7 @@ class NumpyFunctionProxy:
             return self._real(*args, **options)
         recorder = loop_recorder_of_trace()
         if recorder is not None:
-            return recorder.call_function(self._real, args, options)
+            return recorder.call_function(self._real, args, options, self._ours)
         if self._ours is not None:
             name = getattr(self._real, "__name__", "")
             return apply_view_rule_of_numpy(name, self._ours(*args, **options), args, options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -30,6 +30,7 @@ from ..core.errors import TraceError
 from ..core.object_model import (
     are_same_objects,
     builtin_container_base_of_class,
+    held_by_object,
     is_namespace_class,
     is_proxy_class,
     is_user_class,
@@ -121,14 +122,15 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     return _watched_decimal(world, value, label)
 
 
-def _method_proxy(world: Environment, value: Any, label: str) -> Any:
-    function, owner = world.proxy_of(value.__func__), world.guard_value(value.__self__, label)
-    return value if function is value.__func__ and owner is value.__self__ else MethodType(function, owner)
+def _remade(parts: Callable[[Any], Sequence[Any]], make: Callable[..., Any]) -> StandIn:
+    """For what never changes: itself, or one made of itself and what stands for its parts."""
 
+    def proxy_of_parts(world: Environment, value: Any, label: str) -> Any:
+        held = parts(value)
+        proxies = [world.guard_value(part, label) for part in held]
+        return value if are_same_objects(proxies, held) else make(value, *proxies)
 
-def _native_method_proxy(world: Environment, value: Any, label: str) -> Any:
-    owner = world.guard_value(value.__self__, label)
-    return value if owner is value.__self__ else getattr(owner, value.__name__)
+    return proxy_of_parts
 
 
 def _is_method_in_c(kind: type, value: Any) -> bool:
@@ -147,17 +149,12 @@ def _super_proxy(world: Environment, value: Any, label: str) -> Any:
     return SuperProxy(world, value.__thisclass__, world.guard_value(value.__self__, label))
 
 
-def _proxy_of_ordering_key(world: Environment, value: Any, label: str) -> Any:
-    """What `functools.cmp_to_key` gives."""
-    return functools.cmp_to_key(world.proxy_of(next(f for f in gc.get_referents(value) if f is not type(value)), label))
+def _parts_of_ordering(value: Any) -> list[Any]:
+    """Of what `functools.cmp_to_key` gives."""
+    return [part for part in gc.get_referents(value) if part is not type(value)][:1]
 
 
 _Ordering = type(functools.cmp_to_key(max))
-
-
-def _property_proxy(world: Environment, value: Any, label: str) -> Any:
-    fget, fset, fdel = (world.proxy_of(f, label) for f in (value.fget, value.fset, value.fdel))
-    return property(fget, fset, fdel, value.__doc__)
 
 
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -166,12 +163,6 @@ def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
     world.stand_for_attributes(value, found, label)
     world.require_unchanged_function(found, ("func", "args", "keywords"), label)
     return found
-
-
-def _dict_view_proxy(world: Environment, value: Any, label: str) -> Any:
-    """A view of a dict, or a mapping that cannot be written."""
-    owner = world.guard_value(gc.get_referents(value)[0], label)
-    return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
 def _is_giver(kind: type, value: Any) -> bool:
@@ -289,11 +280,11 @@ def _watched_decimal(world: Environment, value: Any, label: str) -> Any:
     """The same; what is of `decimal` depends on its context, and a context can change."""
     kind = type(value)
     if (value.__name__ if kind is ModuleType else getattr(_class_or_function(value), "__module__", "")) in _DECIMAL:
-        from .decimal_context import restorer_of_settings, settings_of_context
+        from .decimal_context import settings_of_context, slot_of_settings
 
         context = value if kind.__name__ == "Context" else None
         read = functools.partial(settings_of_context, value) if context else settings_of_context
-        world.guard_settings(read, restorer_of_settings(context), label if context else "the context of decimal")
+        world.guard_settings(read, slot_of_settings(context), label if context else "the context of decimal")
     return value
 
 
@@ -333,16 +324,20 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
     ("module", lambda kind, value: kind is ModuleType, _module_proxy),
-    ("method", lambda kind, value: kind is MethodType, _method_proxy),
-    ("method in C", _is_method_in_c, _native_method_proxy),
+    ("method", lambda kind, value: kind is MethodType,
+     _remade(held_by_object, lambda value, *parts: MethodType(*parts))),
+    ("method in C", _is_method_in_c,
+     _remade(lambda value: [value.__self__], lambda value, owner: getattr(owner, value.__name__))),
     ("super", lambda kind, value: kind is super, _super_proxy),
-    ("property", lambda kind, value: kind is property, _property_proxy),
-    ("ordering", lambda kind, value: kind is _Ordering, _proxy_of_ordering_key),
+    ("property", lambda kind, value: kind is property,
+     _remade(held_by_object, lambda value, fget, fset, fdel: property(fget, fset, fdel, value.__doc__))),
+    ("ordering", lambda kind, value: kind is _Ordering,
+     _remade(_parts_of_ordering, lambda value, compare: functools.cmp_to_key(compare))),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
      lambda world, value, label: CachedFunctionProxy(world, value, label)),
     ("static method", lambda kind, value: kind in (staticmethod, classmethod),
-     lambda world, value, label: type(value)(world.traced_function(value.__func__))),
+     _remade(lambda value: [value.__func__], lambda value, function: type(value)(function))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
      _decorated_function_proxy),
     ("exception", lambda kind, value: isinstance(value, BaseException), _exception_proxy),
@@ -350,7 +345,10 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
      _object_proxy),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
      ContextVariableProxy),
-    ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _dict_view_proxy),
+    ("mapping that cannot be written", lambda kind, value: kind is MappingProxyType,
+     _remade(gc.get_referents, lambda value, owner: MappingProxyType(owner))),
+    ("view", lambda kind, value: kind in VIEWS,
+     _remade(gc.get_referents, lambda value, owner: getattr(owner, VIEWS[type(value)])())),
     ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
     ("iterator", lambda kind, value: is_iterator_class(kind), _iterator_proxy),
     ("alias of a generic class", _is_alias_of_users_class, _generic_alias_proxy),

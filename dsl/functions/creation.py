@@ -14,7 +14,14 @@ from ..core.spec import checked_dtype, to_index, to_length
 from ..trace.dispatch import implements
 from ..trace.items import COPYTO, convert_operand_for_element
 from ..trace.memory_layout import C, F
-from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
+from ..trace.operands import (
+    loop_operations,
+    new_traced_result,
+    to_traced_array,
+    to_traced_shape,
+    trace_of_operands,
+    traced_length,
+)
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, checked_numpy_order, copy, in_order, moveaxis, reshape, result_type
@@ -25,6 +32,8 @@ Shape = int | Sequence[int]
 def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
     order = checked_numpy_order(order, "CF") or "C"
+    if (loop := loop_operations()) is not None:
+        return loop.filled(shape, fill_value, None if dtype is None else checked_dtype(dtype))
     if dtype is None:
         return copy(broadcast_to(to_traced_array(fill_value), shape), order)
     trace = trace_of_operands(fill_value)
@@ -47,7 +56,9 @@ def ones(shape: Shape, dtype: Any = None, *, order: str | None = "C", device: An
 
 
 def empty(shape: Shape, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
-    """Zeros: what is undefined in NumPy is the same in every run here."""
+    """Zeros: what is undefined in NumPy is the same in every run here, but in loops that are recorded."""
+    if (loop := loop_operations()) is not None:
+        return loop.filled(shape, None, FLOAT64 if dtype is None else checked_dtype(dtype))
     return zeros(shape, dtype, order=order)
 
 
@@ -66,7 +77,7 @@ def full_like(
     x = to_traced_array(a)
     lengths = x.shape if shape is None else to_traced_shape(shape)
     found = full(lengths, fill_value, x.dtype if dtype is None else dtype)
-    if order != "C":
+    if order != "C" and type(found) is Tracer:
         like = x if len(lengths) == x.ndim else found
         found._layout = in_order(order, like) if like.shape == lengths else None
     return found

@@ -28,6 +28,7 @@ from ..trace.dispatch import (
     METHODS,
     SPECIAL,
     UFUNCS,
+    LoopOperand,
     apply_view_rule_of_numpy,
     call_function,
     check_options_of_numpy_call,
@@ -38,7 +39,14 @@ from ..trace.dispatch import (
 from ..trace.items import wrap_integer_operand_to_dtype
 from ..trace.memory_layout import CopyTracerLayout, has_one_dense_tracer_layout
 from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
-from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
+from ..trace.operands import (
+    loop_operations,
+    new_traced_array,
+    new_traced_result,
+    to_graph_operand,
+    to_traced_array,
+    trace_of_operands,
+)
 from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
@@ -46,6 +54,8 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     """Row `op` on broadcast arguments of any kind, at least one of them traced."""
     trace = trace_of_operands(*args)
+    if trace.recorder is not None:
+        return trace.recorder.apply(op, *args, dtype=dtype, **attrs)  # type: ignore[no-any-return]
     operands = [to_graph_operand(a) for a in args]
     try:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
@@ -64,7 +74,7 @@ def apply_ufunc_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][0](op, *args, **attrs)  # type: ignore[no-any-return]
     rule = _VALUE_RULES.get(op)
-    replaced = rule(*args) if rule is not None else None
+    replaced = rule(*args) if rule is not None and loop_operations() is None else None
     return apply(op, *args, **attrs) if replaced is None else replaced
 
 
@@ -240,6 +250,8 @@ def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_
 
 
 def _dtype_kind_of_ufunc(a: Any) -> Any:
+    if isinstance(a, LoopOperand):
+        return a.promotes_as
     found = to_graph_operand(a)
     if isinstance(found, Value):
         return found.promotes_as
@@ -323,8 +335,10 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
         raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
     if x is None:
         return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
-    (first, second), _ = select_choices_in_one_dtype(x, y)
     condition = bool(condition) if type(condition) in (int, float, complex) else condition
+    if (loop := loop_operations()) is not None:
+        return loop.apply("where", condition, x, y)
+    (first, second), _ = select_choices_in_one_dtype(x, y)
     result = apply("where", condition, first, second)
     return new_traced_array(result._value, condition, x, y)
 
@@ -411,7 +425,9 @@ def _is_clip_minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
 
 
 def _ufunc_operand_size(x: Any) -> int:
-    """How many elements an operand has."""
+    """How many elements an operand has; of a loop's array more than one, as it may have."""
+    if isinstance(x, LoopOperand):
+        return 1 + isinstance(x, np.ndarray)
     return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
 
 
@@ -518,9 +534,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
     if not copy:
         result = old if whole else assign_to_tracer(old, result)
-    elif result._owner != SCALAR:
+    elif type(result) is Tracer and result._owner != SCALAR:
         result._layout = CopyTracerLayout((memory_layout_of_tracer(old), old._held.type))
-    return result if result.shape else Tracer(result._trace, result._value, SCALAR)
+    return result if result.shape or type(result) is not Tracer else Tracer(result._trace, result._value, SCALAR)
 
 
 _OWN = {

@@ -31,7 +31,7 @@ from ..trace.dispatch import METHODS
 from ..trace.failures import IndexCheck, is_failure_awaited
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
-from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import host_call_of_one_result
 
@@ -113,8 +113,9 @@ def known_index_value(x: Tracer) -> Host | None:
 def indices_of_known_mask(mask: Tracer) -> tuple[Any, ...] | None:
     """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
     else None. Raises NeedValue where the call's numbers do."""
-    settled = constant_value_of_traced_node(mask._trace, mask._value)
-    if settled is None and mask._trace.split is not None:
+    recorded = loop_operations() is not None
+    settled = None if recorded else constant_value_of_traced_node(mask._trace, mask._value)
+    if settled is None and (recorded or mask._trace.split is not None):
         return METHODS["nonzero"](mask)  # type: ignore[no-any-return]
     known = concrete_value(mask._trace, mask._value) if settled is None else settled
     return None if known is None else known.nonzero()

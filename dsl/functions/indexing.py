@@ -31,7 +31,7 @@ from ..trace.aliasing import (
 from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
-from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
@@ -46,6 +46,8 @@ _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
     `masked_values`."""
+    if (loop := loop_operations()) is not None:
+        return loop.get_item(loop.lift(x), key)
     check_trace_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
@@ -101,6 +103,9 @@ def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
+    if (loop := loop_operations()) is not None:
+        loop.set_item(loop.lift(x), key, value)
+        return
     check_trace_alive(x)
     if x._owner == SCALAR:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)

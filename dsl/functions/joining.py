@@ -219,7 +219,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
     widths = _pad_widths_of_axes(pad_width, x.ndim)
     values = _pad_constants_of_sides(constant_values, x)
     if mode not in _PADS and mode != "constant":
-        raise UnsupportedError(f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}")
+        text = f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}"
+        raise UnsupportedError(text, needs_values=True)
     for axis, (before, after) in enumerate(widths):
         if before or after:
             x = _pad_axis(x, axis, before, after, mode, values[axis])

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import whole_array_of_rows
-from ..trace.dispatch import REFUSED, SPECIAL
+from ..trace.dispatch import REFUSED, SPECIAL, LoopOperand
 from ..trace.items import convert_operand_for_element
 from ..trace.numpy_fallback import numpy_result_as_traced_constant
 from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
-from . import creation, manipulation
+from . import creation, manipulation, views
 from .elementwise import select_choices_in_one_dtype
 from .joining import concatenate, stack
 from .sequences import array_of_nested_list
@@ -41,7 +41,7 @@ def _traced_array_function(
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
     if copy or not _np_array_needs_no_copy(object):
-        return Tracer(found._trace, found._value, layout=in_order(order, found))
+        return views.copy(found, order)
     return contiguous(found, order)
 
 
@@ -54,7 +54,7 @@ def _nested_sequences_as_lists(x: Any) -> Any:
     """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
     if type(x) in SPECIAL:
         return to_traced_array(x)
-    if whole_array_of_rows(x) is not None:
+    if whole_array_of_rows(x) is not None or isinstance(x, LoopOperand):
         return x
     if isinstance(x, (list, tuple)):
         return [_nested_sequences_as_lists(i) for i in x] if is_traced(x) else x

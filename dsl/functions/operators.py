@@ -14,10 +14,11 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
-from ..trace.dispatch import call_function
-from ..trace.failures import check_failure_is_possible, fail_where
+from ..trace.dispatch import LoopOperand, call_function
+from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.number_kinds import (
     Kind,
+    note_operator_result,
     number_kinds_of_operand,
     number_kinds_of_result,
     numpy_result_dtype_of_kinds,
@@ -62,14 +63,18 @@ def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> b
     """Whether the other one's operator gives the result: a list repeats itself, or raises."""
     if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
         return True
-    return isinstance(other, _SEQUENCES) and rows not in _COMPARED and _repeats_sequences(x)
+    if not isinstance(other, _SEQUENCES) or rows in _COMPARED:
+        return False
+    if isinstance(x, LoopOperand) and not isinstance(x, np.ndarray):
+        return rows == ("multiply",) or isinstance(x.promotes_as, type)
+    return _repeats_sequences(x)
 
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if all(_may_be_python_number(x) for x in args):
         result = _apply_python_operator(row, args)
-        if OPS[row].errors and not result._trace.depth:
+        if OPS[row].errors and (not result._trace.depth or may_run_rows_in_numpy(result._trace)):
             _note_errors_of_python_numbers(OPS[row].errors, args, result)
         return result
     if not any(type(x) is Tracer and x._held.others for x in args):
@@ -117,10 +122,7 @@ def _is_python_number(x: Any) -> bool:
 
 def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     """What Python's operator gives of its numbers, which values decide; NumPy's where they may be NumPy's too."""
-    given = [
-        number_kinds_of_operand(x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x)
-        for x in args
-    ]
+    given = [number_kinds_of_operand(_held_number(x)) for x in args]
     results = []
     for kinds in product(*given):
         try:
@@ -144,7 +146,13 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     operands = [_operand_of_one_dtype(x) if weak in (None, bool, complex) else _as_python_type(x, weak) for x in args]
     value = apply_op_of_operator(row, *operands)._value
     value = with_other_number_kinds(Value(value.number, value.type, weak), [*dict.fromkeys(known)])
-    return Tracer(trace_of_operands(*args), value, SCALAR)
+    note_operator_result(trace := trace_of_operands(*args), row, [*map(_held_number, args)], value)
+    return Tracer(trace, value, SCALAR)
+
+
+def _held_number(x: Any) -> Any:
+    """What a number is held as: a node, or a number that is known or an example."""
+    return x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x
 
 
 def _operator_result_kind(row: str, args: Sequence[Any], kinds: Sequence[Kind]) -> Kind | None:
@@ -248,6 +256,7 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
 
 
+_STAND_INS: tuple[type, ...] = (Tracer, MaskedSelection, LoopOperand)
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 _COMPARED = (("equal",), ("not_equal",))
@@ -262,20 +271,20 @@ def _install_tracer_operators() -> None:
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
-        for stand_in in (Tracer, MaskedSelection):
+        for stand_in in _STAND_INS:
             setattr(stand_in, python, _array_operator(python, parts, arity))
         setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
         stem = python.strip("_")
         if arity == 2 and hasattr(int, f"__r{stem}__"):
-            for stand_in in (Tracer, MaskedSelection):
+            for stand_in in _STAND_INS:
                 setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
-                for stand_in in (Tracer, MaskedSelection):
+                for stand_in in _STAND_INS:
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    for stand_in in (Tracer, MaskedSelection):
+    for stand_in in _STAND_INS:
         setattr(stand_in, "__imatmul__", _inplace_matmul_operator)  # noqa: B010
-    for kind in (Tracer, TracedNumber, MaskedSelection):
+    for kind in (TracedNumber, *_STAND_INS):
         setattr(kind, "__matmul__", lambda self, other: _matmul_operator(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul_operator(self, other, other, self))  # noqa: B010
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, memory_layout_of_tracer
-from ..trace.dispatch import implements
+from ..trace.dispatch import LoopOperand, implements
 from ..trace.memory_layout import resolve_layout_of_tracer
 from ..trace.operands import (
+    loop_operations,
     new_traced_result,
     to_axes_of_operand,
     to_axis_of_operand,
@@ -21,7 +22,7 @@ from ..trace.operands import (
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_to_outputs
 from .reductions import reduce, sum
-from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
+from .views import cast, expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 
 
 @implements(np.matmul)
@@ -30,6 +31,20 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     a, b = to_traced_array(x1), to_traced_array(x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError("matmul of a 0-d array is not defined; write a * b")
+    if dtype is not None:  # of the products and sums too
+        a, b = (cast(v, dtype, casting=casting) for v in (a, b))
+    loop = loop_operations()
+    result = _product_of_arrays(a, b) if loop is None else loop.matmul(a, b)
+    if dtype is not None:
+        result = cast(result, dtype, casting=casting)
+    if out is None:
+        return result
+    own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
+    fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
+    return assign_to_outputs(out, result, casting) if fits else assign_to_tracer(out, result, casting)
+
+
+def _product_of_arrays(a: Tracer, b: Tracer) -> Tracer:
     left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
     right = reshape(b, (*b.shape, 1)) if b.ndim == 1 else b
     if left.shape[-1] != right.shape[-2]:
@@ -37,22 +52,13 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
-    if dtype is not None:  # of the products and sums too
-        left, right = (v.astype(dtype, casting=casting) for v in (left, right))
     result = matrix_product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:
         del shape[-1]
     if a.ndim == 1:
         del shape[-1 if b.ndim == 1 else -2]
-    result = reshape(result, shape)
-    if dtype is not None:
-        result = result.astype(dtype, casting=casting)
-    if out is None:
-        return new_traced_result(result._value, a, b)
-    own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
-    fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
-    return assign_to_outputs(out, result, casting) if fits else assign_to_tracer(out, result, casting)
+    return new_traced_result(reshape(result, shape)._value, a, b)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
@@ -114,6 +120,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
 
 def product_out_written_by_blas(out: Any, result: Tracer) -> Any:
     """The `out` of a product that BLAS writes as it lies in memory. Raises ShapeError, UnsupportedError."""
+    if isinstance(out, LoopOperand):
+        raise UnsupportedError("out= must be a C-array, which is not followed in a loop; write out[...] = np.dot(a, b)")
     if not isinstance(out, Tracer) or out._owner == SCALAR:
         return out
     found = resolve_layout_of_tracer(memory_layout_of_tracer(out), out._held.type)
@@ -152,6 +160,8 @@ def inner(a: Any, b: Any, /) -> Tracer:
     x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
         return _np_dot_scaled_like_blas(x, y)
+    if x.ndim == y.ndim == 1:
+        return matmul(x, y)
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import ARRAY, numpy_function_of_call
 from ..core.errors import Refusal, UserError, numpy_error_as_ours
-from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS
+from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS, LoopOperand
 from ..trace.operands import to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import assign_to_out, host_call, require_known_numpy_option
@@ -77,7 +77,7 @@ def call_as_numpy(path: str, rule: Callable[..., Any], args: tuple[Any, ...], gi
         return rule(*args, **given)
     out = _out_of_call(given)
     if out is not None and not _writes_its_own_dtype(path, args, given, out):
-        return _numpys_result(path, args, given, answer, out)
+        return _numpys_result(path, args, given, answer, out, out)
     try:
         result = rule(*args, **given)
     except Refusal:
@@ -152,10 +152,10 @@ class Answer(NamedTuple):
 
 def _answer_for_ones(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Answer | None:
     """None where ones say nothing, of dtypes that NumPy has not. Raises NumPy's errors."""
-    arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray))
+    arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray, LoopOperand))
     if any(dtype_kind(a.dtype) not in "biufc" or a.dtype.kind == "V" for a in arrays):
         return None
-    whole = all(math.prod(a.shape) <= MOST for a in arrays)
+    whole = all({int} >= {*map(type, a.shape)} and math.prod(a.shape) <= MOST for a in arrays)
     plain = {k: _ones_of_call(v, whole or k == "q") for k, v in given.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -177,10 +177,12 @@ def _ones_of_call(x: Any, whole: bool) -> Any:
         return x.__class__(1)
     if isinstance(x, (list, tuple)):
         return (list if isinstance(x, list) else tuple)(_ones_of_call(part, whole) for part in x)
-    if not isinstance(x, Tracer) and (whole or not isinstance(x, np.ndarray)):
+    traced = isinstance(x, (Tracer, LoopOperand))
+    if not traced and (whole or not isinstance(x, np.ndarray)):
         return x
-    ones = np.ones(tuple(n if whole else min(n, 2) for n in x.shape), x.dtype)
-    return ones[()] if isinstance(x, Tracer) and x._owner == SCALAR else ones
+    lengths = (n if type(n) is int else 2 for n in x.shape)
+    ones = np.ones(tuple(n if whole else min(n, 2) for n in lengths), x.dtype)
+    return ones[()] if traced and x._owner == SCALAR else ones
 
 
 def _out_of_call(given: dict[str, Any]) -> Any:

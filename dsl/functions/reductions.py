@@ -18,7 +18,7 @@ from ..trace.items import convert_operand_for_element
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
-    new_traced_array,
+    loop_operations,
     new_traced_result,
     to_axes_of_operand,
     to_axis_number_of_operand,
@@ -29,7 +29,7 @@ from ..trace.tracer import Tracer
 from .elementwise import apply, fitting_ufunc_where_mask, root_of_squares_for_norm
 from .host_calls import assign_to_converted_numpy_out
 from .reduction_calls import NO_VALUE, implements_reduction
-from .views import broadcast_to, cast, diagonal, reshape, transpose
+from .views import broadcast_to, cast, diagonal, reshape, transpose, with_axes_of_one
 
 
 def _is_numpy_option_given(x: Any) -> bool:
@@ -62,7 +62,7 @@ def reduce(
     else:
         result = _reduce_axes(op, x, axes, None if dtype is None else checked_dtype(dtype), initial, neutral)
     if keepdims and keepdims is not NO_VALUE:
-        result = new_traced_array(x._trace.builder.reshape(result._value, kept), result)
+        result = with_axes_of_one(result, kept)
     if carries_index:
         return assign_to_converted_numpy_out(result, out)
     return result if out is None else assign_to_tracer(out, result)
@@ -86,12 +86,18 @@ def _reduce_axes(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any, initial:
     ordered = neutral is not None and axes and _is_numpy_option_given(initial)
     if ordered and _is_order_seen(op, dtype or x.dtype, initial):
         x, axes, initial = _with_initial_first(x, axes, dtype, initial)
-    result = new_traced_result(x._trace.builder.reduce(op, x._value, tuple(sorted(axes)), dtype), x)
+    result = _reduced_by_row(op, x, tuple(sorted(axes)), dtype)
     if op == "sum" and not axes and result.dtype.kind in "fc":
         result = apply("add", result, 0)  # NumPy begins with 0.0
     if _is_numpy_option_given(initial):
         result = apply(COMBINERS[op].ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
     return result
+
+
+def _reduced_by_row(op: str, x: Tracer, axes: tuple[int, ...], dtype: Any) -> Tracer:
+    if (loop := loop_operations()) is not None:
+        return loop.reduce(op, x, axes, dtype)
+    return new_traced_result(x._trace.builder.reduce(op, x._value, axes, dtype), x)
 
 
 def _is_order_seen(op: str, dtype: Any, initial: Any) -> bool:
@@ -116,6 +122,8 @@ def _with_initial_first(x: Tracer, axes: tuple[int, ...], dtype: Any, initial: A
 def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
         raise ShapeError("setting an array element with a sequence: initial= is one number")
+    if (loop := loop_operations()) is not None:
+        return loop.scalar(number, like.dtype)
     return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 

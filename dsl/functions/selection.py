@@ -15,6 +15,7 @@ from ..trace.failures import is_failure_awaited
 from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
     is_traced,
+    loop_operations,
     new_traced_array,
     new_traced_result,
     to_axis_of_operand,
@@ -49,6 +50,8 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if axis is None or not x.ndim:
         x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
+    if loop_operations() is not None and mode == "raise":
+        return assign_to_converted_numpy_out(getitem(x, (*head, indices)), out)
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = convert_known_operand(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         shape = (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])
@@ -350,7 +353,8 @@ def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
         raise ShapeError("array must be at least 2-d")
     value = _assigned_values_in_dtype(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
-        raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
+        text = "np.fill_diagonal is supported of matrices with one value; assign with np.where instead"
+        raise UnsupportedError(text, needs_values=True)
     builder = a._trace.builder
     on = apply(
         "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)

@@ -14,7 +14,7 @@ from ..core.spec import checked_dtype
 from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import SPECIAL, TO_ARRAY
 from ..trace.items import AS_ARRAY, ITEM, Way, convert_known_operand, convert_operand_for_element
-from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
+from ..trace.operands import is_traced, loop_operations, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
 from .views import cast
@@ -22,6 +22,9 @@ from .views import cast
 
 def array_of_nested_list(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
+    if (loop := loop_operations()) is not None:
+        found = loop.to_array(x)
+        return found if dtype is None else cast(found, dtype, copy=False)
     parts = _np_array_parts_of_list(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
     return (
         parts

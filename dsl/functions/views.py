@@ -19,7 +19,7 @@ from ..trace.aliasing import (
     memory_layout_of_tracer,
     view_of_tracer,
 )
-from ..trace.dispatch import implements
+from ..trace.dispatch import LoopOperand, implements
 from ..trace.memory_layout import (
     C,
     CopyTracerLayout,
@@ -31,6 +31,7 @@ from ..trace.memory_layout import (
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
+    loop_operations,
     new_traced_array,
     new_traced_result,
     to_axes_of_operand,
@@ -48,6 +49,9 @@ from .indexing import getitem
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
     x, order = to_traced_array(a), checked_numpy_order(order, "CFA") or "C"
+    if (loop := loop_operations()) is not None:
+        found = with_axes_of_one(x, shape if isinstance(shape, (tuple, list)) else (shape,))
+        return loop.copied(found) if copy else found
     if numpy_memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
     step = TracerReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
@@ -59,6 +63,13 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
         raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
     found = view_of_tracer(x, step)
     return new_traced_array(found._value, x) if copy else found
+
+
+def with_axes_of_one(x: Tracer, shape: Any) -> Tracer:
+    """A new array, of a shape that has other axes of length 1. In a loop that is recorded it is a view."""
+    if loop_operations() is not None:
+        return view_of_tracer(x, TracerReshapeView(tuple(shape)))
+    return new_traced_array(x._trace.builder.reshape(x._value, shape), x)
 
 
 def checked_numpy_order(order: str | None, known: str = "CFAK") -> str | None:
@@ -288,6 +299,8 @@ def _copy_method(x: Tracer, order: str = "C") -> Tracer:
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     """An array of its own."""
     x = to_traced_array(a)
+    if (loop := loop_operations()) is not None:
+        return loop.copied(x)
     return Tracer(x._trace, x._value, layout=in_order(order, x))
 
 
@@ -307,6 +320,8 @@ def cast(
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
         return contiguous(a, numpy_memory_order(a, order) if checked_numpy_order(order) == "A" else order)
+    if (loop := loop_operations()) is not None:
+        return loop.cast(a, wanted)
     value = a._trace.builder.cast(a._value, wanted)
     return new_traced_result(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 
@@ -333,6 +348,8 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 def _np_result_type_argument(a: Any) -> Any:
+    if isinstance(a, LoopOperand):
+        return a.promotes_as
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value) and value.others:
         raise UnsupportedError(

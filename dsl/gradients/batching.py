@@ -23,6 +23,7 @@ from .derived import derived_kernel_graph
 from .gradients import grad, is_differentiable_dtype, jvp
 from .options import Chosen, Place, choose_differentiated_arguments, reverse_options, tracing_for_reverse_mode
 from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
+from .rows import stacked_results_of_rows
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -61,7 +62,14 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         outputs = [_with_vmap_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
         return region.result(outputs)
 
-    return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)), defaults=False)
+    def run_rows_in_numpy(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        axes = _axes_by_place(wanted, [*range(len(args)), *_names_of_parameters(function)[len(args) :]], options)
+        return stacked_results_of_rows(function, args, options, axes, int(out_axes))
+
+    key = wanted, int(out_axes)
+    return derived_kernel_graph(
+        "vmap", function, vmap_over_mapped_axis, key, defaults=False, in_numpy=run_rows_in_numpy
+    )
 
 
 def _axes_by_place(in_axes: Any, places: list[Place], options: Mapping[str, Any]) -> dict[Place, int]:

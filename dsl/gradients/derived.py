@@ -37,25 +37,33 @@ def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[s
 
 
 def derived_kernel_graph(
-    what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True, defaults: bool = True
+    what: str,
+    function: Callable[P, Any],
+    body: Body,
+    key: Hashable,
+    like: bool = True,
+    defaults: bool = True,
+    in_numpy: Body | None = None,
 ) -> KernelGraph[P, Any]:
     """What `body(function, args, options)` does in a trace, as a decorated function.
 
     key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans
-    are kept. like: its parameters are the function's. defaults: arguments that a call leaves out are given too."""
+    are kept. like: its parameters are the function's. defaults: arguments that a call leaves out are given too.
+    in_numpy: what does that on NumPy's arrays where there is no trace, if anything can."""
+    derived = _DerivedBody(body, in_numpy, (what, key))
     try:
-        return _kept(what, function, _DerivedBody(body, (what, key)), like, defaults)
+        return _kept(what, function, derived, like, defaults)
     except TypeError:  # a function without a hash
-        return _make_derived_function(what, function, _DerivedBody(body, (what, key)), like, defaults)
+        return _make_derived_function(what, function, derived, like, defaults)
 
 
 class _DerivedBody:
     """What is done, told apart by its key."""
 
-    __slots__ = ("key", "run")
+    __slots__ = ("in_numpy", "key", "run")
 
-    def __init__(self, run: Body, key: Hashable) -> None:
-        self.run, self.key = run, key
+    def __init__(self, run: Body, in_numpy: Body | None, key: Hashable) -> None:
+        self.run, self.in_numpy, self.key = run, in_numpy, key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -68,10 +76,12 @@ def _make_derived_function(
     what: str, function: Any, body: _DerivedBody, like: bool, defaults: bool
 ) -> KernelGraph[Any, Any]:
     plain, given = plain_function(what, function)
-    run = body.run
+    run, in_numpy = body.run, body.in_numpy
 
     def derived_function(*args: Any, **options: Any) -> Any:
         if current_trace() is None:  # where compiling is switched off there is no trace yet
+            if in_numpy is not None:
+                return in_numpy(plain, args, options)
             with override(disable=False):
                 return KernelGraph(derived_function, **given)(*args, **options)
         return run(plain, args, options)
@@ -83,7 +93,8 @@ def _make_derived_function(
     if like and not isinstance(plain, np.ufunc):  # whose defaults are not for passing
         with contextlib.suppress(TypeError, ValueError):
             derived_function.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
-    given = {**given, "untraceable": "refuse"}  # a derivative is of one whole trace: NumPy has none
+    if in_numpy is None or given.get("untraceable") == "split":
+        given = {**given, "untraceable": "refuse"}  # a derivative is of one whole trace: NumPy has none
     if not like or "static_argnames" not in given:
         given = {k: v for k, v in given.items() if k != "static_argnames"}
     return KernelGraph(derived_function, **given)

@@ -103,7 +103,7 @@ def trace_region(
     stand_ins: list[Value] = []
     trees: list[tuple[Tree, tuple[bool, ...]]] = []
     found: dict[Place, Any] = {}
-    with trace_nested_derivative(trace):
+    with trace_nested_derivative(trace, axes is not None):
         for place in chosen:
             leaves: list[Any] = []
             tree = flatten(_differentiated_argument(what, args, options, place), leaves)
@@ -166,15 +166,18 @@ def trace_in_progress(what: str) -> Trace:
 
 
 @contextmanager
-def trace_nested_derivative(trace: Trace) -> Iterator[None]:
-    """While a function that is differentiated is traced: arrays from outside of it cannot be assigned to."""
+def trace_nested_derivative(trace: Trace, maps: bool = False) -> Iterator[None]:
+    """While a function that is differentiated is traced: arrays from outside of it cannot be assigned to. maps: it is
+    batched over rows."""
     trace.depth += 1
     trace.deriving += 1
+    trace.mapping += maps
     try:
         yield
     finally:
         trace.depth -= 1
         trace.deriving -= 1
+        trace.mapping -= maps
 
 
 def _differentiated_argument(what: str, args: Sequence[Any], options: dict[str, Any], place: Place) -> Any:

@@ -40,6 +40,7 @@ from ..core.errors import (
     user_line,
 )
 from ..core.host_scalars import Respecialise
+from ..core.object_journal import ObjectJournal
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import Spec, address
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
@@ -727,7 +728,7 @@ class NewCall:
         of, leaves = self.of, self.leaves
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         behind = [*self.holders, self.given] if type(self.tree) is OpenedTree else []
-        before, context.undo = context.undo, []
+        before, context.before = context.before, []
         try:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
@@ -751,11 +752,10 @@ class NewCall:
             copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
             result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         except KernelGraphError:
-            for undo in reversed(context.undo):
-                undo()
+            ObjectJournal(context.before).undo()
             raise
         finally:
-            context.undo = before
+            context.before = before
         if not entry.assigned:
             return result
         return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)

@@ -22,9 +22,9 @@ from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
-    AxisError,
+    ArgumentsError,
     EscapedValueError,
-    IndexingError,
+    OptionError,
     Refusal,
     TraceError,
     UnsupportedError,
@@ -154,11 +154,10 @@ class TraceAttempt:
             self._raise_refusal(next((e for e in trace.caught_refusals() if e.needs_values), error))
         except Exception as error:
             found = self._error_of_function(error)
-            if (
-                not isinstance(found, UserError)
-                and self.request.reruns
-                and len(trace.builder.nodes) > TOO_LONG_TO_REPEAT
-            ):
+            again = len(trace.builder.nodes) > TOO_LONG_TO_REPEAT or isinstance(
+                error, RecursionError
+            )  # NumPy calls less
+            if again and self.request.reruns and not isinstance(found, UserError):
                 self._raise_refusal(_error_after_long_trace(trace, error))
             if found is error:
                 raise
@@ -247,7 +246,7 @@ class TraceAttempt:
             text = f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)"
             add_note_to_error_once(error, text)
         changed = trace.assigned or trace.watched or (self.opened is not None and any(self.opened.differences()))
-        refuses = isinstance(found, UserError) and not isinstance(found, _AS_NUMPY) and not trace.watched
+        refuses = isinstance(found, _OURS_ALONE) and not trace.watched
         if refuses or not changed or trace.path or trace.depth or trace.loops:
             return found
         with trace_in_progress(trace):
@@ -298,7 +297,7 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Except
     check_error_is_of_python(trace, error)
 
 
-_AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
+_OURS_ALONE = (ArgumentsError, OptionError)  # of calls of this package, which NumPy has not
 
 
 def _are_all_arguments_leaves(tree: Tree) -> bool:
@@ -384,6 +383,7 @@ def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = No
 
     tree = _tree_of_result(trace, result, leaves, is_returned_itself)
     results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
+    found.fail_where_results_are_one()
     outputs = found.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]

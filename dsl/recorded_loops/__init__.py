@@ -1,5 +1,5 @@
 """Python loops recorded as one routine: the body is traced once with a symbol for the iteration number; when a loop is
-captured, `record_*` of each NumPy call, gathers, sections, linear expressions, number kinds.
+captured, the operations that `functions` is made of there, gathers, sections, linear expressions, number kinds.
 
 In reading order: linear, values, independence, kinds, items, gather, memory, functions, arithmetic,
 conversions, growing_lists, iterables, recorder, record, capture.

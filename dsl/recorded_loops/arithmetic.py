@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -13,12 +13,19 @@ from ...compiler.core.types import BOOL, FLOAT64, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
+from ..trace.aliasing import TracerContiguousView, TracerReshapeView
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds
 from ..trace.python_operators import python_result_type
 from ..trace.trace import LoopNotRecordable
-from .functions import record_numpy_call_in_loop, record_ufunc_call_in_loop, recorded_attribute_of_loop_array
+from .functions import (
+    record_matmul_in_loop,
+    record_numpy_call_in_loop,
+    record_reduction_in_loop,
+    record_ufunc_call_in_loop,
+    recorded_attribute_of_loop_array,
+)
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
-from .items import loop_section_of_key
+from .items import loop_section_of_key, subs_behind_view_steps
 from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
@@ -49,11 +56,109 @@ def _as_int(recorder: Recorder, x: Any) -> Any:
 class RecordedLoopArithmetic(LoopMemory):
     """What NumPy does, as statements."""
 
+    # what `dsl/functions` is made of: see `LoopOperations`
+
+    def to_array(self, x: Any) -> LoopSymbol:
+        x = self.lift(x)
+        return LoopNumber(self, self.body.const(x, np.asarray(x).dtype)) if type(x) in PLAIN else self._of_numpy(x)
+
+    def apply(self, op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Any:
+        if op == "power" and dtype is None:
+            return self._of_numpy(self.power(*args))
+        return self._of_numpy(self.map(op, *args, dtype=dtype, **attrs))
+
+    def _of_numpy(self, x: Any) -> Any:
+        """What NumPy's functions give is of NumPy's types, not Python's."""
+        if isinstance(x, LoopNumber) and (x.weak is not None or x.others):
+            (dtype, _), *others = joined_loop_number_kinds((dtype, None) for dtype, _ in loop_kinds_of(x))
+            return LoopNumber(self, x.value.cast(dtype), None, None, others)
+        return x
+
+    def scalar(self, x: Any, dtype: DType) -> LoopNumber:
+        number = self.to_array(x)
+        if isinstance(number, LoopArray) or not np.can_cast(number.dtype, dtype, "same_kind"):
+            raise LoopNotRecordable("a number is given that is of another kind than an array")
+        return LoopNumber(self, self.element_value(self.lift(x), dtype))
+
+    def reduce(self, op: str, x: Any, axes: Sequence[int], dtype: Any) -> Any:
+        return record_reduction_in_loop(self, op, x, axes, dtype)
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        return record_matmul_in_loop(self, x, y)
+
+    def cast(self, x: Any, dtype: DType) -> Any:
+        self.check_dtype(dtype)
+        if not isinstance(x, LoopArray):
+            return LoopNumber(self, x.value.cast(dtype))
+        e = x.expression
+        return LoopArray(self, LazyLoopElements(e.shape, dtype, lambda i: e.element(i).cast(dtype), e.leaves, e.heavy))
+
+    def view(self, x: Any, steps: Sequence[Any]) -> Any:
+        if not isinstance(x, LoopArray):
+            if not any(getattr(step, "shape", ()) for step in steps):
+                return x
+            x = self.filled((), x, x.dtype)
+        for step in steps:
+            x = self._view_by_step(x, step)
+        return x
+
+    def _view_by_step(self, x: LoopArray, step: Any) -> LoopArray:
+        section = self.materialize(x)
+        if isinstance(step, TracerContiguousView) and x.ndim < 2:
+            gaps = [section.shape[axis] for _, by, axis in section.subs if by != 1 and axis >= 0]
+            if any(n.known is None and not n.is_at_least(2) for n in gaps):
+                raise LoopNotRecordable("whether a view is contiguous differs from turn to turn")
+            return self.copied(x) if any(n.is_at_least(2) for n in gaps) else x
+        if isinstance(step, TracerReshapeView):
+            step = TracerReshapeView(self._lengths_of_shape(step.shape, section.shape))  # type: ignore[arg-type]
+        found = subs_behind_view_steps(section.subs, section.shape, [step])
+        if found is None:
+            raise LoopNotRecordable("an array is viewed in another shape")
+        return self.array_of_section(LoopArraySection(section.storage, *found))
+
+    def _lengths_of_shape(self, shape: Any, of: Sequence[LinearExpression]) -> tuple[LinearExpression, ...]:
+        """The lengths of a shape that is given, in which one may be -1, for an array of other ones."""
+        lengths = [*map(self.linear, shape)]
+        rest = [n for n in of if n.known != 1]
+        for n in lengths:
+            if n in rest:
+                rest.remove(n)
+        return tuple((rest[0] if rest else LinearExpression(1)) if n.known == -1 else n for n in lengths)
+
+    def apart_from_views(self, x: LoopArray) -> LoopArray:
+        """An array that nothing else is a view of."""
+        return x if x.section is None else self.copied(x)
+
+    def filled(self, shape: Any, value: Any, dtype: DType | None) -> LoopArray:
+        """A new array. value: of all its elements; None where nobody reads them."""
+        lengths = tuple(map(self.linear, shape if isinstance(shape, (tuple, list)) else (shape,)))
+        if not all(n.is_at_least(0) for n in lengths):
+            raise LoopNotRecordable("an array is made of a length that may be negative")
+        section = self.temporary(lengths, self.to_array(value).dtype if dtype is None else dtype)
+        if value is not None:
+            self.assign(section, value)
+        return self.array_of_section(section)
+
+    def store(self, target: Any, value: Any, casting: Any) -> Any:
+        """`target[...] = value`, of the same shape."""
+        array, value = self.lift(target), self.to_array(value)
+        if not isinstance(array, LoopArray):
+            raise LoopNotRecordable("out= is no array")
+        shape = value.expression.shape if isinstance(value, LoopArray) else ()
+        if not np.can_cast(value.dtype, array.dtype, casting) or shape != array.expression.shape:
+            raise LoopNotRecordable("out= has another dtype or shape")
+        self.assign(self.materialize(array), value)
+        return target
+
     # arithmetic
+
+    def dtypes_or_types(self, x: Any) -> list[Any]:
+        """All that a number or an array may be to promotion."""
+        return dtypes_or_types_of_number_kinds(loop_kinds_of(x))
 
     def kinds(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What the arguments may be, as promotion takes it; first, what they are held as."""
-        return [*product(*(dtypes_or_types_of_number_kinds(loop_kinds_of(x)) for x in args))]
+        return [*product(*map(self.dtypes_or_types, args))]
 
     def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], tuple[Kind, ...]]:
         """What row `op` computes in, and all that its result may be."""
@@ -80,11 +185,11 @@ class RecordedLoopArithmetic(LoopMemory):
             raise LoopNotRecordable(TWO_DTYPES)
         return loop, held[0]
 
-    def map(self, op: str, *given: Any, dtype: Any = None) -> Any:
+    def map(self, op: str, *given: Any, dtype: Any = None, **attrs: Any) -> Any:
         """Row `op` on broadcast arguments."""
         args = [self.lift(x) for x in given]
         if not any(isinstance(x, LoopArray) for x in args):
-            return self.map_numbers(op, args, dtype)
+            return self.map_numbers(op, args, dtype, attrs)
         args = [self.light(x) for x in args]
         loop, result = self.dtype_of(op, args, dtype)
         shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
@@ -103,7 +208,7 @@ class RecordedLoopArithmetic(LoopMemory):
         row = OPS[op]
 
         def mapped_element(idx: Sequence[KernelValue]) -> KernelValue:
-            return self.body.apply(row, [part(idx) for part in parts], result)
+            return self.body.apply(row, [part(idx) for part in parts], result, attrs)
 
         return LoopArray(self, LazyLoopElements(shape, result, mapped_element, tuple(leaves)))
 
@@ -123,7 +228,7 @@ class RecordedLoopArithmetic(LoopMemory):
             found.append(reduce(self.common_length, long) if long else LinearExpression(1))
         return tuple(found)
 
-    def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
+    def map_numbers(self, op: str, args: list[Any], dtype: Any = None, attrs: Mapping[str, Any] | None = None) -> Any:
         followed = self._linear_result(op, args) if dtype is None else None
         if followed is not None:
             return LoopNumber(self, None, int, followed) if isinstance(followed, LinearExpression) else followed
@@ -134,7 +239,7 @@ class RecordedLoopArithmetic(LoopMemory):
             x.value.cast(to) if isinstance(x, LoopNumber) else self.body.const(x, to)
             for x, to in zip(args, loop, strict=True)
         ]
-        found = self.body.apply(OPS[op], values, result)
+        found = self.body.apply(OPS[op], values, result, attrs)
         if kind is not None and OPS[op].errors:
             self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
         if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:
@@ -156,7 +261,7 @@ class RecordedLoopArithmetic(LoopMemory):
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
         linear = args[1].linear if isinstance(args[1], LoopNumber) else None
-        if linear is not None and linear.is_at_least(1):  # which nothing raises for but an overflow of floats
+        if op != "multiply" and linear is not None and linear.is_at_least(1):  # for which but floats overflow
             return
         for error in OPS[op].errors:
             flag = error.where(*args, result)
@@ -198,6 +303,8 @@ class RecordedLoopArithmetic(LoopMemory):
         x = self.lift(x)
         if type(exponent) in (int, float) and isinstance(x, LoopSymbol):
             dtype = x.dtype
+            if dtype.kind == "b":
+                raise LoopNotRecordable("a boolean has a power")
             if exponent == 2:
                 return self.map("multiply", x, x)
             if exponent == 0.5 and dtype.kind == "f":
@@ -298,8 +405,8 @@ class RecordedLoopArithmetic(LoopMemory):
 
     # functions; see `functions`
 
-    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        return record_numpy_call_in_loop(self, function, args, options)
+    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any], creates: Any = None) -> Any:
+        return record_numpy_call_in_loop(self, function, args, options, creates)
 
     def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
         return record_ufunc_call_in_loop(self, ufunc, method, inputs, options)

@@ -332,13 +332,16 @@ class LoopCapture:
 
     def _text_of_too_long_loop(self) -> str:
         found = [f"of {name}: {reason}" for name, reason in self.trace.unwritten.items()]
-        found = [*dict.fromkeys((*found, *self.known.reasons.values()))]
+        found = [text for text in dict.fromkeys((*found, *self.known.reasons.values())) if _TURN_BY_TURN not in text]
         why = f", since {'; '.join(found[:3])}" if found else ""
         return (
-            f"a loop is traced turn by turn{why}, and has made {len(self.trace.builder.nodes)} operations; decorate a "
+            f"{_TURN_BY_TURN}{why}, and has made {len(self.trace.builder.nodes)} operations; decorate a "
             "function of its body, called from a loop in Python, or write kg.fori_loop, kg.scan or whole-array "
             "operations"
         )
+
+
+_TURN_BY_TURN = "a loop is traced turn by turn"
 
 
 def _do_shapes_change(nodes: list[Node], half: int) -> bool:

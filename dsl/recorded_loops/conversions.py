@@ -9,6 +9,7 @@ from typing import Any
 from ...compiler.core.types import FLOAT64
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import complex_kernel_value
+from ..control_flow.decisions import BEYOND_INT64, NO_INT64
 from ..control_flow.math_functions import MathFunction, apply_math_function, math_function
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
@@ -67,11 +68,7 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
             recorder.fail_if(
                 whole.ne(whole), recorder.zero(), FixedLoopError(ValueError, "cannot convert float NaN to integer")
             )
-            recorder.fail_if(
-                whole.abs().eq(float("inf")),
-                recorder.zero(),
-                FixedLoopError(OverflowError, "cannot convert float infinity to integer"),
-            )
+            recorder.fail_if(whole.abs() >= BEYOND_INT64, recorder.zero(), FixedLoopError(OverflowError, NO_INT64))
         return LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
 
     return record_number_conversion_in_loop

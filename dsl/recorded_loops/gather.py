@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, INT64
 from ...compiler.kernel.body_builder import KernelValue
-from ...compiler.sequential.form import For, If
+from ...compiler.sequential.form import If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
@@ -33,8 +33,25 @@ class GatheredLoopElements:
     at: int
     count: int
 
-    def chosen(self) -> tuple[LinearExpression, ...]:
-        return self.shape[self.at : self.at + self.count]
+    def axes(self) -> list[int]:
+        """For each axis of the base that of the result; behind those the arrays."""
+        own = {axis: len(self.shape) + i for i, (axis, _, _) in enumerate(self.arrays)}
+        others = iter([n for n in range(len(self.shape)) if not self.at <= n < self.at + self.count])
+        return [own[axis] if axis in own else next(others) for axis in range(len(self.base.shape))]
+
+    def element_index(self, recorder: Recorder) -> Callable[[Sequence[KernelValue]], list[KernelValue]]:
+        """Gives where an element of the result lies in the base."""
+        axes, rank = self.axes(), len(self.shape)
+        indices = [
+            _loop_indices_counted_from_zero(recorder, e, self.base.shape[axis], unsure)
+            for axis, e, unsure in self.arrays
+        ]
+
+        def index_in_base(idx: Sequence[KernelValue]) -> list[KernelValue]:
+            mine = idx[self.at : self.at + self.count]
+            return [idx[a] if a < rank else indices[a - rank](mine) for a in axes]
+
+        return index_in_base
 
 
 def loop_key_has_index_arrays(key: Any) -> bool:
@@ -60,33 +77,19 @@ def _items_of_key(key: Any) -> list[Any]:
 def record_gather_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArray:
     """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
     found = _parse_gather_key_in_loop(recorder, section, key)
-    rank, base = len(found.shape), found.base
-    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
-    others = [axis for axis in range(len(base.shape)) if axis not in own]
-    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
-    indices = [
-        _loop_indices_counted_from_zero(recorder, e, base.shape[axis], unsure) for axis, e, unsure in found.arrays
-    ]
-
-    def gathered_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        mine = idx[found.at : found.at + found.count]
-        value: KernelValue = recorder.load(
-            base, [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(base.shape))]
-        )
-        return value
-
-    moved = {axis: rank + i for axis, i in own.items()} | places
+    base, moved, index = found.base, found.axes(), found.element_index(recorder)
     leaf = LoopArraySection(
         base.storage,
         tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
-        (*found.shape, *(base.shape[axis] for axis in own)),
+        (*found.shape, *(base.shape[axis] for axis, _, _ in found.arrays)),
     )
     leaves = [leaf]
     axes = [*range(found.at, found.at + found.count)]
     for _, e, _ in found.arrays:
         leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
     return LoopArray(
-        recorder, LazyLoopElements(found.shape, base.storage.dtype, gathered_element_in_loop, tuple(leaves))
+        recorder,
+        LazyLoopElements(found.shape, base.storage.dtype, lambda idx: recorder.load(base, index(idx)), tuple(leaves)),
     )
 
 
@@ -99,20 +102,15 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
     if not isinstance(value, LoopArray) and _record_masked_store_in_loop(recorder, section, key, value):
         return
     found = _parse_gather_key_in_loop(recorder, section, key)
-    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
-    others = [axis for axis in range(len(found.base.shape)) if axis not in own]
-    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
     if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
         raise LoopNotRecordable("an array is assigned to at places that it holds itself")
-    indices = [
-        _loop_indices_counted_from_zero(recorder, e, found.base.shape[axis], unsure) for axis, e, unsure in found.arrays
-    ]
+    index = found.element_index(recorder)
     if isinstance(value, LoopArray):
         if value.section is not None and value.section.storage is storage:
             value = recorder.copied(value)
         elif value.expression.heavy or any(leaf.storage is storage for leaf in value.expression.leaves):
             recorder.materialize(value)
-        scattered_scalar_in_loop = _broadcast_elements_assigned_in_loop(recorder, value.expression, found.shape)
+        scattered_scalar_in_loop = recorder.broadcast(value.expression, found.shape, WRONG_LENGTH).element
     else:
         scalar = recorder.element_value(value, storage.dtype)
 
@@ -121,12 +119,9 @@ def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: A
 
     recorder.settle_readers(storage)
 
-    def store_scattered_element_in_loop(idx: Sequence[KernelValue]) -> None:
-        mine = idx[found.at : found.at + found.count]
-        where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
-        recorder._put(found.base, where, scattered_scalar_in_loop(idx))
-
-    record_nested_loops_over_axes(recorder, found.shape, store_scattered_element_in_loop)
+    recorder.each(
+        found.shape, lambda idx: recorder._put(found.base, index(idx), scattered_scalar_in_loop(idx)), parallel=False
+    )
     storage.written = True
 
 
@@ -250,10 +245,10 @@ def _record_index_check_in_loop(recorder: Recorder, index: LazyLoopElements, n: 
     found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
     with recorder.block() as scope:
         error = LoopIndexError(axis, n.known)
-        record_nested_loops_over_axes(
-            recorder,
+        recorder.each(
             index.shape,
             lambda idx: recorder.fail_if(is_index_outside_in_loop(idx), index.element(idx).cast(INT64), error),
+            parallel=False,
         )
     recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
 
@@ -271,51 +266,6 @@ def _loop_indices_counted_from_zero(
         return wrapped
 
     return element_index_counted_in_loop
-
-
-def _broadcast_elements_assigned_in_loop(
-    recorder: Recorder, value: LazyLoopElements, shape: tuple[LinearExpression, ...]
-) -> Callable[[Sequence[KernelValue]], KernelValue]:
-    """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
-    if len(value.shape) > len(shape):
-        raise LoopNotRecordable("a value has more axes than what it is assigned to")
-    skip, body = len(shape) - len(value.shape), recorder.body
-    single: list[Any] = []
-    for n, wanted in zip(value.shape, shape[skip:], strict=True):
-        if n == wanted or n.known == 1:
-            single.append(n.known == 1 and n != wanted)
-            continue
-        own = recorder.emit(n)
-        recorder.fail_if(own.ne(recorder.emit(wanted)) & own.ne(1), recorder.zero(), WRONG_LENGTH)
-        single.append(own.eq(1))
-
-    def broadcast_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        places = []
-        for i, flag in zip(idx[skip:], single, strict=True):
-            zero = recorder.zero()
-            places.append((zero if flag else i) if isinstance(flag, bool) else body.select(flag, zero, i))
-        found: KernelValue = value.element(places)
-        return found
-
-    return broadcast_element_in_loop
-
-
-def record_nested_loops_over_axes(
-    recorder: Recorder, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None]
-) -> None:
-    """`do` for every index of a shape, one after the other."""
-
-    def record_nested_loop_over_axis(index: list[KernelValue]) -> None:
-        if len(index) == len(shape):
-            do(index)
-            return
-        n = shape[len(index)]
-        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (i, scope):
-            record_nested_loop_over_axis([*index, i])
-        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
-        recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
-
-    record_nested_loop_over_axis([])
 
 
 def record_indices_of_loop_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
@@ -343,7 +293,7 @@ def record_indices_of_loop_mask(recorder: Recorder, mask: LoopArray) -> tuple[Lo
             recorder._put(LoopArraySection(storage, whole, (bound,)), [count], i)
         body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
 
-    record_nested_loops_over_axes(recorder, shape, store_index_of_loop_mask)
+    recorder.each(shape, store_index_of_loop_mask, parallel=False)
     count = recorder.atom(body.get(counter, INT64), (LinearExpression(0),), (bound,))
     found = tuple(recorder.array_of_section(LoopArraySection(storage, whole, (count,))) for storage in memory)
     recorder.masks.append((mask, scope, found))

@@ -15,7 +15,8 @@ from typing import Any
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import ControlFlowSlot, Journal
+from ..control_flow.effects import Journal
+from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable
 from .kinds import (
@@ -97,7 +98,7 @@ class GrowingLists:
         self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
         self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow
         self.made: list[GrowingList] = []
-        self.stand_ins: list[tuple[ControlFlowSlot, list[Any], GrowingList]] = []
+        self.stand_ins: list[tuple[Slot, list[Any], GrowingList]] = []
         self.before: set[int] = set()  # the lists that there were before the loops
 
     def note_grown_list(self, held: list[Any]) -> None:
@@ -121,7 +122,7 @@ class GrowingLists:
         self.stand_ins.clear()
         self.made.clear()
         taken = Journal(functions)
-        self.before = {number for number, (holder, *_) in taken.containers.items() if type(holder) is list}
+        self.before = {id(slot.holder) for slot, _ in taken.rows if type(slot.holder) is list}
         appended = frozenset[str]().union(*(names_of_lists_appended_to(f.__code__) for f in functions))
         lists = [(slot, value) for slot, value in taken.slots.values() if type(value) is list]
         grow = {id(value) for slot, value in lists if isinstance(slot.holder, CellType) and slot.name in appended}
@@ -160,9 +161,9 @@ def names_of_lists_appended_to(code: CodeType) -> frozenset[str]:
 
 def note_lists_that_grew(lists: GrowingLists, before: Journal) -> None:
     """Raises RecordAgain, or LoopNotRecordable, where a list of Python's has grown."""
-    for holder, _, held, _ in before.containers.values():
-        if type(holder) is list and len(holder) > len(held):
-            lists.note_grown_list(holder)
+    for slot, then in before.rows:
+        if type(slot.holder) is list and len(slot.holder) > len(then[1]):
+            lists.note_grown_list(slot.holder)
 
 
 class GrowingList(LoopList):

@@ -3,7 +3,7 @@ the trace as sections of the memory that they look at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...compiler.core.types import INT64
@@ -142,22 +142,16 @@ def _clamped_slice_bound_in_loop(recorder: Recorder, i: LinearExpression, n: Lin
     return found
 
 
-def checked_axes_in_loop(axis: Any, rank: int) -> tuple[int, ...]:
-    """An `axis` argument as numbers from 0 on."""
-    if axis is None:
-        return tuple(range(rank))
-    given: Sequence[Any] = axis if isinstance(axis, tuple) else (axis,)
-    if not all(type(a) is int and -rank <= a < rank for a in given):
-        raise LoopNotRecordable("an axis is out of range, or no int")
-    return tuple(a % rank for a in given)
+# views
 
 
-# outside of the loop
+Lengths = tuple[LinearExpression, ...]
+MovedSub = Callable[[LinearExpression, int, int], Sub]  # where an axis starts, steps and goes, behind one more view
 
 
-def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | None:
-    """The array that owns the memory of `x`, and how its axes map to it. For each axis: where it starts, steps and
-    goes in `x`; and the shape of `x`.
+def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], Lengths] | None:
+    """The array of the trace that owns the memory of `x`, and how its axes map to it. For each axis: where it starts,
+    steps and goes in `x`; and the shape of `x`.
 
     None for views that are more than slices and permutations, and for what a value has chosen."""
     chain = []
@@ -167,43 +161,53 @@ def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple
         root = root._parent
     if root._step is not None:
         return None
-    shape = root.shape
-    subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
-    for step in reversed(chain):
+    shape: Lengths = tuple(map(LinearExpression, root.shape))
+    found = subs_behind_view_steps(
+        [(LinearExpression(0), 1, axis) for axis in range(len(shape))], shape, reversed(chain)
+    )
+    return None if found is None else (root, *found)
+
+
+def subs_behind_view_steps(
+    subs: Sequence[Sub], shape: Lengths, steps: Iterable[Any]
+) -> tuple[tuple[Sub, ...], Lengths] | None:
+    """How memory is looked at behind more views, and their shape. None for views that are not followed."""
+    for step in steps:
         found = _VIEW_STEPS[type(step)](step, shape) if type(step) in _VIEW_STEPS else None
         if found is None:
             return None
         moved, shape = found
         subs = [sub if sub[2] < 0 else moved(*sub) for sub in subs]
-    return root, tuple(subs), shape
+    return tuple(subs), shape
 
 
-Shape = tuple[int, ...]
-MovedSub = Callable[[LinearExpression, int, int], Sub]  # where an axis starts, steps and goes, behind one more view
+def _lengths(shape: Iterable[Any]) -> Lengths:
+    return tuple(n if isinstance(n, LinearExpression) else LinearExpression(n) for n in shape)
 
 
-def _moved_by_slice(step: TracerSliceView, shape: Shape) -> tuple[MovedSub, Shape]:
-    return lambda start, by, axis: (start + step.starts[axis] * by, by * step.steps[axis], axis), step.shape
+def _moved_by_slice(step: TracerSliceView, shape: Lengths) -> tuple[MovedSub, Lengths]:
+    return lambda start, by, axis: (start + step.starts[axis] * by, by * step.steps[axis], axis), _lengths(step.shape)
 
 
-def _moved_by_row(step: TracerRowView, shape: Shape) -> tuple[MovedSub, Shape]:
+def _moved_by_row(step: TracerRowView, shape: Lengths) -> tuple[MovedSub, Lengths]:
     return lambda start, by, axis: (start, by, axis - 1) if axis else (start + step.index * by, 0, -1), shape[1:]
 
 
-def _moved_by_permutation(step: TracerPermuteView, shape: Shape) -> tuple[MovedSub, Shape]:
+def _moved_by_permutation(step: TracerPermuteView, shape: Lengths) -> tuple[MovedSub, Lengths]:
     return lambda start, by, axis: (start, by, step.axes.index(axis)), tuple(shape[axis] for axis in step.axes)
 
 
-def _moved_by_reshape(step: TracerReshapeView, shape: Shape) -> tuple[MovedSub, Shape] | None:
+def _moved_by_reshape(step: TracerReshapeView, shape: Lengths) -> tuple[MovedSub, Lengths] | None:
     """That of a view that only adds or drops axes of length 1."""
-    long, others = ([axis for axis, n in enumerate(of) if n != 1] for of in (step.shape, shape))
-    if [step.shape[axis] for axis in long] != [shape[axis] for axis in others]:
+    wanted = _lengths(step.shape)
+    long, others = ([axis for axis, n in enumerate(of) if n.known != 1] for of in (wanted, shape))
+    if [wanted[axis] for axis in long] != [shape[axis] for axis in others]:
         return None
     places = dict(zip(others, long, strict=True))
-    return lambda start, by, axis: (start, by, places.get(axis, -1)), step.shape
+    return lambda start, by, axis: (start, by, places.get(axis, -1)), wanted
 
 
-_VIEW_STEPS: dict[type, Callable[[Any, Shape], tuple[MovedSub, Shape] | None]] = {
+_VIEW_STEPS: dict[type, Callable[[Any, Lengths], tuple[MovedSub, Lengths] | None]] = {
     TracerSliceView: _moved_by_slice,
     TracerRowView: _moved_by_row,
     TracerPermuteView: _moved_by_permutation,

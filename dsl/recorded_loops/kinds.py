@@ -9,7 +9,14 @@ import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
 from ..control_flow.decisions import fold_list_of_rows
-from ..trace.number_kinds import FLOATS, WHOLE, Kind, have_number_kinds_two_dtypes, number_kinds_of_operand
+from ..trace.number_kinds import (
+    FLOATS,
+    WHOLE,
+    Kind,
+    does_number_fit,
+    have_number_kinds_two_dtypes,
+    number_kinds_of_operand,
+)
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .values import LoopArray, LoopArraySection, LoopNumber, Recorder
@@ -99,13 +106,14 @@ def _loop_number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
 def check_loop_kind_keeps_digits(x: Any, kind: Kind) -> None:
     """Raises LoopNotRecordable where a Python number loses digits as `kind`. It stays one where values say so."""
     weak = kind_of(x)[1]
-    if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
+    known = type(x) in PLAIN
+    if weak is None or kind[1] is not None or (not known and np.can_cast(WEAK_DTYPES[weak], kind[0])):
         return
     if isinstance(x, LoopNumber) and x.linear is not None:
         ends = x.linear.least, x.linear.greatest
     else:
-        ends = (x, x) if type(x) in PLAIN else (None, None)
-    if any(end is None or kind[0].type(end) != end for end in ends):
+        ends = (x, x) if known else (None, None)
+    if not all(end is not None and does_number_fit(end, kind[0]) for end in ends):
         raise LoopNotRecordable("a name holds a Python number, or one of a narrower dtype, as values decide")
 
 

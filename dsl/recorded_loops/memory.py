@@ -154,8 +154,7 @@ class LoopMemory:
         storage = self.of_root.get(id(root))
         if storage is None:
             storage = self._new_array_storage(root._value, root)
-        section = LoopArraySection(storage, subs, tuple(map(LinearExpression, shape)))
-        return self.array_of_section(section)
+        return self.array_of_section(LoopArraySection(storage, subs, shape))
 
     def _freeze_roots(self, x: Tracer) -> None:
         for root in roots_of_array(x):
@@ -296,14 +295,20 @@ class LoopMemory:
         )
 
     def each(
-        self, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None], inner: int | None = None
+        self,
+        shape: Sequence[LinearExpression],
+        do: Callable[[list[KernelValue]], None],
+        inner: int | None = None,
+        parallel: bool = True,
     ) -> None:
-        """Independent turns for every index of a shape, the axis `inner` (the last one) fastest."""
+        """Turns for every index of a shape, the axis `inner` (the last one) fastest. parallel: whether they are
+        independent; else they are one after the other."""
         order = list(range(len(shape)))
         if inner is not None:
             order.remove(inner)
             order.append(inner)
-        self._note_loop_size(shape)
+        if parallel:
+            self._note_loop_size(shape)
         index: dict[int, KernelValue] = {}
 
         def loop_over_axes(rest: list[int]) -> None:
@@ -315,7 +320,7 @@ class LoopMemory:
                 index[axis] = self.body.const(0, INT64)
                 loop_over_axes(rest[1:])
                 return
-            with self.turns_of(LinearExpression(0), n, parallel=True) as (i, _):
+            with self.turns_of(LinearExpression(0), n, parallel) as (i, _):
                 index[axis] = i
                 loop_over_axes(rest[1:])
 
@@ -332,8 +337,9 @@ class LoopMemory:
 
     @contextmanager
     def turns_of(
-        self, start: LinearExpression, stop: LinearExpression, parallel: bool
+        self, start: LinearExpression, stop: LinearExpression, parallel: bool, adds: bool = True
     ) -> Iterator[tuple[KernelValue, Scope]]:
+        """While a turn is written. adds: the loop is a statement then."""
         first, last = self.emit(start), self.emit(stop)
         index = self.body.value(INT64)
         many = (stop - start).greatest
@@ -350,9 +356,9 @@ class LoopMemory:
             yield index, scope
         self.parallel -= parallel
         self.weight, self.step = before, step
-        if parallel:
+        if adds:
             numbers = index.numbers[0], first.numbers[0], last.numbers[0]
-            self.body.add(For(*numbers, tuple(scope.statements), True))
+            self.body.add(For(*numbers, tuple(scope.statements), parallel))
 
     def materialize(self, array: LoopArray) -> LoopArraySection:
         """The array in memory; from now on it is there."""
@@ -371,6 +377,8 @@ class LoopMemory:
 
     def copied(self, array: LoopArray) -> LoopArray:
         """The array in memory of its own."""
+        if not isinstance(array, LoopArray):
+            raise LoopNotRecordable("an array is made of a number")
         section, expression = self.temporary(array.expression.shape, array.dtype), array.expression
         self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
         return self.array_of_section(section)
@@ -465,22 +473,28 @@ class LoopMemory:
             return self.body.const(x, dtype)
         return self.body.const(np.asarray(x).astype(dtype), dtype)
 
-    def broadcast(self, expression: LazyLoopElements, shape: tuple[LinearExpression, ...]) -> LazyLoopElements:
-        """As NumPy's broadcast_to. Raises LoopNotRecordable where that is not proved to be right."""
+    def broadcast(
+        self,
+        expression: LazyLoopElements,
+        shape: tuple[LinearExpression, ...],
+        error: Callable[[int], Exception] = NOT_BROADCAST,
+    ) -> LazyLoopElements:
+        """As NumPy's broadcast_to. error: where lengths are not equal that are compared when it runs. Raises
+        LoopNotRecordable where they are known not to be."""
         own = expression.shape
         if own == shape:
             return expression
         lead = len(own) - len(shape)
         if lead > 0 and all(n.known == 1 for n in own[:lead]):
             return self.broadcast(self.reindexed(expression, own[lead:], lambda idx: [self.zero()] * lead + [*idx],
-                                                 [-1] * lead + [*range(len(shape))]), shape)  # fmt: skip
+                                                 [-1] * lead + [*range(len(shape))]), shape, error)  # fmt: skip
         if lead > 0:
             raise LoopNotRecordable("a value has more axes than what it is assigned to")
         skip, axes = -lead, []
         factors: dict[int, KernelValue] = {}  # of an axis that may have one element: 0 then, else 1
         for i, n in enumerate(own):
             if n != shape[i + skip] and n.known != 1:
-                factors[i + skip] = self._factor(n, shape[i + skip])
+                factors[i + skip] = self._factor(n, shape[i + skip], error)
             axes.append(-1 if n.known == 1 and n != shape[i + skip] else i + skip)
 
         def index(idx: Sequence[KernelValue]) -> list[KernelValue]:
@@ -492,14 +506,14 @@ class LoopMemory:
             leaves = tuple(leaf.with_own_axis(axis, own[axis - skip]) for leaf in leaves)
         return LazyLoopElements(shape, wide.dtype, wide.element, leaves, wide.heavy)
 
-    def _factor(self, n: LinearExpression, target: LinearExpression) -> KernelValue:
+    def _factor(self, n: LinearExpression, target: LinearExpression, error: Callable[[int], Exception]) -> KernelValue:
         """What indices are multiplied by where an axis of `n` is broadcast: 0 if that is 1. Compared when it runs."""
         if n.known is not None and target.known is not None:
             raise LoopNotRecordable("the lengths of two arrays differ")
         own, body = self.emit(n), self.body
         if (n, target) not in self.broadcasts:
             wrong = own.ne(self.emit(target))
-            self.fail_if(wrong if n.is_at_least(2) else wrong & own.ne(1), self.zero(), NOT_BROADCAST)
+            self.fail_if(wrong if n.is_at_least(2) else wrong & own.ne(1), self.zero(), error)
         return body.select(own.eq(1), self.zero(), body.const(1, INT64))
 
     def common_length(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:

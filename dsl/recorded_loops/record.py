@@ -20,9 +20,10 @@ from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..control_flow.comprehensions import ComprehensionClause
-from ..control_flow.effects import ControlFlowSlot, Journal
+from ..control_flow.effects import Journal
 from ..control_flow.repeated_loops import PEELED, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
+from ..core.object_journal import Slot
 from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import LoopNotRecordable, Trace
@@ -160,7 +161,7 @@ class EndedLoopValue:
 PlacedResult = tuple[Callable[[Any], None], int, Any]  # where it goes, the number of its array, and what it was
 
 
-def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]) -> list[PlacedResult]:
+def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[Slot]) -> list[PlacedResult]:
     """Numbers that live on, in memory: where each goes, the number of the array, and what it was."""
     found: list[PlacedResult] = []
     for slot in slots:

@@ -14,13 +14,11 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While, blocks_in_routine_statement
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import (
-    UNSET,
-    ControlFlowSlot,
-    Journal,
-)
+from ..control_flow.effects import Journal
 from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
+from ..core.object_journal import Slot
+from ..core.object_model import UNSET
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
@@ -252,7 +250,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         def write_loop_over_items(loop: _LoopRecordingAttempt) -> bool:
             before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
             self.width = 1.0
-            with self.turns_of(low, high, parallel=False) as (i, scope):
+            with self.turns_of(low, high, parallel=False, adds=False) as (i, scope):
                 turn = LoopIntegerAtom(i, (low,), (high - 1,))
                 loop.enter(turn, low)
                 body(items.at(LinearExpression(0, ((turn, 1),)) - low))
@@ -370,7 +368,7 @@ class LoopRecorder(RecordedLoopArithmetic):
 class _RecordedLoopName:
     """A name whose numbers are a variable."""
 
-    slot: ControlFlowSlot
+    slot: Slot
     before: Any
     kinds: tuple[Kind, ...]
     variable: int

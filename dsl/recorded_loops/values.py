@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from ...compiler.core.types import INT64, DType, WeakType
 from ...compiler.kernel.body_builder import KernelValue
-from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
+from ..trace.dispatch import LoopOperand
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
-from ..trace.tracer import is_asked_by_traced_code
+from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
@@ -127,17 +128,23 @@ class LazyLoopElements:
     columns: Callable[[LoopArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
 
 
-class LoopSymbol(TracedLoopSymbolBase):
-    """What numbers and arrays have in common: operators and NumPy's protocols."""
+class LoopSymbol(LoopOperand):
+    """What numbers and arrays have in common."""
 
     __slots__ = ("_recorder",)
     _recorder: Recorder
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return self._recorder.call_ufunc(ufunc, method, inputs, options)
+    @property
+    def _trace(self) -> Any:
+        return self._recorder.trace
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return self._recorder.call_function(function, args, options)
+    @property
+    def promotes_as(self) -> DType | WeakType:
+        """What NumPy's promotion takes it for."""
+        found: set[DType | WeakType] = {*self._recorder.dtypes_or_types(self)}
+        if len(found) > 1:
+            self._refuse_recording("a number has one dtype or another one, as values decide")
+        return found.pop()
 
     def _refuse_recording(self, what: str) -> NoReturn:
         raise LoopNotRecordable(what, self._recorder.site)
@@ -151,59 +158,32 @@ class LoopSymbol(TracedLoopSymbolBase):
             self._refuse_recording("Python itself asks for the truth of a value that differs from turn to turn")
         return known
 
-    def __index__(self) -> int:
-        self._refuse_recording("Python itself asks which number a value is that differs from turn to turn")
-
-    def __int__(self) -> int:
-        self._refuse_recording("int() of a value that differs from turn to turn is called from Python itself")
-
-    def __float__(self) -> float:
-        self._refuse_recording("float() of a value that differs from turn to turn is called from Python itself")
-
-    def __complex__(self) -> complex:
-        self._refuse_recording("complex() of a value that differs from turn to turn")
-
-    def __hash__(self) -> int:
-        self._refuse_recording("a value that differs from turn to turn is a key")
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        self._refuse_recording("a value that differs from turn to turn is made a NumPy array")
-
-    def __contains__(self, x: Any) -> bool:
-        self._refuse_recording("`in` a value that differs from turn to turn")
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._recorder.method(self, name)
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._recorder.call_function(np.matmul, (self, other), {})
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._recorder.call_function(np.matmul, (other, self), {})
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
-
-    def __str__(self) -> str:
-        self._refuse_recording("a value that differs from turn to turn is made a text")
-
-    def __format__(self, spec: str) -> str:
-        self._refuse_recording("a value that differs from turn to turn is made a text")
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
             self._refuse_recording("a value that differs from turn to turn is made a text")
         return "<a value of a turn>"
 
-    def __round__(self, digits: Any = None) -> Any:
-        self._refuse_recording("round() of a value that differs from turn to turn")
 
-    __trunc__ = __floor__ = __ceil__ = __round__
+REFUSED = {
+    "__index__": "Python itself asks which number a value is that differs from turn to turn",
+    "__int__": "int() of a value that differs from turn to turn is called from Python itself",
+    "__float__": "float() of a value that differs from turn to turn is called from Python itself",
+    "__complex__": "complex() of a value that differs from turn to turn",
+    "__hash__": "a value that differs from turn to turn is a key",
+    "__array__": "a value that differs from turn to turn is made a NumPy array",
+    "__contains__": "`in` a value that differs from turn to turn",
+    **dict.fromkeys(("__str__", "__format__"), "a value that differs from turn to turn is made a text"),
+    **dict.fromkeys(
+        ("__round__", "__trunc__", "__floor__", "__ceil__"), "round() of a value that differs from turn to turn"
+    ),
+}
+for _name, _reason in REFUSED.items():
+    setattr(LoopSymbol, _name, lambda self, *args, _reason=_reason, **options: self._refuse_recording(_reason))
 
 
 class LoopNumber(LoopSymbol):
@@ -211,7 +191,7 @@ class LoopNumber(LoopSymbol):
 
     others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
 
-    __slots__ = ("_value", "dtype", "index", "linear", "others", "weak")
+    __slots__ = ("_computed", "dtype", "index", "linear", "others", "weak")
 
     def __init__(
         self,
@@ -221,10 +201,12 @@ class LoopNumber(LoopSymbol):
         linear: LinearExpression | None = None,
         others: Sequence[Kind] = (),
     ) -> None:
-        self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
+        self._recorder, self._computed, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
         self.others = others
         self.index: LinearExpression | None = None  # what it is as an index, once it was one
+
+    _owner = SCALAR
 
     def __getattr__(self, name: str) -> Any:
         constant = None if self.weak is not None else {"shape": (), "ndim": 0, "size": 1}.get(name)
@@ -236,8 +218,8 @@ class LoopNumber(LoopSymbol):
         if self.linear is not None:
             found: KernelValue = self._recorder.emit(self.linear)
             return found
-        assert self._value is not None
-        return self._value
+        assert self._computed is not None
+        return self._computed
 
     @property
     def T(self) -> LoopNumber:
@@ -273,6 +255,8 @@ class LoopArray(LoopSymbol):
         self.scope = recorder.body.scopes[-1]
         if section is None:
             recorder.alive[id(self)] = self
+
+    _owner = None
 
     @property
     def dtype(self) -> DType:
@@ -341,40 +325,7 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 
 
-def _binary_operator_of_loop_symbol(row: str, reflected: bool) -> Callable[..., Any]:
-    def record_binary_operator(self: LoopSymbol, other: Any, modulus: Any = None) -> Any:
-        if modulus is not None or other is NotImplemented:
-            return NotImplemented
-        return self._recorder.operate(row, (other, self) if reflected else (self, other))
-
-    return record_binary_operator
-
-
-def _inplace_operator_of_loop_symbol(row: str) -> Callable[..., Any]:
-    def record_inplace_operator_in_loop(self: LoopSymbol, other: Any) -> Any:
-        return self._recorder.update_in_place(self, row, other)
-
-    return record_inplace_operator_in_loop
-
-
-def _install_symbol_operators() -> None:
-    for op in OPS.values():
-        if op.operator is None or op.kind != "map":
-            continue
-        stem = op.operator.strip("_")
-        if op.arity == 1:
-            setattr(LoopSymbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
-            setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
-            continue
-        setattr(LoopSymbol, op.operator, _binary_operator_of_loop_symbol(op.name, False))
-        setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
-        if hasattr(int, f"__r{stem}__"):
-            setattr(LoopSymbol, f"__r{stem}__", _binary_operator_of_loop_symbol(op.name, True))
-            setattr(SpoiledLoopVariable, f"__r{stem}__", SpoiledLoopVariable.refuse)
-            setattr(LoopArray, f"__i{stem}__", _inplace_operator_of_loop_symbol(op.name))
-            setattr(SpoiledLoopVariable, f"__i{stem}__", SpoiledLoopVariable.refuse)
-    for name in ("__matmul__", "__rmatmul__"):
-        setattr(SpoiledLoopVariable, name, SpoiledLoopVariable.refuse)
-
-
-_install_symbol_operators()
+for _name in dir(operator):
+    if _name.startswith("__") and {_name.strip("_"), f"{_name.strip('_')}_"} & {*operator.__all__}:
+        setattr(SpoiledLoopVariable, _name, SpoiledLoopVariable.refuse)
+        setattr(SpoiledLoopVariable, _name.replace("__", "__r", 1), SpoiledLoopVariable.refuse)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
+from ..core.object_journal import BODY, CONTENTS, ObjectJournal, Slot
 from ..core.object_model import (
     is_user_class,
     is_whole_dict,
@@ -58,8 +59,9 @@ class OpenedArguments:
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before = [named_parts_of_object(x) for x in self.holders]
-        self._types = [type(x) for x in self.holders]
+        self._before = ObjectJournal()
+        self._before.note(Slot(x, CONTENTS) for x in self.holders)
+        self._before.note(Slot(x, BODY) for x in self.holders)
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
         world.opened, world.opened_names = self.numbers, tree.attributes
         world.tells_apart = tree.tells_apart
@@ -76,28 +78,28 @@ class OpenedArguments:
 
     def before(self, holder: int) -> dict[int, Hashable]:
         """The name (of a list: the place) of each value that a holder held, by its identity."""
-        names, values = self._before[holder]
+        names, values, _ = self._before.rows[holder][1]
         names = tuple(map(self._world.original_value, names))
         return {id(value): name for name, value in zip(names or range(len(values)), values, strict=True)}
 
     def differences(self) -> Iterator[HolderDifference]:
         """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
         self._require_whole_dicts()
-        for number, (found, (names, values)) in enumerate(zip(self.holders, self._before, strict=True)):
-            if type(found) is not self._types[number]:
-                raise TraceError(
-                    f"a traced function cannot change the class of an object of {self.kinds[number].__name__}; make "
-                    "a new one",
-                    self._world.line_of_assignment("__class__") or None,
-                )
-            now_names, now = named_parts_of_object(found)
-            same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
-            if not same or now_names != names:
-                own = self._world.original_value
-                before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
-                kind = self.kinds[number]
-                slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
-                yield _holder_difference(number, type(found) is list, slots, before, after)
+        own = self._world.original_value
+        for slot, *contents in self._before.changed():
+            if slot.key is BODY:
+                if contents[0][0] is not contents[1][0]:
+                    raise TraceError(
+                        f"a traced function cannot change the class of an object of {own(contents[0][0]).__name__}; "
+                        "make a new one",
+                        self._world.line_of_assignment("__class__") or None,
+                    )
+                continue
+            number = self.numbers[id(slot.holder)]
+            kind = self.kinds[number]
+            before, after = ((tuple(map(own, names)), values) for names, values, _ in contents)
+            slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
+            yield _holder_difference(number, kind is list, slots, before, after)
 
     def _has_changed_beside(self, kept: set[tuple[int | None, str]]) -> bool:
         """Whether more was changed than that these attributes of these holders were put."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial, reduce
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from ...compiler.graph.graph import Value
 from ..array.array import Array
-from ..core.errors import TraceError
+from ..core.errors import ConversionError, TraceError
 from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
 from ..environment.returned_objects import returned_user_object
-from ..trace.aliasing import root_of_view, settle_reshapes_of_tracers, shares_memory, unwrap_contiguous_view
+from ..trace.aliasing import (
+    TracerChoice,
+    root_of_view,
+    settle_reshapes_of_tracers,
+    shares_memory,
+    unwrap_contiguous_view,
+)
 from ..trace.dispatch import SPECIAL
+from ..trace.failures import fail_where, fail_where_number_differs
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
@@ -21,6 +30,23 @@ from .changes import HolderChange, Places, StateChanges
 from .opened_arguments import OpenedArguments
 
 Place = tuple[str, Any]
+
+
+def _arrays_chosen_among(array: Tracer) -> Iterator[tuple[Tracer, list[Value]]]:
+    """The arrays that an array may be, itself if values decide nothing, and the flags that are set then."""
+    if not isinstance(array._step, TracerChoice):
+        yield array, []
+        return
+    for part, flag in zip(array._step.arrays, array._step.flags, strict=True):
+        for found, flags in _arrays_chosen_among(part):
+            yield found, [flag, *flags]
+
+
+def _exclude_each_other(trace: Trace, a: Sequence[Value], b: Sequence[Value]) -> bool:
+    """Whether a flag of one and a flag of the other are opposites."""
+    flags = {flag.number for flag in (*a, *b)}
+    nodes = [trace.builder.nodes[number] for number in flags]
+    return any(node.op == "logical_not" and node.args[0] in flags for node in nodes)
 
 
 class ResultAndStateLocations:
@@ -60,6 +86,8 @@ class ResultAndStateLocations:
         ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)) and not isinstance(leaf, (str, bytes)):
+            if isinstance(leaf, Tracer):
+                fail_where_number_differs(trace, leaf._held)
             if id(leaf) in self._returned:
                 return self._returned[id(leaf)][1]
             place = self._location_of_result_output(leaf)
@@ -75,6 +103,21 @@ class ResultAndStateLocations:
     def _location_of_result_output(self, array: Any) -> Place:
         self.outputs.append(to_traced_array(array)._value)
         return "array", len(self.outputs) - 1
+
+    def fail_where_results_are_one(self) -> None:
+        """Notes that compiled code cannot give one array at two places, where values decide that they are one."""
+        trace = self._trace
+        alternatives: dict[int, list[list[Value]]] = {}
+        for leaf, _ in self._returned.values():
+            for array, flags in _arrays_chosen_among(leaf):
+                alternatives.setdefault(id(array), []).append(flags)
+        if not trace.reruns or trace.depth:
+            return
+        for a, b in (pair for found in alternatives.values() for pair in combinations(found, 2)):
+            if _exclude_each_other(trace, a, b):
+                continue
+            one = reduce(partial(trace.builder.map, "logical_and"), [*a, *b])
+            fail_where(trace, one, ConversionError("two arrays of a result are one or two, as values decide"))
 
     # what is stored
 
@@ -165,6 +208,7 @@ class ResultAndStateLocations:
         if type(leaf) is TracedNumber:
             return self._location_of_result_number(leaf)
         if isinstance(leaf, Tracer):
+            fail_where_number_differs(self._trace, leaf._held)
             return self._location_of_array_in_state(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
             real = self._trace.world.original_value(leaf)

@@ -32,7 +32,7 @@ from .memory_layout import (
     resolve_layout_of_tracer,
 )
 from .number_kinds import Kind
-from .operands import to_traced_shape
+from .operands import loop_operations, to_traced_shape
 from .trace import Trace
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
@@ -351,6 +351,8 @@ def assign_part_of_array(builder: GraphBuilder, base: Value, part: Part) -> Valu
 
 def view_of_tracer(x: Tracer, *steps: TracerViewStep) -> Tracer:
     """An array that shares memory with `x`, where NumPy's does."""
+    if (loop := loop_operations()) is not None:
+        return loop.view(x, steps)
     root = root_of_view(x)
     if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar, or leaves the scalar
         if all(
@@ -414,6 +416,8 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
     """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
 
     Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
+    if (loop := loop_operations()) is not None:
+        return loop.store(target, result, casting)
     if type(target) in SPECIAL:
         assign_to_tracer(SPECIAL[type(target)][3](target), result, casting)
         return target  # type: ignore[no-any-return]

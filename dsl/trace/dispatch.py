@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
 from ..core.errors import TraceError, UnsupportedError, UserError, nearest_name_hint
-from .trace import loop_recorder_of_trace
+from .trace import TracedLoopSymbolBase, loop_recorder_of_trace
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -72,6 +72,14 @@ class NumpyProtocols:
         if name in ("shape", "dtype", "strides", "real", "imag", "flat", "T") and name not in self._settable:
             raise TraceError(f"the {name} of a traced value cannot be assigned; write a new value, e.g. x.reshape(...)")
         object.__setattr__(self, name, value)
+
+
+class LoopOperand(TracedLoopSymbolBase, NumpyProtocols):
+    """A number or an array in the body of a recorded loop; it has the operators of other stand-ins."""
+
+    __slots__ = ()
+    _settable = frozenset({"dtype"})
+    promotes_as: Any  # what NumPy's promotion takes it for: a dtype, or a Python type
 
 
 def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

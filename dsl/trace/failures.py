@@ -7,6 +7,7 @@ catches it; else the error is raised as it is known here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
 from ..core.errors import (
+    ConversionError,
     IndexingError,
     TraceError,
     UnsupportedError,
@@ -55,7 +57,8 @@ def copy_of_error(error: Exception) -> Exception:
     copied: Exception = builtin.__new__(kind, *error.args)
     copied.args = error.args
     for slot, held in slots_of_object(error):
-        slot.__set__(copied, held)
+        with suppress(AttributeError):  # those of a group of errors are read alone
+            slot.__set__(copied, held)
     copied.__dict__.update(error.__dict__)
     if hasattr(error, "__notes__"):
         copied.__notes__ = [*error.__notes__]
@@ -139,8 +142,17 @@ def has_not_failed(trace: Trace) -> Any:
 
 def is_failure_awaited(trace: Trace) -> bool:
     """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
+    if trace.depth:
+        if may_run_rows_in_numpy(trace) and is_error_awaited():
+            raise UnsupportedError("kg.vmap sees no error that the function catches", needs_values=True)
+        return False
     may_skip = trace.path or trace.loops > (trace.turn is not None)  # all turns of a loop with a number run
-    return not trace.depth and bool(may_skip or (trace.reruns and is_error_awaited()))
+    return bool(may_skip or (trace.reruns and is_error_awaited()))
+
+
+def may_run_rows_in_numpy(trace: Trace) -> bool:
+    """Whether a function of rows is traced that runs in NumPy, row by row, where an error cannot be noted."""
+    return trace.reruns and 0 < trace.mapping == trace.depth
 
 
 def first_failure(trace: Trace) -> Value:
@@ -200,6 +212,15 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
         "logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element)
     )
     fail_where(trace, never, np.linalg.LinAlgError())
+
+
+def fail_where_number_differs(trace: Trace, value: Value) -> None:
+    """Notes that compiled code cannot give a number as what it is, where it is not what it is held as."""
+    others = [weak for _, weak in value.others]
+    if not trace.reruns or trace.depth or not (int in others or bool in others or value.dtype != np.float64):
+        return
+    if (flag := trace.differing.get(value.number)) is not None:
+        fail_where(trace, flag, ConversionError("a number is of one type or another one, as values decide"))
 
 
 def outputs_of_failures(trace: Trace, outputs: list[Value], writes: bool) -> Failures:

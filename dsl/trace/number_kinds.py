@@ -3,8 +3,9 @@ another, as values decide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial, reduce
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..core.errors import UnsupportedError
+from .trace import Trace
 
 Kind: TypeAlias = tuple[DType, WeakType | None]
 FLOATS, WHOLE = "fc", "biu"
@@ -50,19 +52,19 @@ def joined_number_kinds(operands: Sequence[Any], others: Iterable[Kind] = ()) ->
     if len({dtype.kind == "b" for dtype, _ in kinds}) > 1 or len(strong) > 1:
         return None
     dtype = np.result_type(*(d if weak is None else weak(0) for d, weak in kinds))
-    if strong - {dtype} or not all(_does_number_fit(x, dtype) for x in operands):
+    if strong - {dtype} or not all(does_number_fit(x, dtype) for x in operands):
         return None
     held = next((d, weak) for d, weak in kinds if d == dtype and (weak is None or not strong))
     return held, *(kind for kind in kinds if kind != held)
 
 
-def _does_number_fit(x: Any, dtype: DType) -> bool:
+def does_number_fit(x: Any, dtype: DType) -> bool:
     """Whether a number of Python's keeps its digits in a dtype."""
     if isinstance(x, (Value, np.generic)):
         return np.can_cast(x.dtype, dtype)
     try:
         with np.errstate(all="ignore"):
-            return bool(dtype.type(x) == x or x != x)
+            return bool(dtype.type(x).item() == x or x != x)
     except OverflowError:
         return False
 
@@ -96,3 +98,47 @@ def with_other_number_kinds(value: Value, kinds: Sequence[Kind]) -> Value:
         return value
     held = value.dtype, value.weak
     return Value(value.number, value.type, value.weak, tuple(k for k in kinds if k != held))
+
+
+# numbers that are not what they are held as, as values decide: Python's, where that is an array's, or an int, where it
+# is a float
+
+Flag = Value | bool
+# rows of operators that give an int of ints alone
+_WHOLE_OF_WHOLE = frozenset(
+    {"add", "subtract", "multiply", "floor_divide", "remainder", "negative", "positive", "absolute"}
+)
+
+
+def note_joined_number(trace: Trace, a: Any, b: Any, like: Value, join: Callable[..., Any]) -> Callable[[Value], None]:
+    """Of two numbers that a branch joins, what notes when the joined one is not what it is held as. join: what joins
+    two nodes."""
+    flags = [_flag_of_operand(trace, x, like) for x in (a, b)]
+    if not like.others or None in flags:
+        return lambda value: None
+    joined = join(*(x if isinstance(x, Value) else trace.builder.const(np.bool_(x)) for x in flags))
+
+    def note(value: Value) -> None:
+        trace.differing[value.number] = joined()
+
+    return note
+
+
+def note_operator_result(trace: Trace, row: str, operands: Sequence[Any], result: Value) -> None:
+    """Of what an operator gives of numbers, notes when it is not what it is held as."""
+    if not result.others or not (result.weak is None or row in _WHOLE_OF_WHOLE):
+        return
+    flags = [flag for x in operands if (flag := _flag_of_operand(trace, x, result)) is not True]
+    if flags and all(isinstance(flag, Value) for flag in flags):
+        trace.differing[result.number] = reduce(partial(trace.builder.map, "logical_and"), flags)
+
+
+def _flag_of_operand(trace: Trace, x: Any, like: Value) -> Flag | None:
+    """Whether an operand is not what `like` is held as; None where no node says so."""
+    held_as_arrays = like.weak is None
+    found = {_differs(weak, held_as_arrays) for _, weak in number_kinds_of_operand(x)}
+    return found.pop() if len(found) == 1 else trace.differing.get(x.number)
+
+
+def _differs(weak: WeakType | None, held_as_arrays: bool) -> bool:
+    return weak is not None if held_as_arrays else weak in (int, bool)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ...compiler.core.types import DType
 from ...compiler.graph.builder import Scalar
 from ...compiler.graph.graph import Value
 from ..core import spec
+from ..core.context import context
 from ..core.errors import AxisError, DTypeError, DTypeRefusal, ShapeError, TraceError
 from ..core.spec import (
     Host,
@@ -24,6 +26,55 @@ from ..interop.labelled import labelled_kind
 from .dispatch import SPECIAL, TO_ARRAY
 from .trace import Trace, current_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
+
+
+class LoopOperations(Protocol):
+    """What NumPy's functions are made of in the body of a recorded loop, whose numbers and arrays stand where they have
+    traced ones. Each operation writes statements there; elsewhere functions make nodes."""
+
+    def lift(self, x: Any) -> Any:
+        """An operand of any kind as one of the loop's; Python's own numbers as they are."""
+
+    def to_array(self, x: Any) -> Tracer:
+        """An operand of any kind as an array, or as a number of NumPy's."""
+
+    def scalar(self, x: Any, dtype: DType) -> Tracer:
+        """A number in the dtype of an array that it takes part in."""
+
+    def apply(self, op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
+        """Row `op` on broadcast operands."""
+
+    def reduce(self, op: str, x: Tracer, axes: Sequence[int], dtype: DType | None) -> Tracer:
+        """Row `op` along axes, which are gone then."""
+
+    def matmul(self, x: Tracer, y: Tracer) -> Tracer:
+        """x @ y."""
+
+    def cast(self, x: Tracer, dtype: DType) -> Tracer:
+        """With NumPy's C casts."""
+
+    def view(self, x: Tracer, steps: Sequence[Any]) -> Tracer:
+        """The same memory, looked at in other ways."""
+
+    def copied(self, x: Tracer) -> Tracer:
+        """In memory of its own."""
+
+    def filled(self, shape: Any, value: Any, dtype: DType | None) -> Tracer:
+        """A new array. value: of all its elements; None where nobody reads them."""
+
+    def store(self, target: Any, value: Tracer, casting: str) -> Tracer:
+        """`target[...] = value`, of the same shape; target."""
+
+    def get_item(self, x: Any, key: Any) -> Tracer:
+        """`x[key]`."""
+
+    def set_item(self, x: Any, key: Any, value: Any) -> None:
+        """`x[key] = value`."""
+
+
+def loop_operations() -> LoopOperations | None:
+    """Those of the loop whose body runs in this thread, if one is recorded."""
+    return None if context.trace is None else context.trace.recorder
 
 
 def trace_of_operands(*args: Any) -> Trace:
@@ -107,6 +158,8 @@ def to_graph_value(x: Any) -> Value:
 
 def to_traced_array(x: Any) -> Tracer:
     """Anything array-like as a traced array (0-d for numbers, with NumPy's default dtype)."""
+    if (loop := loop_operations()) is not None:
+        return loop.to_array(x)
     if isinstance(x, Tracer):
         check_trace_alive(x)
         return x
@@ -133,9 +186,9 @@ def new_traced_array(value: Value, *args: Any) -> Tracer:
     return Tracer(trace_of_operands(*args), value)
 
 
-def traced_length(trace: Trace, n: int) -> TracedNumber:
+def traced_length(trace: Trace, n: int) -> TracedNumber | int:
     """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
-    return TracedNumber(trace, trace.host_code.constant(n), n, frozenset())
+    return n if trace.recorder is not None else TracedNumber(trace, trace.host_code.constant(n), n, frozenset())
 
 
 Axes = int | Sequence[int] | None

@@ -121,7 +121,7 @@ class KnownLoops:
 
 
 class TracedLoopSymbolBase:
-    """What the body of a loop that is traced once computes with: see `turns`."""
+    """What the body of a loop that is traced once computes with: see `values` in `recorded_loops`."""
 
     __slots__ = ()
 
@@ -140,6 +140,7 @@ class Trace:
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
+        self.mapping = 0  # how many of them are batched over rows
         self.needed: set[int] = set()  # the leaves of all NeedValue
         self.world: TraceEnvironmentProtocol  # put there by who makes the trace
         self.captured: list[Host] = []
@@ -149,6 +150,7 @@ class Trace:
         self.number_inputs: dict[int, int] = {}  # the node of a 0-d array of the call -> leaf
         self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
         self.values: dict[int, Host] = {}  # the nodes whose values are known
+        self.differing: dict[int, Any] = {}  # the node of a number -> whether that is not what it is held as
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
@@ -266,7 +268,7 @@ class Trace:
                 needs_values=True,
             )
         if self.journal is not None:
-            self.journal.note(root)
+            self.journal.note_array_write(root)
 
     def read_captured_values(self, captured: int) -> Host:
         """The values of a captured array, on which the trace then depends."""

@@ -174,8 +174,6 @@ class Tracer(NumpyProtocols):
     def T(self) -> Any:
         if (self._held.weak or self._held.others) and is_asked_by_traced_code():
             self._refuse_attribute_of_python_number("T")
-        if self._trace.recorder is not None:
-            return self._trace.recorder.lift(self).T
         return METHODS["transpose"](self)
 
     @property
@@ -223,17 +221,12 @@ class Tracer(NumpyProtocols):
     def __getitem__(self, key: Any) -> Any:
         if (self._held.weak or self._held.others) and is_asked_by_traced_code():
             raise TypeError(f"{self.class_for_traced_code().__name__!r} object is not subscriptable")
-        if self._trace.recorder is not None:
-            return self._trace.recorder.lift(self)[key]
         if self._trace.turn is not None and (part := self._trace.turn.part_at_turn(self, key)) is not None:
             return part
         found = METHODS["__getitem__"](self, key)
         return METHODS["copy"](found) if getattr(self._step, "flat", False) and found.shape else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self._trace.recorder is not None:
-            self._trace.recorder.lift(self)[key] = value
-            return
         if self._trace.turn is not None and self._trace.turn.store_at_body_turn(self, key, value):
             return
         METHODS["__setitem__"](self, key, value)

@@ -98,6 +98,11 @@ class RecyclingPool:
             self._lenders = [one for one in self._lenders if one.held] + ([self._lender] if self._lender else [])
             self._forget_sizes()
 
+    @property
+    def borrows(self) -> bool:
+        """Whether some of its memory is another allocator's."""
+        return bool(self._lenders)
+
     def trim(self) -> int:
         """Give the large free blocks back to the system; the bytes given back."""
         with self._lock:

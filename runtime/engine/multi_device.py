@@ -175,9 +175,13 @@ class MultiDeviceExecutable:
         ]
         first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
         rows = [(v, devices[value.device], value) for v, value in enumerate(plan.values)]
-        # (value, device, which array of the call, whether it is a result); (value, device, bytes); (value, device,
-        # whether it comes for the first time)
-        self.given = tuple((v, device, x.source, v in plan.outputs) for v, device, x in rows if x.source >= 0)
+        runs = [step for step in plan.steps if isinstance(step, RunPart)]
+        shared = {v for step in runs for v in step.reads if plan.values[v].device != step.device}
+        # (value, device, which array of the call, whether it is a result, whether other devices read it);
+        # (value, device, bytes); (value, device, whether it comes for the first time)
+        self.given = tuple(
+            (v, device, x.source, v in plan.outputs, v in shared) for v, device, x in rows if x.source >= 0
+        )
         self.results = tuple((v, device, x.nbytes) for v, device, x in rows if x.source < 0 and v in plan.outputs)
         self.outputs = tuple(
             (v, devices[plan.values[v].device], v not in plan.outputs[:i]) for i, v in enumerate(plan.outputs)

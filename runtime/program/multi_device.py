@@ -106,7 +106,7 @@ class MultiDevicePlan:
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
     call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
     plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these.
-    axes: along which the ranks' arguments and results lie.
+    axes: along which the ranks' arguments and results lie. reads_peers: parts read values in other devices' memory.
     """
 
     devices: tuple[tuple[str, int], ...]
@@ -118,6 +118,7 @@ class MultiDevicePlan:
     ranks: int = 1
     exchanged_by: str = field(default="", compare=False)
     axes: str = field(default="", compare=False)
+    reads_peers: bool = False
     predicted: float = field(default=0.0, compare=False)
     report: Report | None = field(default=None, compare=False, repr=False)
 

@@ -19,6 +19,7 @@ from .cost_model import MachineModel, machine_share_of_task
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
 PACK_SHARE = 0.5  # neither does one that fills more of the machine
 PACK_BYTES = 32_000  # of arguments: a launch takes 32,764, a guard's among them
+ALONE = frozenset(("own", "cluster"))  # options of kernels whose blocks are not to lie between others'
 BATCH_MOST = 160  # products whose addresses one launch writes into a table
 BATCHABLE = ("matmul",)
 
@@ -47,18 +48,31 @@ def schedule_matmul_batches(program: Program, machine: MachineModel) -> Program:
 def pack_small_launches(program: Program, machine: MachineModel) -> Program:
     """The program with tiny independent launches of one kernel in one launch. They have one launch shape."""
 
-    def small_launch_kind(task: Task) -> Hashable | None:
-        if (
-            not isinstance(task.kernel, Kernel)
-            or "own" in dict(task.kernel.options)
-            or task.cost > PACK_US
-            or machine_share_of_task(task, machine) > PACK_SHARE
-        ):
+    def is_small(task: Task) -> bool:
+        return task.cost <= PACK_US and machine_share_of_task(task, machine) <= PACK_SHARE
+
+    return _pack_launches(program, machine, lambda task: () if is_small(task) else None)
+
+
+def pack_launches_that_write_one_buffer(program: Program, machine: MachineModel) -> Program:
+    """The same of launches that fill one buffer, however long they take: they may read other devices, whose links are
+    then in use at a time."""
+    return _pack_launches(program, machine, lambda task: tuple(region.buffer for region in task.writes))
+
+
+def _pack_launches(program: Program, machine: MachineModel, kind: Callable[[Task], Hashable | None]) -> Program:
+    """kind: what those that go together have in common beside a kernel and a launch shape; None of what stays alone."""
+
+    def launch_kind(task: Task) -> Hashable | None:
+        own = kind(task)
+        if not isinstance(task.kernel, Kernel) or own is None:
+            return None
+        if not ALONE.isdisjoint(name for name, _ in task.kernel.options):
             return None
         counts = (len(task.arguments), len(task.reads), len(task.writes))
-        return (task.kernel, task.grid, task.block, task.units, task.grain, counts)
+        return (own, task.kernel, task.grid, task.block, task.units, task.grain, counts)
 
-    def join_small_launches(tasks: Sequence[Task]) -> Task:
+    def join_launches(tasks: Sequence[Task]) -> Task:
         first, n = tasks[0], len(tasks)
         assert isinstance(first.kernel, Kernel)
         kernel = replace(first.kernel, options=(*first.kernel.options, ("packed", n)))
@@ -68,7 +82,7 @@ def pack_small_launches(program: Program, machine: MachineModel) -> Program:
     def most_in_a_launch(task: Task) -> int:
         return max(1, PACK_BYTES // (8 * max(1, len(task.arguments))))
 
-    return _merge_tasks_of_one_level(program, small_launch_kind, join_small_launches, most_in_a_launch)
+    return _merge_tasks_of_one_level(program, launch_kind, join_launches, most_in_a_launch)
 
 
 def _batched_region_form(region: Region) -> Hashable:

@@ -25,7 +25,7 @@ from .assign_streams import (
     evaluate_stream_assignment,
     stream_order_of_assignment,
 )
-from .batching import pack_small_launches, schedule_matmul_batches
+from .batching import pack_launches_that_write_one_buffer, pack_small_launches, schedule_matmul_batches
 from .cost_model import MachineModel, machine_share_of_task
 from .memory_orders import add_memory_saving_orders
 from .memory_plan import (
@@ -336,13 +336,19 @@ def plan_by_cost_model(
     """The plan that the cost model finds fastest, small launches packed or not."""
     plans = [
         schedule(each, streams, memory, machine=machine, surroundings=surroundings)
-        for each in _batched_and_packed_program_variants(program, machine)
+        for each in _batched_and_packed_program_variants(program, machine, surroundings)
     ]
     return min(plans, key=predicted_microseconds)
 
 
-def _batched_and_packed_program_variants(program: Program, machine: MachineModel) -> tuple[Program, ...]:
-    other = pack_small_launches(program, machine) if machine.packs else program
+def _batched_and_packed_program_variants(
+    program: Program, machine: MachineModel, surroundings: Surroundings = ALONE
+) -> tuple[Program, ...]:
+    if not machine.packs:
+        return (program,)
+    if surroundings.reads_peers:
+        program = pack_launches_that_write_one_buffer(program, machine)
+    other = pack_small_launches(program, machine)
     return (program,) if other is program else (program, other)
 
 

@@ -22,10 +22,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """arrivals[i]: which in turn input `i` comes, 0 for what is there from the start; sends: one after the other."""
+    """arrivals[i]: which in turn input `i` comes, 0 for what is there from the start; sends: one after the other.
+    reads_peers: some inputs lie on other devices, whose links are all to be in use."""
 
     arrivals: tuple[int, ...] = ()
     sends: tuple[Send, ...] = ()
+    reads_peers: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.sends) or any(self.arrivals)

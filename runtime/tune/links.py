@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import dataclass
-from ..program.device import CollectivePart, Device, DeviceCommunicator, Event
-from ..program.multi_device import Collective
+from ..program.device import Device, Event
 
 SIZES = 1 << 12, 1 << 22  # bytes of the copies that are timed
-COLLECTIVE_SIZES = 1 << 12, 1 << 26  # of collectives: NCCL reaches a link's speed with tens of MB alone
 ROUNDS = 6  # of which the least counts
 FRESH_SECONDS = 60.0  # a link is not timed again before
 KEPT = 8  # so many times of each size are kept
@@ -61,30 +59,15 @@ def measured_copy_times(source: Device, target: Device) -> tuple[float, float]:
     """Microseconds of a copy of nearly nothing, and of each byte more.
 
     Raises what devices raise."""
-    return _measured_times(["link times"], [source, target], SIZES, lambda: _least_copy_times(source, target))
+    return measured_times(["link times"], [source, target], SIZES, lambda: _least_copy_times(source, target))
 
 
-def measured_exchange_times(
-    devices: Sequence[Device], op: str = "", communicator: DeviceCommunicator | None = None
-) -> tuple[float, float]:
-    """The same of a collective by a communicator of the devices; without one, of each sending its array to every other.
-
-    The bytes are those of one device's array. Raises what devices raise."""
-
-    def prepare(nbytes: int) -> Start:
-        if communicator is None:
-            return _prepare_copies([(a, b) for a in devices for b in devices if a is not b], nbytes)
-        return _prepare_collective(devices, op, communicator, nbytes)
-
-    what = ["exchange times"] if communicator is None else ["collective times to 64 MiB", op, communicator.name]
-    small, large = sizes = SIZES if communicator is None else COLLECTIVE_SIZES
-    return _measured_times(what, devices, sizes, lambda: (_least_time(prepare(small)), _least_time(prepare(large))))
-
-
-def _measured_times(
+def measured_times(
     what: Sequence[str], devices: Sequence[Device], sizes: tuple[int, int], measure: Callable[[], tuple[float, float]]
 ) -> tuple[float, float]:
-    """measure: the microseconds of each of the sizes."""
+    """Microseconds of the first of two sizes in bytes, and of each byte more, of what `what` says.
+
+    measure: the microseconds of each of the sizes. Raises what it raises."""
     key = sha256_digest(*what, *(x for device in devices for x in (device.identity, device.index)))
     found, now = _known.get(key), time.time()
     if found is None and (kept := _cache.get(key)) is not None:
@@ -107,15 +90,6 @@ def _least_copy_times(source: Device, target: Device) -> tuple[float, float]:
 def _prepare_copies(pairs: Sequence[tuple[Device, Device]], nbytes: int) -> Start:
     ends = [(a, b, a.allocate(nbytes), b.allocate(nbytes)) for a, b in pairs]
     return lambda: [b.copy_from(a, given, taken, nbytes, None) for a, b, given, taken in ends]
-
-
-def _prepare_collective(devices: Sequence[Device], op: str, communicator: DeviceCommunicator, nbytes: int) -> Start:
-    size = len(devices)
-    count, each, pairs = nbytes // 4, tuple(range(size)), tuple((r, (r + 1) % size) for r in range(size))
-    step = Collective(op, each, each, (count,), "float32", "sum", 0, pairs, "", size)
-    written = 4 * step.written_count(0, size)
-    parts = [CollectivePart([device.allocate(nbytes)], [device.allocate(written)], ()) for device in devices]
-    return lambda: communicator.start(step, parts, f"a trial of {op}")
 
 
 def _least_time(start: Start) -> float:

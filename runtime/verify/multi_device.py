@@ -1,11 +1,11 @@
 """Is a plan over several devices safe? Each value written once, by what comes before all that reads it, on its device.
 
 What such a plan can get wrong beside the plans of its parts, which `plan` proves: a step that reads what is not written
-yet or lies on another device, a copy within a device or of another size, two writers of one value, an output that
-nobody writes. Steps wait for values alone, and every value's writer is issued before its readers; so each step's waits
-are for steps issued earlier, and no set of steps can wait for each other: there is no deadlock, whatever the order in
-which devices take up their work. A collective of several devices is one step, which has a part on each: no device can
-come to collectives in another order than the rest.
+yet, or lies on another device that the plan does not let it read, a copy within a device or of another size, two
+writers of one value, an output that nobody writes. Steps wait for values alone, and every value's writer is issued
+before its readers; so each step's waits are for steps issued earlier, and no set of steps can wait for each other:
+there is no deadlock, whatever the order in which devices take up their work. A collective of several devices is one
+step, which has a part on each: no device can come to collectives in another order than the rest.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _multi_device_step_violations(
             yield f"{how} {len(given)} values, and its program {len(buffers)}"
             continue
         for v, buffer in zip(given, buffers, strict=True):
-            if values[v].device != step.device:
+            peer = plan.reads_peers and how == "reads"
+            if values[v].device != step.device and not peer:
                 yield f"{how} v{v}, which is on d{values[v].device}"
             if values[v].nbytes < program.buffers[buffer].nbytes:
                 yield f"{how} {program.buffers[buffer].nbytes} bytes of v{v}, which has {values[v].nbytes}"

@@ -13,6 +13,8 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.array.devices import device_named
+from kernelgraph.runtime.core.disk_cache import DiskCache
+from kernelgraph.runtime.devices.cuda.libraries import product_ways
 from kernelgraph.runtime.devices.cuda.libraries.product_ways import USUAL
 from tests.counts import examples
 from tests.gpu.gpu_runs import Call, plan_of
@@ -241,3 +243,25 @@ def test_a_slow_way_gives_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) ->
             assert "matmul: 300x900 @ 900x40 in float32, 4 times took" in call.explain(x, w)
             assert (USUAL in measured) == (process == 0)
             assert measured[-1] != USUAL
+
+
+def test_a_slow_batch_gives_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Equal products that are one call, measured, are several where that takes much less."""
+    device = device_named("cuda")
+    real = device.blas.run_batch
+
+    def run_batch(*args: Any) -> None:
+        for _ in range(1000):
+            real(*args)
+
+    arrays = [numbers("float32", (64, 80)) for _ in range(5)]
+    with kg.override(cache_dir=tmp_path):
+        for slow in (False, True):
+            monkeypatch.setattr(device.blas, "_ways", {})
+            monkeypatch.setattr(device.blas, "run_batch", run_batch if slow else real)
+            monkeypatch.setattr(product_ways, "_cache", DiskCache(f"products{slow}"))
+            call = kg.kernel_graph(lambda *given: [a @ a.T for a in given], device="cuda")
+            for found, a in zip(call(*arrays), arrays, strict=True):
+                np.testing.assert_allclose(np.asarray(found), a.astype("f8") @ a.T, rtol=1e-4, atol=1e-3)
+            text = call.explain(*arrays, verbose=True)
+            assert ("5 times took" in text and "; one by one it takes" in text) == slow

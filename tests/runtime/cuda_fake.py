@@ -10,7 +10,7 @@ import ctypes
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -562,6 +562,7 @@ class FakeBlas:
 
     whole = True
     nbytes = 0
+    chosen: Mapping[int, tuple[ProductWay, str]] = {}  # by how many products are done together
 
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
         self.context, self.allocate = context, allocate
@@ -572,8 +573,8 @@ class FakeBlas:
     def can(self, call: Any) -> bool:
         return True
 
-    def way(self, call: Any, predicted: float) -> ChosenProductWay:
-        return ChosenProductWay()
+    def way(self, call: Any, predicted: float, count: int = 1) -> ChosenProductWay:
+        return ChosenProductWay(*self.chosen.get(count, ()))
 
     def run(self, call: Any, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         if not self.whole and "relu" in call.epilogue:

@@ -342,7 +342,7 @@ def _cuda_fold_dtype(s: Fold) -> DType:
 
 def _cuda_fold_join_names(s: Fold) -> str:
     if s.dtype.kind == "b":
-        return "maximum" if COMBINERS[s.combine].primitive == "or" else "minimum"
+        return "maximum" if COMBINERS[s.combine].primitive in ("or", "maximum") else "minimum"
     primitive = COMBINERS[s.combine].primitive
     return _KEYWORDS.get(primitive, primitive)
 

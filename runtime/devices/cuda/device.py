@@ -170,7 +170,8 @@ class CUDADevice(Device):
         return all(one._peers[another] for one, another in pairs)
 
     def replays_plans_with(self, devices: Sequence[Any]) -> bool:
-        return all(type(other) is type(self) and self.open_peer_memory(other) for other in devices)
+        alike = all(type(other) is type(self) and not other.pool.borrows for other in devices)
+        return alike and all(self.open_peer_memory(other) for other in devices)
 
     def make_multi_device_replay(
         self,

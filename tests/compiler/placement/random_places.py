@@ -56,7 +56,7 @@ def random_graph(rng: Random, devices: int, placing: float = 0.2) -> Graph:
     return b.finish([rng.choice(values) for _ in range(rng.randint(1, 3))])
 
 
-def partitioned(rng: Random) -> tuple[Graph, Partition, int]:
+def partitioned(rng: Random, reads_peers: bool = False) -> tuple[Graph, Partition, int]:
     """A random graph, placed by its places, by choice, or at random."""
     count = rng.randint(2, 4)
     graph = random_graph(rng, count)
@@ -68,11 +68,12 @@ def partitioned(rng: Random) -> tuple[Graph, Partition, int]:
         slots = choose_device_slots(graph, places, CPU, DeviceLink(rng.choice([0.0, 1e3]), 1.0))
     elif how < 0.8:
         slots = [None if s is None else rng.randrange(count) for s in slots]
+    homes = [rng.randrange(count) for _ in graph.inputs] if reads_peers else None
     wanted = [rng.choice([None, rng.randrange(count)]) for _ in graph.outputs]
-    return graph, partition_graph_by_device(graph, slots, wanted), count
+    return graph, partition_graph_by_device(graph, slots, wanted, homes), count
 
 
-def plan_of(partition: Partition, devices: int) -> MultiDevicePlan:
+def plan_of(partition: Partition, devices: int, reads_peers: bool = False) -> MultiDevicePlan:
     """The plan, its parts without tasks."""
     parts: list[Plan] = []
     steps: list[DeviceStep] = []
@@ -91,7 +92,7 @@ def plan_of(partition: Partition, devices: int) -> MultiDevicePlan:
         parts.append(Plan(program, (), 1, 0, (None,) * len(buffers), 0))
     values = tuple(DeviceValue(v.type.nbytes, v.slot, v.source) for v in partition.values)
     names = tuple(("cpu", i) for i in range(devices))
-    return MultiDevicePlan(names, values, tuple(parts), tuple(steps), partition.outputs)
+    return MultiDevicePlan(names, values, tuple(parts), tuple(steps), partition.outputs, reads_peers=reads_peers)
 
 
 class OnWrongDevice(Exception):
@@ -101,8 +102,13 @@ class OnWrongDevice(Exception):
 def simulate(
     plan: MultiDevicePlan, graphs: Sequence[Graph | None], arrays: Sequence[Any], numbers: Sequence[Any]
 ) -> list[Any]:
-    """What the plan gives, with a memory for each device: a step sees that of its own. graphs: of the steps."""
+    """What the plan gives, with a memory for each device: a step sees that of its own, and of others if the plan
+    reads peers. graphs: of the steps."""
     memories: list[dict[int, Any]] = [{} for _ in plan.devices]
+
+    def read(v: int, device: int) -> Any:
+        return memories[plan.values[v].device if plan.reads_peers else device][v]
+
     for v, value in enumerate(plan.values):
         if value.source >= 0:
             memories[value.device][v] = arrays[value.source]
@@ -115,7 +121,7 @@ def simulate(
                 memories[target.device][step.target] = memories[source.device][step.source]
                 continue
             assert graph is not None
-            given = [memories[step.device][v] for v in step.reads]
+            given = [read(v, step.device) for v in step.reads]
         except KeyError:
             raise OnWrongDevice from None
         results = interpret_graph(graph, given, [numbers[i] for i in step.scalars])
@@ -146,7 +152,9 @@ def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) 
         if isinstance(step, RunPart):
             yield "device", changed(i, replace(step, device=(step.device + 1) % count))
             for k, v in enumerate(step.reads):
-                others = [w for w, x in enumerate(plan.values) if x.device != plan.values[v].device]
+                near = plan.values[v].device, step.device
+                far = [(w, x) for w, x in enumerate(plan.values) if x.device not in near]
+                others = [w for w, _ in far if not plan.reads_peers]  # which may
                 if others:
                     reads = (*step.reads[:k], rng.choice(others), *step.reads[k + 1 :])
                     yield "read", changed(i, replace(step, reads=reads))
@@ -176,8 +184,9 @@ def verify_random_plans(rng: Random, count: int) -> Verdicts:
     """Each simulated and verified, and each of its mutants."""
     verdicts = Verdicts()
     for _ in range(count):
-        graph, partition, devices = partitioned(rng)
-        plan = plan_of(partition, devices)
+        reads_peers = rng.random() < 0.4
+        graph, partition, devices = partitioned(rng, reads_peers)
+        plan = plan_of(partition, devices, reads_peers)
         graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
         arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
         got, want = simulate(plan, graphs, arrays, [NUMBER]), interpret_graph(graph, arrays, [NUMBER])

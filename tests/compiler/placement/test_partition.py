@@ -44,11 +44,12 @@ def test_replicas_give_what_each_device_gives(seed: int) -> None:
     for _ in range(30):
         count = rng.randint(1, 4)
         body = random_graph(rng, 1, placing=0.0)
-        replicas = replicate_graph_on_devices(body, count)
-        partition = partition_graph_by_device(
-            replicas.graph, replicas.slots, [r for _ in body.outputs for r in range(count)]
-        )
-        plan = plan_of(partition, count)
+        reads_peers = rng.random() < 0.5
+        replicas = replicate_graph_on_devices(body, count, reads_peers)
+        targets = [r for _ in body.outputs for r in range(count)]
+        homes = [r for _ in body.inputs for r in range(count)] if reads_peers else None
+        partition = partition_graph_by_device(replicas.graph, replicas.slots, targets, homes)
+        plan = plan_of(partition, count, reads_peers)
         assert not find_multi_device_violations(plan)
         arrays = [np.full((3, 4), rng.random()) for _ in range(len(body.inputs) * count)]
         graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]

@@ -23,6 +23,7 @@ from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine,
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
+from tests.dsl.recorded_loops.test_functions_in_loops import program
 from tests.turn_programs import load, programs, recorded
 
 Array = np.ndarray[Any, Any]
@@ -312,3 +313,16 @@ def test_independent_turns_within_a_loop_each_run_all_of_it(rows: int) -> None:
         want = evaluate_routine(routine, given)
         assert all(map(np.array_equal, evaluate_routine(turned, given), want))
         assert all(map(np.array_equal, emulated(routine, given), want))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "?"])
+@pytest.mark.parametrize("reduction", ["sum", "prod", "min", "max", "any", "all"])
+def test_a_reduction_of_rows_of_each_dtype(tmp_path: Path, reduction: str, dtype: str) -> None:
+    function = program(tmp_path, f"np.{reduction}(u)", "number")
+    x = np.ones((9, 12), dtype)
+    with recorded():
+        nodes = kg.kernel_graph(function, device="cpu").graph(x, x, np.zeros(x.shape), np.zeros(9, np.int64)).nodes
+    (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
+    given = arguments(routine)
+    for got, want in zip(emulated(routine, given), evaluate_routine(routine, given), strict=True):
+        np.testing.assert_array_equal(got, want)

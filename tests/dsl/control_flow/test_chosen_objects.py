@@ -178,3 +178,51 @@ def test_new_iterators_that_a_value_ends_are_compiled() -> None:
         compiled = kg.kernel_graph(function, device="cpu", untraceable="refuse")
         for x in (np.array([1.0, 2.0, 3.0]), np.array([3.0, 0.0, 0.0])):
             assert float(compiled(x)) == function(x)
+
+
+def one_beside_its_choice(x: Any) -> Any:
+    y = x + 1
+    z = y if x[0] > 5 else x * 3
+    return z, y, z
+
+
+def two_choices(x: Any) -> Any:
+    y, w = x + 1, x * 2
+    return (y if x[0] > 5 else w), (y if x[0] > 0.5 else w)
+
+
+def written_choice(x: Any) -> Any:
+    y = z = x + 1
+    if x[0] > 5:
+        z = x * 3
+    z[0] = 9
+    return {"z": z, "y": [y]}
+
+
+def swapped(x: Any) -> Any:
+    a, b = x + 1, x + 2
+    if x[0] > 5:
+        a, b = b, a
+    a[0] = 4
+    return a, b
+
+
+def choice_of_a_choice(x: Any) -> Any:
+    a = x + 1
+    b = a if x[0] > 5 else x * 2
+    return (b if x[1] > 1 else a), b
+
+
+@pytest.mark.filterwarnings("ignore::kernelgraph.FallbackWarning")
+@pytest.mark.parametrize("function", [one_beside_its_choice, two_choices, written_choice, swapped, choice_of_a_choice])
+def test_results_are_one_array_where_python_has_one(function: Any) -> None:
+    def arrays(value: Any) -> list[Any]:
+        parts = [*value.values()] if isinstance(value, dict) else [*value] if isinstance(value, (list, tuple)) else None
+        return [value] if parts is None else [a for part in parts for a in arrays(part)]
+
+    compiled = kg.kernel_graph(function, device="cpu")
+    for first, second in ((1.0, 2.0), (7.0, 2.0), (0.0, 0.0), (7.0, 0.0)):
+        x = np.array([first, second])
+        got, want = arrays(compiled(x)), arrays(function(x))
+        assert [[a is b for b in got] for a in got] == [[a is b for b in want] for a in want]
+        assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))

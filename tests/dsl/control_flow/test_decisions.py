@@ -207,4 +207,4 @@ def test_a_number_of_pythons_or_numpys_gives_the_dtype_that_numpy_gives(function
 
 def test_the_line_of_a_number_of_two_dtypes_is_named() -> None:
     with pytest.raises(kg.UnsupportedError, match=r"test_decisions\.py:\d+: this is float32 or float64"):
-        kg.kernel_graph(logarithm, device="cpu", untraceable="refuse")(X.astype("float32"))
+        kg.kernel_graph(one_sum_or_none, device="cpu", untraceable="refuse")(X.astype("float32"))

@@ -101,6 +101,9 @@ WRITES = {
     "closure cell": "nonlocal kept\nkept = 3.0",
 }
 PLACES = {
+    "always": "{write}\na[3] = 1.0\n{fail}\na[4] = 2.0",
+    "always in a for": "for i in range(3):\n    {write}\n    if i == 1:\n        {fail}\na[3] = 1.0",
+    "always caught": "try:\n    {write}\n    {fail}\nexcept Exception:\n    a[3] = 2.0\na[4] = 1.0",
     "before the if": "{write}\nif x[0] > 0:\n    {fail}\na[3] = 1.0",
     "in the if": "if x[0] > 0:\n    {write}\n    {fail}\na[3] = 1.0",
     "in the other side": "if x[0] > 0:\n    {fail}\nelse:\n    {write}\na[3] = 1.0",
@@ -129,10 +132,20 @@ FAILURES = {
     "division": "a[4] = 1 / int(x[3])",
     "index": "a[4] = x[int(x[0]) + 9]",
     "singular": "np.linalg.inv(np.zeros((2, 2)) * x[0])",
+    "shapes": "a[:4] + np.ones(7)",
+    "shape": "x.reshape(3, 3)",
+    "axis": "x.sum(axis=3)",
+    "missing": "x.nothing",
+    "cast": "np.add(x, 1, out=np.zeros(4, int))",
+    "group": "raise ExceptionGroup('no', [ValueError('no'), KeyError(3)])",
+    "matrix": "np.linalg.det(x)",
+    "unpacking": "one, two = x",
+    "joined": "np.concatenate([x, np.ones((2, 2))])",
+    "read-only": "np.broadcast_to(x, (2, 4))[0, 0] = 1.0",
 }
 INPUTS = ([-1.0, 0.5, 2.0, 0.0], [1.0, 0.5, 2.0, 0.0], [0.5, 3.0, 0.0, 0.0], [-2.0, 6.0, 1.0, 0.0])
 CASES: list[Case] = [*product(WRITES, PLACES, FAILURES)]
-PARTS = 41
+PARTS = 149
 
 
 def source_of(number: int, case: Case) -> str:
@@ -181,7 +194,7 @@ def outcome(names: dict[str, Any], function: Any, kept: Any, x: list[float], sha
         found = "refused"
     except Exception as error:
         found = next(k for k in type(error).__mro__ if k.__module__ in ("builtins", "numpy.linalg")).__name__
-        found += str(error.args) * (found in ("ValueError", "AssertionError"))
+        found += str(error.args[0]) * (error.args[:1] == ("no",))
     return repr((found, _plain(given), names["count"], names["table"], kept()))
 
 

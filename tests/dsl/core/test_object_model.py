@@ -6,7 +6,10 @@ import array
 import collections
 import contextlib
 import contextvars
+import decimal
 import functools
+import io
+import random
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.core.exact import exact_key_of_value
+from kernelgraph.dsl.core.object_journal import ObjectJournal
 from kernelgraph.dsl.core.object_model import (
     BUFFERS,
     KINDS,
@@ -31,7 +35,7 @@ from kernelgraph.dsl.core.object_model import (
 )
 from kernelgraph.dsl.core.object_state import comparable_object_state
 from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
-from kernelgraph.dsl.core.undo import restorer_of_objects
+from kernelgraph.dsl.environment.decimal_context import slot_of_settings
 from kernelgraph.dsl.environment.raised_errors import give_users_objects_to_error
 
 
@@ -143,6 +147,23 @@ def _variable(a: Any) -> contextvars.ContextVar[Any]:
     return found
 
 
+def _context(a: Any) -> contextvars.Context:
+    found = contextvars.copy_context()
+    found.run(VARIABLE.set, a)
+    return found
+
+
+def _class(a: Any) -> Any:
+    class Made:
+        note = a
+        last = 1
+
+    return Made
+
+
+VARIABLE = contextvars.ContextVar[Any]("VARIABLE")
+
+
 def put(container: Any, key: Any, value: Any) -> None:
     container[key] = value
 
@@ -215,6 +236,15 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "cell": (types.CellType, lambda x: setattr(x, "cell_contents", OTHER)),
     "function": (_closure, lambda x: setattr(x.__closure__[0], "cell_contents", OTHER)),
     "context variable": (_variable, lambda x: x.set(OTHER)),
+    "context": (_context, lambda x: x.run(VARIABLE.set, OTHER)),
+    "random numbers": (lambda a: random.Random(2), lambda x: x.random()),
+    "bit generator": (lambda a: np.random.MT19937(2), lambda x: x.random_raw()),
+    "text in memory": (lambda a: io.StringIO("a\nb"), lambda x: x.readline()),
+    "bytes in memory": (lambda a: io.BytesIO(b"a\nb"), lambda x: x.readline()),
+    "decimal context": (lambda a: decimal.Context(prec=3), None),
+    "class": (_class, lambda x: setattr(x, "note", OTHER)),
+    "a class that gets more": (_class, lambda x: setattr(x, "other", OTHER)),
+    "a class that gets less": (_class, lambda x: delattr(x, "note")),
     "array of objects": (lambda a: np.array([1, a], object), lambda x: put(x, 0, OTHER)),
     "numbers": (lambda a: np.arange(3.0), lambda x: put(x, 0, 9.0)),
     "masked array": (lambda a: np.ma.array([1.0, 2.0], mask=[0, 1]), lambda x: put(x, 0, np.ma.masked)),
@@ -230,6 +260,15 @@ UNSEEN = (
     "array",
     "function",
     "context variable",
+    "context",
+    "decimal context",
+    "random numbers",
+    "bit generator",
+    "text in memory",
+    "bytes in memory",
+    "class",
+    "a class that gets more",
+    "a class that gets less",
     "array of objects",
     "numbers",
     "masked array",
@@ -254,15 +293,26 @@ def test_a_change_is_seen_and_undone(name: str) -> None:
     make, change = MAKERS[name]
     value, kept = make(HELD), list[Any]()
     then, before = comparable_object_state(value, kept), [*walk_objects(value, parts_of_object)]
-    undo = restorer_of_objects(before)
+    journal = ObjectJournal()
+    journal.note_objects(before)
     assert comparable_object_state(value, kept) == then
     assert change is not None
     change(value)
     assert comparable_object_state(value, kept) != then
-    undo()
+    journal.undo()
     assert comparable_object_state(value, kept) == then
     after = [*walk_objects(value, parts_of_object)]
     assert [type(x) for x in after] == [type(x) for x in before]
+
+
+def test_the_settings_of_a_decimal_context_are_put_back() -> None:
+    context = decimal.Context(prec=3)
+    journal = ObjectJournal()
+    journal.note([slot_of_settings(context)])
+    context.prec = 5
+    assert [slot.holder for slot, *_ in journal.changed()] == [context]
+    journal.undo()
+    assert context.prec == 3
 
 
 @pytest.mark.parametrize("name", [n for n, row in MAKERS.items() if row_of_class(type(row[0](HELD))).family])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from tests import rank_cases
 
 RNG = np.random.default_rng(0)
 X = RNG.random((12, 6))
@@ -62,6 +63,42 @@ def test_a_large_sum_is_shared_by_the_devices() -> None:
         np.testing.assert_array_equal(part, want[None] * 2)
     plan = f.plan(big)
     assert plan.copied_bytes == 2 * 3 * big.nbytes // 4  # each of 4 devices sends 3 quarters twice
+
+
+def results_on(mesh: kg.Mesh, body: Any, x: Any) -> list[list[np.ndarray[Any, Any]]]:
+    program = kg.kernel_graph(body, mesh=mesh, in_axes=0, out_axes=None)
+    return [[np.asarray(part) for part in result.parts] for result in program(x)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_devices_that_read_each_other_give_the_same_bits(count: int) -> None:
+    """Random collectives, and large ones, which devices share. Nothing is copied but results of other devices."""
+    mesh = kg.Mesh(tuple(f"cpu:{i}" for i in range(count)))
+    large = np.random.default_rng(count).random((count, 1 << 19), np.float32)
+    bodies = [(rank_cases.draw(seed, count).body, rank_cases.draw(seed, count).given) for seed in range(8)]
+    bodies += [(lambda x: [kg.all_reduce(np.sqrt(x)), kg.broadcast(x * 2, count - 1), kg.all_gather(x * 3)], large)]
+    for body, given in bodies:
+        found = []
+        for way in ("reads", "copies"):
+            with kg.override(collectives=way, verify=True):
+                found.append(results_on(mesh, body, given))
+        for ours, theirs in zip(*found, strict=True):
+            for a, b in zip(ours, theirs, strict=True):
+                assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    with kg.override(collectives="reads"):
+        plan = kg.kernel_graph(lambda x: kg.all_reduce(np.sqrt(x)), mesh=mesh, out_axes=None).plan(large)
+    assert plan.reads_peers and not plan.copied_bytes
+
+
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])
+def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> None:
+    """Which does what is between them, where that is little: else devices would wait for each other."""
+    bodies = {True: lambda x: op(x * 2 + 1), False: lambda x: op(np.cumsum(x * 2 + 1, axis=0))}
+    for one_part, body in bodies.items():
+        f = on_mesh(4, body, 0, None)
+        with kg.override(collectives="reads"):
+            plan = f.plan(X[:, :4].repeat(4, 0))
+        assert (len(plan.steps) == 4 and not plan.copied_bytes) == one_part
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

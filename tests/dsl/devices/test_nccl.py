@@ -13,10 +13,11 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
-from kernelgraph.dsl.devices import exchanges
+from kernelgraph.dsl.devices import exchange_ways, exchanges
 from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries import nccl
+from kernelgraph.runtime.tune import links
 from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
 from tests import rank_reductions
 from tests.dsl.two_gpus_in_memory import Machine
@@ -35,6 +36,7 @@ class Two:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
         monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+        monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without these
         self.machine = Machine(seed)
         for gpu in self.machine.devices:
             monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
@@ -197,44 +199,95 @@ def test_training_is_that_of_copies(two: Two) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def take(monkeypatch: pytest.MonkeyPatch, **times: Any) -> None:
+    """What trials say, by the way and the bytes of an array."""
+
+    def measure(devices: Any, op: str, nbytes: int, way: str, communicator: Any) -> float:
+        assert (communicator is None) == (way != "nccl") or way != "nccl"
+        return float(times[way](nbytes))
+
+    monkeypatch.setattr(exchanges, "microseconds_of_trial", measure)
+    monkeypatch.setattr(links, "_known", {})
+    monkeypatch.setattr(links._cache, "get", lambda key: None)
+
+
 def test_explain_says_what_is_used_and_why(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way that takes least, on the line between the nearest sizes that were timed."""
     f = on_mesh(kg.all_reduce)
     assert f.explain(X).splitlines()[0] == "collectives by NCCL 2.28.9"
     with kg.override(collectives="auto"):
-        times = {"": (10.0, 0.001), "all_reduce": (90.0, 0.0001)}
-        monkeypatch.setattr(exchanges, "measured_exchange_times", lambda d, op="", c=None: times[op])
-        small, large = on_mesh(kg.all_reduce), on_mesh(kg.all_reduce)
-        copies = small.explain(X).splitlines()
-        assert copies[0] == "collectives by copies between devices: 10 us as measured, by NCCL 2.28.9 90 us"
-        assert "NCCL" not in copies[1]
-        big = np.ones((2, 1 << 16), np.float32)
-        text = large.explain(big)
-        assert text.startswith("collectives by NCCL 2.28.9: 116 us as measured, by copies between devices 272 us")
-        assert "0 copies of 0 bytes, 1 collectives by NCCL 2.28.9" in text and "collectives by NCCL" in large.why()
+        take(
+            monkeypatch,
+            nccl=lambda n: 90 + n * 1e-4,
+            copies=lambda n: 40 + n * 1e-3,
+            reads=lambda n: 10 + n * 2e-3,
+        )
+        names = {
+            "reads": "kernels that read the others' memory",
+            "copies": "copies between devices",
+            "nccl": "NCCL 2.28.9",
+        }
+        cases = {
+            4: ("reads", "copies", "nccl"),
+            1 << 13: ("copies", "reads", "nccl"),
+            1 << 20: ("nccl", "copies", "reads"),
+        }
+        for count, order in cases.items():
+            g = on_mesh(kg.all_reduce)
+            text = g.explain(np.ones((2, count), np.float32))
+            first, *others = (names[way] for way in order)
+            assert text.startswith(f"collectives by {first}: ")
+            assert [text.index(f", by {name} ") for name in others] == sorted(text.index(f", by {n} ") for n in others)
+            assert "us as measured" in text and (order[0] == "nccl") == ("1 collectives by NCCL" in text)
+            assert f"collectives by {first}" in g.why()
+        small = on_mesh(kg.all_reduce)
+        assert small.explain(np.ones((2, 1), np.float32)).startswith(
+            "collectives by kernels that read the others' memory: 10 us as measured, by copies between devices 40 us, "
+            "by NCCL 2.28.9 90 us"
+        )
 
 
-def test_the_time_of_the_host_counts_where_it_issues_steps(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies are nodes of a graph, where there is one, and collectives of NCCL are issued."""
-    times = {"": (45.0, 0.0), "all_reduce": (32.0, 0.0)}
-    monkeypatch.setattr(exchanges, "measured_exchange_times", lambda d, op="", c=None: times[op])
+def test_a_trial_that_fails_leaves_the_other_ways(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(nbytes: int) -> float:
+        raise kg.LaunchError("gave up")
+
     with kg.override(collectives="auto"):
-        f = on_mesh(kg.all_reduce)
-        assert f.explain(X).startswith("collectives by copies between devices: 10 us as measured, by NCCL 2.28.9 80 us")
-        monkeypatch.setattr(two.machine.devices[0], "replays_plans_with", lambda devices: False)
-        g = on_mesh(kg.all_reduce)
-        assert g.explain(X).startswith("collectives by NCCL 2.28.9: 32 us as measured, by copies between devices 80 us")
+        take(monkeypatch, nccl=fail, copies=lambda n: 10, reads=lambda n: 20)
+        text = on_mesh(kg.all_reduce).explain(X)
+        assert text.startswith("collectives by copies between devices: 10 us as measured, by kernels that read the")
+        assert "; by NCCL 2.28.9: gave up" in text.splitlines()[0]
+        take(monkeypatch, nccl=fail, copies=fail, reads=fail)
+        assert on_mesh(kg.all_reduce).explain(X).startswith("collectives by copies between devices: by NCCL")
 
 
-def test_a_trial_of_nccl_that_fails_leaves_copies(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    def times(devices: Any, op: str = "", communicator: Any = None) -> tuple[float, float]:
-        if op:
-            raise kg.LaunchError("NCCL gave up")
-        return 10.0, 0.001
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "permute"])
+def test_trials_run_each_way(two: Two, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.machine.reads_peers = True
+    monkeypatch.setattr(exchange_ways, "ROUNDS", 1)
+    communicator = two.machine.devices[0].communicator_with(two.machine.devices[1:])
+    for way in ("nccl", "copies", "reads"):
+        assert exchange_ways.microseconds_of_trial(two.machine.devices, op, 64, way, communicator) > 0
+    assert [call for call in two.library.calls if call[0] == "group_start"]
 
-    monkeypatch.setattr(exchanges, "measured_exchange_times", times)
+
+def test_a_way_that_gives_something_else_is_none(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where GPUs seem to reach each other's memory, and read rubbish."""
+    two.machine.reads_peers = True
+    right = exchange_ways.run_plan
+
+    def run_plan(executable: Any, given: Any, *rest: Any) -> Any:
+        far = given[:1] * 2 if executable.plan.reads_peers else given
+        return right(executable, far, *rest)
+
+    monkeypatch.setattr(exchange_ways, "run_plan", run_plan)
+    monkeypatch.setattr(exchanges, "TRIAL_BYTES", (4, 64))
+    monkeypatch.setattr(exchange_ways, "ROUNDS", 1)
+    monkeypatch.setattr(links, "_known", {})
+    monkeypatch.setattr(links._cache, "get", lambda key: None)
     with kg.override(collectives="auto"):
-        f = on_mesh(kg.all_reduce)
-        assert f.explain(X).startswith("collectives by copies between devices: NCCL gave up")
+        text = on_mesh(kg.all_reduce).explain(X).splitlines()[0]
+    assert not text.startswith("collectives by kernels that read")
+    assert "by kernels that read the others' memory: all_reduce between cuda:0, cuda:1 gave something else" in text
 
 
 def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +298,7 @@ def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) ->
         kg.DeviceUnavailableError, match=r"test_nccl.py:\d+.*NCCL is not installed; run pip install '.\[multi]'"
     ):
         on_mesh(kg.all_reduce)(X)
-    with kg.override(collectives="auto"):
+    with kg.override(collectives="auto", tune=False):
         f = on_mesh(kg.all_reduce)
         np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X))
         assert f.explain(X).startswith("collectives by copies between devices: NCCL is not installed")
@@ -253,14 +306,14 @@ def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_gpu_under_two_names_is_no_communicator(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(two.machine.contexts[0]), "uuid", b"one GPU")
-    with kg.override(collectives="auto"):
+    with kg.override(collectives="auto", tune=False):
         np.testing.assert_array_equal(np.asarray(on_mesh(kg.all_reduce)(X).parts[0]), reduced("sum", X))
     assert not two.library.calls
 
 
 def test_nccl_that_cannot_start_leaves_it_to_copies(two: Two) -> None:
     two.library.refuse["comm_init_all"] = SYSTEM_ERROR
-    with kg.override(collectives="auto"):
+    with kg.override(collectives="auto", tune=False):
         f = on_mesh(kg.all_reduce)
         np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X))
         assert "NCCL 2.28.9 failed: SystemError (2): of a test, what NCCL says of it" in f.explain(X)

@@ -72,12 +72,15 @@ def test_calls_in_flight_are_one_launch_each(
     assert launches(machine) >= 7  # all but the first for each way in which arrays lie
 
 
-def test_a_body_on_a_mesh_is_one_launch(machine: Machine) -> None:
+@pytest.mark.parametrize("way", ["copies", "reads"])
+def test_a_body_on_a_mesh_is_one_launch(machine: Machine, way: str) -> None:
+    machine.reads_peers = way == "reads"
+
     def body(x: Any) -> Any:
         every = kg.all_gather(x)
         return every[:4] * 2 + kg.all_reduce(every[4:] + x, "mean"), kg.all_reduce(x)
 
-    with kg.override(collectives="copies"):
+    with kg.override(collectives=way):
         program, x = (
             kg.kernel_graph(body, mesh=(mesh := kg.Mesh(("cuda:0", "cuda:1"))), out_axes=None),
             kg.shard(X, mesh),

@@ -28,11 +28,13 @@ SUM = X[:4] + X[4:]
 def machine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """The devices `cuda:0` and `cuda:1`, for a while."""
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without them
     made = Machine(request.param)
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
-    yield made
-    kg.waitall()
+    with kg.override(tune=False):
+        yield made
+        kg.waitall()
 
 
 def of_arguments(x: Any) -> Any:
@@ -49,15 +51,18 @@ def of_both(x: Any) -> Any:
     return every[:4] + kg.all_reduce(every[4:], "mean")
 
 
+@pytest.mark.parametrize("way", ["copies", "reads"])
 @pytest.mark.parametrize("body", [of_arguments, of_results, of_both])
-def test_calls_in_flight_keep_to_their_own_memory(machine: Machine, body: Any) -> None:
+def test_calls_in_flight_keep_to_their_own_memory(machine: Machine, body: Any, way: str) -> None:
+    machine.reads_peers = way == "reads"
     mesh, rng = kg.Mesh(("cuda:0", "cuda:1")), random.Random(1)
     program = kg.kernel_graph(body, mesh=mesh, in_axes=0, out_axes=None)
     x, kept = kg.shard(X, mesh), []
-    for _ in range(20):
-        result = program(x)  # most are dropped while they are computed
-        if rng.random() < 0.3:
-            kept.append(result)
+    with kg.override(collectives=way):
+        for _ in range(20):
+            result = program(x)  # most are dropped while they are computed
+            if rng.random() < 0.3:
+                kept.append(result)
     assert kept
     for result in kept:
         for part in result.parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -190,6 +191,31 @@ def test_writes_to_the_outside_are_refused() -> None:
         cpu(elsewhere)(X)
     assert COUNT == 0 and total == 0.0 and not RESULTS and world_helpers.WIDTH == 3 and GRID.spacing == 0.5
     assert cpu(lambda x: [*RESULTS, x, *list(RESULTS), *sorted(SETTINGS)])(X)[1:] == ["names", "power", "table"]
+
+
+WRITES_OF_A_GLOBAL = {
+    "a number added": "COUNT += 1",
+    "a value put": "COUNT = 5",
+    "deleted and put anew": "del COUNT; COUNT = x.size",
+    "in a loop": "\n    while COUNT < 4: COUNT += 1",
+    "by a function within": "\n    def write():\n        global COUNT\n        COUNT = 3\n    write()",
+    "a function": "\n    def COUNT(): return 3\n    COUNT = COUNT()",
+    "in a branch": "\n    if x.size > 2: COUNT = 7",
+    "by a with": "\n    with contextlib.nullcontext(6) as COUNT: pass",
+    "by a for": "\n    for COUNT in range(1, 3): pass",
+}
+
+
+@pytest.mark.filterwarnings("ignore::kernelgraph.FallbackWarning")
+@pytest.mark.parametrize("write", [*WRITES_OF_A_GLOBAL])
+def test_a_global_that_is_put_back_is_read_as_it_was_written(write: str) -> None:
+    text = f"def f(x):\n    global COUNT\n    before = COUNT\n    {WRITES_OF_A_GLOBAL[write]}\n    y = x * COUNT\n"
+    scope: dict[str, Any] = {"COUNT": 0, "contextlib": contextlib}
+    exec(f"{text}    COUNT = before\n    return y\n", scope)
+    f = cpu(scope["f"], untraceable="warn")
+    for _ in range(2):
+        assert_same(f(X), scope["f"](X))
+        assert scope["COUNT"] == 0
 
 
 RNG = np.random.default_rng(0)

@@ -378,3 +378,65 @@ def test_a_key_that_can_be_traced_is_after_many_that_cannot() -> None:
     for _ in range(40):
         np.testing.assert_array_equal(f(np.ones(1)), [2.0])
     assert f.why().count("traced for") == 1
+
+
+def steps_to(k: int) -> int:
+    return 0 if k == 0 else 1 + steps_to(k - 1)
+
+
+def added_deeply(x: Any, n: int) -> Any:
+    return x if n == 0 else added_deeply(x + 1, n - 1)
+
+
+def added_by_methods(x: Any, n: int) -> Any:
+    class Chain:
+        def __init__(self, length: int) -> None:
+            self.rest = Chain(length - 1) if length else None
+
+        def total(self, x: Any) -> Any:
+            return x if self.rest is None else self.rest.total(x + 1)
+
+    return Chain(n).total(x)
+
+
+def counted_deeply(x: Any, n: int) -> Any:
+    return x * steps_to(n)
+
+
+@pytest.mark.parametrize("function", [added_deeply, added_by_methods, counted_deeply])
+def test_recursion_that_python_allows_is_allowed(function: Any) -> None:
+    compiled, x = kg.kernel_graph(function, device="cpu", untraceable="numpy"), np.ones(2)
+    for n in (350, 3, 350):
+        assert np.asarray(compiled(x, n)).tolist() == function(x, n).tolist()
+    with pytest.raises(RecursionError):
+        compiled(x, -1)
+
+
+def merge_sorted(x: Any) -> Any:
+    if len(x) <= 1:
+        return x
+    left, right = merge_sorted(x[: len(x) // 2]), merge_sorted(x[len(x) // 2 :])
+    merged = np.empty_like(x)
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i] <= right[j]:
+            merged[i + j] = left[i]
+            i += 1
+        else:
+            merged[i + j] = right[j]
+            j += 1
+    while i < len(left):
+        merged[i + j] = left[i]
+        i += 1
+    while j < len(right):
+        merged[i + j] = right[j]
+        j += 1
+    return merged
+
+
+def test_a_warning_of_loops_says_each_thing_once() -> None:
+    x = np.random.default_rng(0).random(100)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert np.array_equal(kg.kernel_graph(merge_sorted, device="cpu")(x), np.sort(x))
+    assert [str(w.message).count("turn by turn") <= 1 for w in said] == [True]

@@ -53,16 +53,15 @@ def test_each_pair_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert clock.timed == asked[:3]
 
 
-def test_an_exchange_of_several_devices_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices, timed = [CPUDevice(i) for i in range(3)], list[int]()
-    prepare = links._prepare_copies
-    monkeypatch.setattr(
-        links, "_prepare_copies", lambda pairs, nbytes: timed.append(len(pairs)) or prepare(pairs, nbytes)
-    )
-    found = links.measured_exchange_times(devices)
-    assert found[0] > 0 and links.measured_exchange_times(devices) == found and timed == [6, 6]
-    links.measured_exchange_times(devices[:2])
-    assert timed == [6, 6, 2, 2]
+def test_what_several_devices_do_has_times_of_its_own() -> None:
+    devices, timed = [CPUDevice(i) for i in range(3)], list[str]()
+
+    def measure(what: str, some: list[CPUDevice]) -> tuple[float, float]:
+        return links.measured_times([what], some, (8, 108), lambda: timed.append(what) or (5.0, 15.0))
+
+    for what, some in (("sum", devices), ("sum", devices), ("gather", devices), ("sum", devices[:2])):
+        assert measure(what, some) == (5.0, 0.1)
+    assert timed == ["sum", "gather", "sum"]
 
 
 @pytest.mark.parametrize("known", ["by the process", "on disk"])

@@ -230,11 +230,11 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
 
 
 def block_and_row_of_packed_launch(b: ir.IRBuilder, members: int) -> tuple[Value, Value]:
-    """The number of a block among those of its member along x, and the member's. Each has an equal run of blocks."""
-    block, blocks = (_read_special_register(b, name) for name in ("ctaid.x", "nctaid.x"))
-    each = b.udiv(blocks, ir.Constant(I32, members))
-    row = b.udiv(block, each)
-    return b.sub(block, b.mul(row, each)), row
+    """The number of a block among those of its member along x, and the member's. Members have as many blocks each, in
+    turns: so what they read on several devices comes from all of these at a time."""
+    block, count = _read_special_register(b, "ctaid.x"), ir.Constant(I32, members)
+    number = b.udiv(block, count)
+    return number, b.sub(block, b.mul(number, count))
 
 
 def _read_special_register(b: ir.IRBuilder, special: str) -> Value:
@@ -397,7 +397,7 @@ _CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 def resolve_name_in_kernel_text(name: str, fastmath: bool = False, members: int = 0) -> Any:
     """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
 
-    fastmath: leave all roundings to the compiler. members: of a packed launch, each with a run of its blocks."""
+    fastmath: leave all roundings to the compiler. members: of a packed launch, whose blocks take turns."""
     if members and name == "bid_x":
         return _packed_block_number_intrinsic(members)
     if name in ROWS:

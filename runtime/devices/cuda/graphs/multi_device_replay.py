@@ -37,6 +37,7 @@ CHEAP_SLOT_US = 5.0  # of copies to and from a slot: less than what another grap
 GRAPHS_OF_LANE = 16  # one for each way in which arrays lie; so many new ones need not have paid off
 LAUNCHES_OF_CAPTURE = 16  # of a graph, after which its capture has paid off
 SLOT_SHARE = 0.25  # what copies to and from slots may take of the time that a graph saves
+STREAMS_OF_PART = 1 << 20  # no plan has so many
 KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, which writes to the other GPU's memory
 
 
@@ -52,6 +53,7 @@ def make_multi_device_replay(
     ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
             for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip
     ends += [(home, devices[plan.values[v].device]) for v, home in elsewhere.items()]
+    ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
     if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
         return None
     return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
@@ -247,6 +249,11 @@ class _GraphCapture:
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
         self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
+        self._products = [
+            part
+            for part, runners in zip(replay.parts, replay.runners, strict=True)
+            if any(isinstance(r, BatchedMatmulStep | MatmulStep | MatmulSequenceStep) for r in runners)
+        ]
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the parts
         self._nodes: list[tuple[KernelStep, int, Sequence[int], dict[int, int], Sequence[int]]] = []
@@ -311,7 +318,7 @@ class _GraphCapture:
             make_ptx_pointer_table_task(Pointer(count + i), words[start : start + WORDS])
             for i, start in enumerate(starts)
         ]
-        if any(isinstance(r, BatchedMatmulStep | MatmulStep | MatmulSequenceStep) for r in runners):
+        if part in self._products:
             device.context.enter()
             for stream in self._streams_of_part(part):
                 device.blas.handle(stream)
@@ -443,8 +450,11 @@ class _GraphCapture:
         return made
 
     def _streams_of_part(self, part: PreparedDevicePart) -> list[int]:
-        plan = part.executable.plan
-        return [self._lane.stream_for_capture(part.device, s in plan.high_priority, s) for s in range(plan.streams)]
+        """Its own, so that it waits for nothing but what it reads; those with products share, since libraries have
+        memory for each stream."""
+        plan, lane = part.executable.plan, self._lane
+        first = 0 if part in self._products else STREAMS_OF_PART * (1 + self._replay.parts.index(part))
+        return [lane.stream_for_capture(part.device, s in plan.high_priority, first + s) for s in range(plan.streams)]
 
     def _add_stream(self, device: Any, stream: int) -> None:
         """Add a stream to the capture, after what its device does before all else."""

@@ -20,6 +20,7 @@ from .cublaslt_nan_probe import gemm_relu_keeps_nan
 from .cudnn import Cudnn
 from .gemm import GemmCall
 from .product_ways import (
+    ONE_BY_ONE,
     USUAL,
     ChosenProductWay,
     ProductWay,
@@ -93,7 +94,7 @@ class CublasHandles:
         dnn: Cudnn | None = None,
     ) -> None:
         self.allocate, self.dnn, self._identity = allocate, dnn, identity
-        self._scratch, self._ways = memory_bytes // SCRATCH, dict[GemmCall, ChosenProductWay]()
+        self._scratch, self._ways = memory_bytes // SCRATCH, dict[tuple[GemmCall, int], ChosenProductWay]()
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
@@ -147,50 +148,65 @@ class CublasHandles:
         workspace = self._handles[stream][1]
         return gemm_relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
 
-    def way(self, call: GemmCall, predicted: float) -> ChosenProductWay:
+    def way(self, call: GemmCall, predicted: float, count: int = 1) -> ChosenProductWay:
         """How a product is done: as usual, unless that takes three times the predicted microseconds. It is measured
-        once, on arrays of its own."""
+        once, on arrays of its own. count: how many of one form are done together, as `run_batch` does."""
         if not settings.tune:
             return ChosenProductWay()
         form = replace(call, offsets=tuple(gemm_alignment_of_address(offset) % ALIGNED for offset in call.offsets))
-        if form not in self._ways:
-            key = sha256_digest(self._identity(), form)
+        if (form, count) not in self._ways:
+            key = sha256_digest(self._identity(), form, count)
             found = load_product_way(key)
             if found is None:
-                found = self._try_product_ways(form, predicted)
+                found = self._try_product_ways(form, predicted, count)
                 if found[1]:
                     store_product_way(key, *found)
-            self._ways[form] = ChosenProductWay(found[0], describe_product_ways(form, predicted, *found))
-        return self._ways[form]
+            note = describe_product_ways(form, count, predicted, *found)
+            self._ways[form, count] = ChosenProductWay(found[0], note)
+        return self._ways[form, count]
 
-    def _try_product_ways(self, call: GemmCall, predicted: float) -> tuple[ProductWay, dict[str, float]]:
+    def _try_product_ways(self, call: GemmCall, predicted: float, count: int) -> tuple[ProductWay, dict[str, float]]:
         sizes = [offset + nbytes for offset, nbytes in zip(call.offsets, call.spans, strict=True)]
         stream, nothing = self._trial_stream(), (USUAL, dict[str, float]())
         if sum(sizes) > self._scratch:
             return nothing
         try:
-            memories = [self.allocate(nbytes) for nbytes in sizes]
+            memories = [self.allocate(nbytes) for nbytes in (*sizes, 24 * count)]
         except OutOfMemory:
             return nothing
         for memory in memories:
             self._driver.fill(memory.address, 0, memory.nbytes, stream)
-        addresses = tuple(memory.address for memory in memories)
+        *addresses, table = (memory.address for memory in memories)
+        rows = np.repeat(np.array([a + o for a, o in zip(addresses, call.offsets, strict=True)][:3], np.uint64), count)
+        self._driver.to_device(table, rows.ctypes.data, rows.nbytes, stream)
+
+        def enqueue(way: ProductWay) -> None:
+            if count > 1 and way == USUAL:
+                self.run_batch(call, table, count, stream)
+                return
+            for _ in range(count):
+                self.run(call, tuple(addresses), stream, way if count == 1 else USUAL)
 
         def microseconds_of_runs(way: ProductWay, runs: int) -> float:
             began = time.perf_counter()
             for _ in range(runs):
-                self.run(call, addresses, stream, way)
-            self._driver.synchronize_stream(stream)
+                enqueue(way)
+            if code := self._driver.synchronize_stream(stream):
+                raise RuntimeError(self._driver.describe(code))
             return (time.perf_counter() - began) / runs * 1e6
 
         def measure(way: ProductWay) -> float | None:
             if way.choice is not None and not self._lt.has_choice(call, way.choice):
                 return None
-            microseconds_of_runs(way, 1)  # loads code
-            once = microseconds_of_runs(way, 1)
-            return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+            try:
+                microseconds_of_runs(way, 1)  # loads code
+                once = microseconds_of_runs(way, 1)
+                return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+            except Exception:  # of the bindings: this way cannot do it, and the usual one says so when it is run
+                return None
 
-        return choose_product_way(other_product_ways(call), measure, predicted)
+        ways = other_product_ways(call) if count == 1 else (ONE_BY_ONE,)
+        return choose_product_way(ways, measure, predicted)
 
     def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its

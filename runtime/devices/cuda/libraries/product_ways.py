@@ -32,10 +32,10 @@ class ProductWay:
     def __str__(self) -> str:
         if self.apart:
             return "one by one"
-        return "the library" if self.choice is None else f"choice {self.choice} of cuBLASLt"
+        return "as usual" if self.choice is None else f"by choice {self.choice} of cuBLASLt"
 
 
-USUAL = ProductWay()
+USUAL, ONE_BY_ONE = ProductWay(), ProductWay(apart=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ChosenProductWay:
 def other_product_ways(call: GemmCall) -> tuple[ProductWay, ...]:
     """Those that may do a call beside the usual one."""
     choices = [ProductWay(i) for i in range(CHOICES)] if call.dtype in ("float32", "float16", "bfloat16") else []
-    return (*choices, *[ProductWay(apart=True)] * (1 < call.batch <= APART and not call.epilogue))
+    return (*choices, *[ONE_BY_ONE] * (1 < call.batch <= APART and not call.epilogue))
 
 
 def choose_product_way(
@@ -65,16 +65,19 @@ def choose_product_way(
     return best if times[best] < GAIN * usual else USUAL, {str(way): took for way, took in times.items()}
 
 
-def describe_product_ways(call: GemmCall, predicted: float, way: ProductWay, times: dict[str, float]) -> str:
-    """One line; empty where the usual way was as fast as predicted."""
+def describe_product_ways(
+    call: GemmCall, count: int, predicted: float, way: ProductWay, times: dict[str, float]
+) -> str:
+    """One line; empty where the usual way was as fast as predicted. count: of such calls together."""
     if len(times) < 2 and times.get(str(USUAL), 0.0) <= TIMES * max(predicted, LEAST):
         return ""
     n, m, k = call.shape
-    what = f"{m}x{k} @ {k}x{n} in {call.dtype}" + (f", {call.batch} times" if call.batch > 1 else "")
+    times_done = call.batch * count
+    what = f"{m}x{k} @ {k}x{n} in {call.dtype}" + (f", {times_done} times" if times_done > 1 else "")
     text = f"matmul: {what} took {times[str(USUAL)]:.1f} us for {predicted:.1f} predicted"
     if way == USUAL:
         return f"{text}; of {len(times) - 1} other ways none is faster"
-    return f"{text}; by {way} it takes {times[str(way)]:.1f} us"
+    return f"{text}; {way} it takes {times[str(way)]:.1f} us"
 
 
 _cache = DiskCache("products")

@@ -19,6 +19,7 @@ from .cufft import make_cufft_step
 from .cusolver_steps import make_cusolver_step
 from .gemm import GemmCall, cublas_calls_of_matmul_task
 from .handles import CublasHandles
+from .product_ways import USUAL
 
 Load = Callable[[Task], Any]
 
@@ -61,9 +62,15 @@ class BatchedMatmulStep:
     empty = numbers = False
 
     def __init__(
-        self, driver: CudaDriver, blas: CublasHandles, calls: Sequence[tuple[GemmCall, Task]], loaded: Load
+        self,
+        driver: CudaDriver,
+        blas: CublasHandles,
+        calls: Sequence[tuple[GemmCall, Task]],
+        loaded: Load,
+        note: str = "",
     ) -> None:
         """calls: each product with its task."""
+        self.notes = (note,) if note else ()
         self._driver, self._blas, self._call, self._count = driver, blas, calls[0][0], len(calls)
         self._loaded, self._tables = loaded, dict[int, Any]()  # by stream, which orders those who use it
         self._writer: Any = None
@@ -151,9 +158,14 @@ def _make_cublas_matmul_step(
     steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
     if len(parts) == 1:
         return MatmulStep(blas, task, steps[0][0], loaded)
+    chosen = None
     if len(parts) <= WORDS // 3 and all(len(calls) == 1 and calls[0].batch == 1 for calls, _ in steps):
-        return BatchedMatmulStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
-    return MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
+        chosen = blas.way(steps[0][0][0], task.cost, len(parts))
+        if chosen.way == USUAL:
+            return BatchedMatmulStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded, chosen.note)
+    sequence = MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
+    sequence.notes += (chosen.note,) if chosen is not None else ()
+    return sequence
 
 
 def _make_library_copy_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> CopyStep | None:

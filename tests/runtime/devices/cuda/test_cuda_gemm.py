@@ -18,7 +18,12 @@ from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, shrink_cublaslt_probe_call
 from kernelgraph.runtime.devices.cuda.libraries.gemm import cublas_calls_of_matmul_task
+from kernelgraph.runtime.devices.cuda.libraries.product_ways import ONE_BY_ONE
+from kernelgraph.runtime.devices.cuda.libraries.steps import BatchedMatmulStep, MatmulSequenceStep
 from kernelgraph.runtime.program.program import Library, Region, Task
+from kernelgraph.runtime.schedule.batching import schedule_matmul_batches
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import plan_by_cost_model
 from tests.counts import examples
 from tests.runtime.cuda_calls import call, device_on, ready
 from tests.runtime.cuda_fake import FakeContext
@@ -114,3 +119,30 @@ def test_stacks_times_one_matrix_are_one_tall_product() -> None:
     task = Task("matmul", Library("matmul"), (), (region(0, 8, 9, 5), region(1, 5, 6)), (region(2, 8, 9, 6),))
     (call,) = cublas_calls_of_matmul_task(task) or ()
     assert call.shape == (6, 72, 5) and call.batch == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_batch_that_is_slow_is_done_one_by_one(apart: bool) -> None:
+    """Where that was measured to be faster; the executable says so."""
+    b = GraphBuilder("products")
+    inputs = [b.input(ArrayType((20, 20), F4)) for _ in range(4)]
+    graph = b.finish([b.matmul(inputs[0], each) for each in inputs])
+    program = schedule_matmul_batches(compile_graph_to_program(graph, "cuda"), MACHINES["cuda"])
+    assert [dict(t.kernel.attrs)["batch"] for t in program.tasks if isinstance(t.kernel, Library)] == [4]
+    device = device_on(FakeContext())
+    device.blas.chosen = {4: (ONE_BY_ONE, "slow together")} if apart else {}  # type: ignore[attr-defined]
+    executable = device.prepare(plan_by_cost_model(program, 1, "balanced", MACHINES["cuda"]))
+    assert isinstance(executable.runners[0], MatmulSequenceStep if apart else BatchedMatmulStep)
+    assert executable.notes == ["slow together"] * apart
+    arrays = [np.random.default_rng(i).normal(size=(20, 20)).astype(F4) for i in range(4)]
+    given = []
+    for array in arrays:
+        memory = device.allocate(array.nbytes)
+        given.append((memory, device.upload(array, memory)))
+    results, kept = call(device, executable, given)
+    device.synchronize()
+    for result, array in zip(results, arrays, strict=True):
+        found = np.empty_like(array)
+        device.download(result, found)
+        np.testing.assert_allclose(found, arrays[0] @ array, rtol=1e-4, atol=1e-4)
+    assert kept

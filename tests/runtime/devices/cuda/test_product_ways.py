@@ -50,7 +50,7 @@ def test_the_fastest_stays_where_the_usual_way_takes_three_times_as_long(
     assert measured == {str(w): known[w] for w in asked if w in known}
     best = min(known.values())
     assert known[way] == (best if late and best < GAIN * usual else usual)
-    note = describe_product_ways(CALL, predicted, way, measured)
+    note = describe_product_ways(CALL, 1, predicted, way, measured)
     assert bool(note) == late
     if late:
         assert note.startswith(f"matmul: 256x1000 @ 1000x10 in float32, 4 times took {usual:.1f} us")
@@ -59,7 +59,7 @@ def test_the_fastest_stays_where_the_usual_way_takes_three_times_as_long(
 
 def test_what_cannot_be_measured_is_done_as_usual() -> None:
     assert choose_product_way(WAYS, lambda way: None, 1.0) == (USUAL, {})
-    assert describe_product_ways(CALL, 1.0, USUAL, {}) == ""
+    assert describe_product_ways(CALL, 1, 1.0, USUAL, {}) == ""
 
 
 @pytest.mark.parametrize("way", [USUAL, *WAYS], ids=str)
