@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..runtime.core.frozen import dataclass, replace
 from ..runtime.core.gc_pause import paused_garbage_collection
 from ..runtime.program.device import H200, GpuProperties
+from ..runtime.program.dnn import DnnLibrary
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
 from ..runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model, predicted_microseconds
@@ -18,6 +19,7 @@ from .fusion.inplace_hazards import InplaceConflict
 from .fusion.sweeps import split_row_reductions_for_fusion, split_sums_around_insides
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
+from .passes.attention import call_attention
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
 from .passes.long_products import cut_long_products, join_thin_products
@@ -65,8 +67,11 @@ def run_graph_pass_stages(
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
     types = types_checked_between_stages(graph)
-    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts))
+    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn))
     check_graph_after_stage(simple, types, "simplify")
+    if target.dnn is not None and (called := call_attention(simple)) is not simple:
+        simple = simplify_graph(run_decomposition_stage(called, target.name, layouts, dnn=target.dnn))
+        check_graph_after_stage(simple, types, "attention")
     simple = compute_rows_in_scalars(simple)
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
@@ -142,20 +147,28 @@ def compile_graph_to_program(
 
 
 def run_decomposition_stage(
-    graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None, remarks: dict[str, None] | None = None
+    graph: Graph,
+    target: str,
+    layouts: Sequence[MemoryLayout] | None,
+    remarks: dict[str, None] | None = None,
+    dnn: DnnLibrary | None = None,
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
     if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
         return graph
     from .decompose.rules import decompose_host_calls
 
-    return decompose_host_calls(graph, target, layouts, remarks)
+    return decompose_host_calls(graph, target, layouts, remarks, dnn)
 
 
-def explain_decomposition_stage(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
+def explain_decomposition_stage(
+    graph: Graph, target: str, layouts: Sequence[MemoryLayout], dnn: DnnLibrary | None = None
+) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    run_decomposition_stage(graph, target, layouts, remarks)
+    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn))
+    if target == "cuda" and (called := call_attention(simple)) is not simple:
+        run_decomposition_stage(called, target, layouts, remarks, dnn)
     return list(remarks)
 
 

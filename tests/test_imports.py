@@ -60,11 +60,12 @@ ALLOWED: dict[str, str] = {
     ),
     "compiler/core": "runtime/core runtime/program",
     "compiler/decompose": (
-        "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret"
+        "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret "
+        "runtime/program"
     ),
     "compiler/derive": (
         "compiler/core compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph "
-        "compiler/ops runtime/core"
+        "compiler/ops compiler/passes runtime/core"
     ),
     "compiler/derive/control_flow": (
         "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops compiler/sequential "

@@ -48,6 +48,7 @@ class WorkCostModel:
 
 # Two cores with 256-bit vectors or wider; a line is read before it is written.
 CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, written=6.0, read=3.0, load=1.0)
+HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.types import FLOAT32, FLOAT64, ArrayType
 from ..graph.builder import GraphBuilder
+from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Node, Value
 
 FEW = 32  # weights
@@ -210,3 +211,62 @@ def _phases_of_convolution_input(
         axes = range(2, 2 + 2 * len(lengths))
         x = builder.permute(x, (0, 1, *axes[1::2], *axes[::2]))
     return builder.reshape(x, (n, groups, channels // groups, -1)), lengths
+
+
+# their derivatives
+
+
+def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """convolution_image(ct, w) -> the cotangent, as far apart as the strides, with zeros between and around: convolved
+    with the weights turned"""
+    (ct, w), options = args, dict(node.attr("options"))
+    groups, dilation, lengths = options["groups"], options["dilation"], node.type.shape[2:]
+    out, each, *kernel = w.shape
+    ends = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    wide = (*ct.shape[:2], *(n + end for n, end in zip(lengths, ends, strict=True)))
+    zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
+    spread = builder.update(zeros, ct, (0, 0, *ends), (1, 1, *options["stride"]))
+    rank = len(w.shape)
+    turned = builder.slice(w, (0, 0, *(k - 1 for k in kernel)), (1, 1, *(-1 for _ in kernel)), w.shape)
+    parts = builder.reshape(turned, (groups, out // groups, each, *kernel))
+    swapped = builder.permute(parts, (0, 2, 1, *range(3, rank + 1)))
+    weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
+    plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * len(kernel)}
+    return builder.host("convolution", [spread, weights], [node.type], **plain)[0]
+
+
+def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+    """convolution_weights(x, ct) -> for each place in a window what the cotangent gives with all elements there. A loop
+    along each axis, so that those of one place are copied at a time."""
+    (x, ct), options = args, dict(node.attr("options"))
+    (out, each, *kernel), groups, n, lengths = node.type.shape, options["groups"], ct.shape[0], ct.shape[2:]
+    own = options.get("precision", "")
+
+    def rows(builder: GraphBuilder, value: Value, count: int) -> Value:
+        parts = builder.reshape(value, (n, groups, count, math.prod(lengths)))
+        return builder.reshape(builder.permute(parts, (1, 2, 0, 3)), (groups, count, n * math.prod(lengths)))
+
+    def along_axis(builder: GraphBuilder, x: Value, given: Value, level: int) -> Value:
+        if level == len(kernel):
+            products = _products_of_convolution_rows(builder, given, rows(builder, x, each), own)
+            return builder.reshape(products, (out, each))
+        rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
+        part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
+        whole = body.input(given.type)
+        add_body_scalar(body, ITERATION)
+        result = along_axis(body, part, whole, level + 1)
+        steps = tuple(options["stride"][level] if i == axis else 1 for i in range(rank))
+        moves = tuple(options["dilation"][level] if i == axis else 0 for i in range(rank))
+        loop = Loop(body.finish([result]), 0, (Window((0,) * rank, steps, moves),), kernel[level])
+        (stacked,) = add_control_flow_node(builder, loop, [x, given])
+        return builder.permute(stacked, (1, 2, 0, *range(3, len(stacked.shape))))
+
+    return builder.cast(along_axis(builder, x, rows(builder, ct, out // groups), 0), node.type.dtype)
+
+
+def _products_of_convolution_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:
+    """a @ b^T, of single rows as sums."""
+    if a.shape[1] * b.shape[1] > 1:
+        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision=precision)
+    terms = builder.map("multiply", a, b)
+    return builder.reduce("sum", terms, (2,), terms.dtype)

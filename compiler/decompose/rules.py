@@ -11,6 +11,7 @@ from functools import partial
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
+from ...runtime.program.dnn import DnnLibrary
 from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
@@ -28,11 +29,21 @@ from .assignments import (
 )
 from .convolution import (
     decompose_convolution,
+    decompose_convolution_image,
+    decompose_convolution_weights,
     decompose_convolution_without_windows,
     decompose_convolve,
     decompose_correlate,
 )
 from .cumulative import decompose_complex_scan, decompose_cumulative
+from .dnn import (
+    CONVOLUTION_CALLS,
+    call_dnn_attention,
+    call_dnn_attention_gradient,
+    call_dnn_convolution,
+    decompose_attention,
+    decompose_attention_gradient,
+)
 from .histograms import decompose_bincount, decompose_histogram, decompose_histogram_in_range
 from .linalg import decompose_cholesky, decompose_det, decompose_eigh, decompose_qr, decompose_slogdet, decompose_svd
 from .order_statistics import (
@@ -51,16 +62,19 @@ HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
 Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
 Condition = Callable[[own.DecomposableCall], str]
+DnnRule = Callable[[DnnLibrary | None, GraphBuilder, Node, Sequence[Value]], Value | str]
 
 
 @dataclass(frozen=True, slots=True)
 class DecompositionRule:
-    """fuses: ops in the call's place. kernels: the target's own do it as it stands. checked: no error of NumPy's that
+    """fuses: ops in the call's place. kernels: the target's own do it as it stands. dnn: a library for deep neural
+    networks does it. checked: no error of NumPy's that
     follows the values is lost, so that it holds where all is verified. contiguous: those kernels take arrays without
     gaps."""
 
     fuses: Rule | None = None
     kernels: Condition | None = None
+    dnn: DnnRule | None = None
     checked: bool = True
     contiguous: bool = False
 
@@ -104,6 +118,10 @@ _EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
     "convolve": (_decomposition_rule_that_fuses(decompose_convolve),),
     "correlate": (_decomposition_rule_that_fuses(decompose_correlate),),
     "convolution": (_decomposition_rule_that_fuses(decompose_convolution),),
+    "convolution_image": (_decomposition_rule_that_fuses(decompose_convolution_image),),
+    "convolution_weights": (_decomposition_rule_that_fuses(decompose_convolution_weights),),
+    "attention": (_decomposition_rule_that_fuses(decompose_attention),),
+    "attention_gradient": (_decomposition_rule_that_fuses(decompose_attention_gradient),),
     **dict.fromkeys(_NUMPYS, (_decomposition_rule_that_fuses(_decompose_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
@@ -125,6 +143,12 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
     },
     "cuda": {
         **_EVERYWHERE,
+        **{name: (DecompositionRule(dnn=call_dnn_convolution), *_EVERYWHERE[name]) for name in CONVOLUTION_CALLS},
+        "attention": (DecompositionRule(dnn=call_dnn_attention), *_EVERYWHERE["attention"]),
+        "attention_gradient": (
+            DecompositionRule(dnn=call_dnn_attention_gradient),
+            *_EVERYWHERE["attention_gradient"],
+        ),
         "sort": _SORTED,
         "partition": _SORTED,
         "argsort": _PLACES,
@@ -183,16 +207,21 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
 
 
 def decompose_host_calls(
-    graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None = None, remarks: dict[str, None] | None = None
+    graph: Graph,
+    target: str,
+    layouts: Sequence[MemoryLayout] | None = None,
+    remarks: dict[str, None] | None = None,
+    dnn: DnnLibrary | None = None,
 ) -> Graph:
-    """Decides who runs each call: ops with kernels, the target's own kernels (`by`), or NumPy.
+    """Decides who runs each call: ops with kernels, the target's own kernels (`by`), a library or NumPy.
 
-    layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
+    layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why. dnn: the
+    library for deep neural networks, if there is one."""
     table = TABLE[target]
     calls = (_decomposition_rule_name_of_node(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
     if remarks is None and not any(name in table for name in calls):
         return graph
-    deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks)
+    deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks, dnn)
     while deciding.changed:  # a call may become others
         deciding.changed = False
         graph = rewrite_nodes(graph, deciding.decide_call)
@@ -207,6 +236,7 @@ class _Decomposer:
     table: dict[str, tuple[DecompositionRule, ...]]
     layouts: Sequence[MemoryLayout] | None
     remarks: dict[str, None]
+    dnn: DnnLibrary | None
     changed: bool = True
 
     def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -224,13 +254,15 @@ class _Decomposer:
                 result: Value | str = "bad values are to be reported"
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
+            elif way.dnn is not None:
+                result = way.dnn(self.dnn, builder, node, args)
             else:
                 result = _keep_call_undecomposed(way, builder, node, args, self.layouts)
             if isinstance(result, Value):
                 if node.op == "host":  # else what becomes a call
-                    self._note_decision(
-                        name, line, "ops with kernels" if way.fuses else f"kernels of {self.target}'s own"
-                    )
+                    own = f"kernels of {self.target}'s own"
+                    who = "ops with kernels" if way.fuses else f"{self.dnn}" if way.dnn else own
+                    self._note_decision(name, line, who, "; ".join(r for r in reasons if "cuDNN" in r))
                 made = builder.nodes[start:]
                 self.changed |= any(n.op == "host" and not _is_host_call_decided(n) for n in made)
                 return result

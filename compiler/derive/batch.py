@@ -195,14 +195,22 @@ def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Va
 
 
 def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    """A convolution with the same weights for each row has so many more images; of other calls each row is one."""
-    if node.attr("function") != "convolution" or b.is_batched(args[1]):
+    """A convolution with the same weights for each row has so many more images, its image's cotangent too; attention
+    has an axis more; of other calls each row is one."""
+    arrays = {"attention": 3, "attention_gradient": 6}.get(node.attr("function"), 0)
+    if arrays and [b.is_batched(a) for a in args] == [i < arrays for i in range(len(args))]:
+        numbers = tuple(a.number for a in args)
+        return b.builder.add("host", numbers, ArrayType((b.size, *node.type.shape), node.type.dtype), node.attrs)
+    if node.attr("function") not in ("convolution", "convolution_image") or b.is_batched(args[1]):
         return _batch_by_loop_over_rows(b, node, args)
     x, weights = args
     images = b.builder.reshape(x, (b.size * x.shape[1], *x.shape[2:]))
     n, *rest = node.type.shape
     numbers = (images.number, weights.number)
-    result = b.builder.add("host", numbers, ArrayType((b.size * n, *rest), node.type.dtype), node.attrs)
+    (function, (_, options), part), shape = node.attrs, (b.size * n, *rest)
+    options = tuple((name, shape if name == "shape" else value) for name, value in options)
+    attrs = (function, ("options", options), part)
+    result = b.builder.add("host", numbers, ArrayType(shape, node.type.dtype), attrs)
     return b.builder.reshape(result, (b.size, *node.type.shape))
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task, union_bytes_of_regions
 from ...runtime.program.user_function import UserFunction
+from ..core.cost import HALF_SPEED, TF32_SPEED
 from ..core.types import HALVES, ArrayType
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_node_attrs
@@ -35,7 +36,6 @@ Replaced: TypeAlias = Sequence[tuple[int, int]]  # outputs that take an input's 
 
 MAY_FAIL = frozenset({"host", "kernel", "gather", "loop", "branch"})  # with any, a call is done whole or not at all
 HOST_CALL = 5.0  # microseconds to hand a step to Python
-HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 _OWN_NODES = {"kernel": lower_custom_kernel_node, "sequential": lower_sequential_node}  # by op
 
 
@@ -173,12 +173,7 @@ class _ProgramLowering:
         write = places[number].region(node.type)
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
-                given, result = (
-                    [self._array_location(n, places) for n in node.args],
-                    self._array_location(number, places),
-                )
-                options, line = dict(node.attr("options")), self._user_lines_of_nodes([number])
-                return self.target.calls(node.attr("function"), given, result, options, buffers, line)
+                return self._lower_call_of_own_kernels(node, parts, places, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(places[n].region(self.graph.nodes[n].type) for n in parts)
             moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, *writes))
@@ -216,6 +211,13 @@ class _ProgramLowering:
                 flops=flops,
             )
         ]
+
+    def _lower_call_of_own_kernels(
+        self, node: Node, parts: Sequence[int], places: dict[int, BufferLocation], buffers: list[Buffer], line: str
+    ) -> list[Task]:
+        given = [self._array_location(n, places) for n in node.args]
+        results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
+        return self.target.calls(node.attr("function"), given, results, dict(node.attr("options")), buffers, line)
 
     def _speed_of_product(self, node: Node, operand: ArrayType) -> float:
         """How many times as fast as float32 the target multiplies."""

@@ -29,11 +29,12 @@ def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     builder, new = GraphBuilder(graph.name), list[Value]()
     for _, node in nodes_to_copy(graph, builder):
         args = [new[a] for a in node.args]
-        new.append(_rebuild_simplified_node(builder, node, args, rule))
+        new.append(rebuild_node_by_rule(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+    """What the rule gives for a node; a copy where it gives None."""
     if node.op == "input":
         return builder.input(node.type)
     if node.op == "number":
@@ -52,7 +53,8 @@ def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Valu
     return None
 
 
-def _simplified_constant_node(builder: GraphBuilder, number: int) -> np.generic | None:
+def constant_value_of_node(builder: GraphBuilder | Graph, number: int) -> np.generic | None:
+    """What all elements are, where that is known; None where it is not."""
     node = builder.nodes[number]
     while node.op in ("broadcast", "reshape"):
         node = builder.nodes[node.args[0]]
@@ -69,7 +71,7 @@ def is_real_float_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: float) -> bool:
-    found = _simplified_constant_node(builder, value.number)
+    found = constant_value_of_node(builder, value.number)
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
@@ -79,7 +81,7 @@ def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value])
         return None
     values: list[np.generic] = []
     for arg in args:
-        value = _simplified_constant_node(builder, arg.number)
+        value = constant_value_of_node(builder, arg.number)
         if value is None:
             return None
         values.append(value)
@@ -110,7 +112,7 @@ def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Val
 def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
-    divisor = _simplified_constant_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
+    divisor = constant_value_of_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
     if divisor is None or _is_view_of_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
         return None
     inverse = 1 / float(divisor)
@@ -205,7 +207,7 @@ def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Seque
 
 def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
-    exponent = _simplified_constant_node(builder, args[1].number)
+    exponent = constant_value_of_node(builder, args[1].number)
     if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
         return None
     if not any(exponent == n for n in (1, 2, 3, 4)):
@@ -303,6 +305,16 @@ def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequenc
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
+def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x.astype(wider).astype(x.dtype) -> x, of floats"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "cast" or not all(is_real_float_dtype(n.type.dtype) for n in (inner, node)):
+        return None
+    source = builder.at(inner.args[0])
+    wider = source.dtype.itemsize < inner.type.dtype.itemsize and inner.type.dtype.itemsize >= 4
+    return source if wider and source.dtype == node.type.dtype else None
+
+
 def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
@@ -376,6 +388,7 @@ _RULES_OF_OPS: dict[str, tuple[Rule, ...]] = {
     "update": (simplify_update_of_whole, simplify_updates_side_by_side),
     "slice": (simplify_slice_of_slice,),
     "permute": (simplify_permute_of_permute,),
+    "cast": (simplify_cast_of_cast,),
     "broadcast": (simplify_broadcast_of_broadcast,),
 }
 RULES = {op: rules + ANYWHERE for op, rules in _RULES_OF_OPS.items()}

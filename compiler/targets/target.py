@@ -10,6 +10,7 @@ from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
+from ...runtime.program.dnn import DnnLibrary
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
 from ..core.cost import CPU, WorkCostModel, work_cost_model_of_gpu
@@ -49,7 +50,7 @@ class Target:
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
     elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
     rows are read once for their maxima and for sums of exponentials below them; block_bytes: about how large a block of
-    a large product is that is computed block by block."""
+    a large product is that is computed block by block; dnn: a library for deep neural networks."""
 
     name: str
     model: WorkCostModel
@@ -70,6 +71,7 @@ class Target:
     axis_orders: bool = False
     online_sums: bool = False
     block_bytes: int = 1 << 22
+    dnn: DnnLibrary | None = None
 
 
 def cpu_vector_features() -> tuple[str | None, int]:
@@ -153,8 +155,9 @@ def _dispatch_matmul_to_cpu_target(reads: Any, writes: Any, line: str) -> list[T
 
 
 def _dispatch_device_call_to_cpu_target(
-    function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
+    function: str, reads: Any, results: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
+    (result,) = results.values()
     if function == "shifted_products":
         from .cpu.matmul import cpu_shifted_products_task
 
@@ -226,4 +229,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         online_sums=True,
         block_bytes=1 << 26,
         routine=partial(_dispatch_routine_to_cuda_target, gpu),
+        dnn=gpu.dnn,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.settings import settings
-from ...runtime.devices.registry import DEVICES, make_device, query_gpu_properties, start_device_early
+from ...runtime.devices.registry import DEVICES, has_dnn_library, make_device, query_gpu_properties, start_device_early
 from ...runtime.program.device import H200, Device, GpuProperties
 from ..core.context import context
 from ..core.errors import OptionError, UserError
@@ -120,8 +120,11 @@ def open_device(place: tuple[str, int]) -> Device:
 
 
 def gpu_properties_at(place: tuple[str, int]) -> GpuProperties:
-    """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
+    """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200. It is
+    opened where that tells more."""
     found = _open.get(place)
+    if found is None and has_dnn_library(place[0]) and _cuda_installed() and query_gpu_properties(*place) is not None:
+        found = open_device(place)
     known = None if found is None else found.properties
     return known or query_gpu_properties(*place) or H200
 

@@ -118,9 +118,12 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
                 yield f"{line} computes in float64, though no argument does: twice the bytes"
                 break
     for line in explain_decomposition_stage(
-        inspection.captured.graph, kernel_target_of_device_kind(inspection.device[0]), inspection.layouts
+        inspection.captured.graph,
+        kernel_target_of_device_kind(inspection.device[0]),
+        inspection.layouts,
+        inspection.gpu.dnn,
     ):
-        if "host" in line:
+        if "host" in line or "pip install" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
     executable = inspection.compiled.executable
@@ -157,7 +160,10 @@ def full_explanation(inspection: CompiledCall) -> list[str]:
     if inspection.segments:
         lines += [*inspection.segments, "the first part:"]
     lines += explain_decomposition_stage(
-        captured.graph, kernel_target_of_device_kind(inspection.device[0]), inspection.layouts
+        captured.graph,
+        kernel_target_of_device_kind(inspection.device[0]),
+        inspection.layouts,
+        inspection.gpu.dnn,
     )
     stages = inspection.stages
     lines += ["prepared for fusion:", *stages.prepared.lines_of_text(), "groups, and what passes between them:"]

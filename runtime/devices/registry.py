@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 
 from ..core.frozen import dataclass
 from ..program.device import Device, GpuProperties
@@ -43,6 +43,12 @@ def start_device_early(kind: str, index: int) -> None:
         from .cuda.driver.early_start import start_cuda_context_early
 
         start_cuda_context_early(index)
+
+
+@functools.cache
+def has_dnn_library(kind: str) -> bool:
+    """Whether devices of a kind may have a library for deep neural networks, which an open one knows."""
+    return DEVICES[kind].gpu and importlib.util.find_spec("cudnn") is not None
 
 
 @functools.cache

@@ -28,6 +28,53 @@ def numpy_convolution(
     return np.concatenate(parts, 1).astype(np.result_type(x, weight), copy=False)
 
 
+def numpy_convolution_image(
+    ct: View,
+    weight: View,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    shape: Sequence[int],
+    precision: str = "",
+) -> View:
+    """What a cotangent of a convolution's result gives for its image, of this shape. precision: of that one."""
+    result = np.zeros(shape, np.result_type(ct, weight, np.float32))
+    parts = zip(np.split(ct, groups, 1), np.split(weight, groups), np.split(result, groups, 1), strict=True)
+    for cotangents, rows, into in parts:
+        for place in np.ndindex(*weight.shape[2:]):
+            reached = into[_reached_by_place(place, ct.shape, stride, dilation)]
+            reached += np.moveaxis(np.tensordot(cotangents, rows[(..., *place)], (1, 0)), -1, 1)
+    return result.astype(np.result_type(ct, weight))
+
+
+def numpy_convolution_weights(
+    x: View,
+    ct: View,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    shape: Sequence[int],
+    precision: str = "",
+) -> View:
+    """What a cotangent of a convolution's result gives for its weights, of this shape."""
+    result = np.zeros(shape, np.result_type(x, ct, np.float32))
+    summed = (0, *range(2, x.ndim))
+    parts = zip(np.split(x, groups, 1), np.split(ct, groups, 1), np.split(result, groups), strict=True)
+    for images, cotangents, into in parts:
+        for place in np.ndindex(*shape[2:]):
+            reached = images[_reached_by_place(place, ct.shape, stride, dilation)]
+            into[(..., *place)] = np.tensordot(cotangents, reached, (summed, summed))
+    return result.astype(np.result_type(x, ct))
+
+
+def _reached_by_place(
+    place: Sequence[int], shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[Any, ...]:
+    """The elements of an image that one place of the window meets, of a result of this shape."""
+    starts = [i * d for i, d in zip(place, dilation, strict=True)]
+    return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in zip(starts, stride, shape[2:], strict=True)))
+
+
 def numpy_shifted_products(weight: View, x: View, taps: Sequence[int], length: int, width: int) -> View:
     """result[b, g, o, p] = the sum over c and t of weight[g, o, c * len(taps) + t] * x[b, g, c, p + taps[t]], for the
     first `length` places of rows of `width`; the others hold anything."""

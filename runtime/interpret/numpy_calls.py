@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..program.custom_calls import invoke_custom_call_callback
-from .convolution import numpy_convolution, numpy_shifted_products
+from .convolution import (
+    numpy_convolution,
+    numpy_convolution_image,
+    numpy_convolution_weights,
+    numpy_shifted_products,
+)
+from .dnn import numpy_attention, numpy_attention_gradient, numpy_dnn_call
 from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
@@ -314,7 +320,12 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "topk": numpy_topk,
     "view": _numpy_view_as_dtype,
     "convolution": numpy_convolution,
+    "convolution_image": numpy_convolution_image,
+    "convolution_weights": numpy_convolution_weights,
     "shifted_products": numpy_shifted_products,
+    "attention": numpy_attention,
+    "attention_gradient": numpy_attention_gradient,
+    "dnn": numpy_dnn_call,
 }
 WRITES_INTO = frozenset(
     {"callback", "cumsum", "cumprod", "sort"}

@@ -13,6 +13,7 @@ from ..core.allocators import Allocator
 from ..core.errors import KernelGraphError
 from ..core.frozen import dataclass
 from ..core.profile import ProfileRecorder
+from .dnn import DnnLibrary
 from .plan import Plan
 from .program import Kernel
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class GpuProperties:
     """One GPU. The defaults are an H200's, which programs are compiled for where there is no GPU.
 
-    bandwidth: what copies reach, in bytes a microsecond.
+    bandwidth: what copies reach, in bytes a microsecond; dnn: the library for deep neural networks, where one is there.
     """
 
     name: str = "NVIDIA H200"
@@ -38,6 +39,7 @@ class GpuProperties:
     l2_bytes: int = 60 * 2**20
     memory_bytes: int = 141 * 10**9
     bandwidth: float = 4.0e6
+    dnn: DnnLibrary | None = None
 
     @property
     def float_lanes(self) -> int:

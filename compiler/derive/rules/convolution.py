@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
-from ...graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ...graph.graph import Value
 from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
 from ..core.kinds import Cotangents, Linear, Maybe, Rule, Tangents, Written
@@ -73,7 +71,15 @@ def _full_convolution_in_rule(builder: GraphBuilder, x: Value, w: Value) -> Valu
     )[0]
 
 
-# convolutions of several axes
+# convolutions of several axes: three calls, each the derivative of another
+
+# of a call and of which of its arrays: the call that pulls a cotangent back to it, and the arrays that this takes, the
+# cotangent as None; options that say a shape are those of the array itself
+_CONVOLUTION_COTANGENTS: dict[str, tuple[tuple[str, int | None, int | None], ...]] = {
+    "convolution": (("convolution_image", None, 1), ("convolution_weights", 0, None)),
+    "convolution_image": (("convolution", None, 1), ("convolution_weights", None, 0)),
+    "convolution_weights": (("convolution_image", 1, None), ("convolution", 0, None)),
+}
 
 
 def _convolution_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
@@ -81,78 +87,27 @@ def _convolution_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents
     for place, t in enumerate(tangents):
         if t is not None:
             args = [t if i == place else a for i, a in enumerate(call.args)]
-            (found,) = call.builder.host("convolution", args, [call.node.type], **call.options)
+            (found,) = call.builder.host(call.name, args, [call.node.type], **call.options)
             total = add_tangents_in_rule(call.builder, total, found)
     return {0: total}
 
 
 def _convolution_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    (x, w), ct = call.args, cts[0]
-    return [
-        cotangent_fitted_to(call.builder, part(call, ct), arg) if active else None
-        for part, arg, active in zip((_cotangent_of_image, _cotangent_of_weights), (x, w), call.active, strict=True)
-    ]
-
-
-def _cotangent_of_image(call: RuleCall, ct: Value) -> Value:
-    """The cotangent, as far apart as the strides, with zeros between and around: convolved with the weights turned."""
-    builder, (x, w), groups = call.builder, call.args, call.options["groups"]
-    out, each, *kernel = w.shape
-    dilation, lengths = call.options["dilation"], x.shape[2:]
-    ends = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    wide = (*ct.shape[:2], *(n + end for n, end in zip(lengths, ends, strict=True)))
-    zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
-    spread = builder.update(zeros, ct, (0, 0, *ends), (1, 1, *call.options["stride"]))
-    rank = len(w.shape)
-    turned = builder.slice(w, (0, 0, *(k - 1 for k in kernel)), (1, 1, *(-1 for _ in kernel)), w.shape)
-    parts = builder.reshape(turned, (groups, out // groups, each, *kernel))
-    swapped = builder.permute(parts, (0, 2, 1, *range(3, rank + 1)))
-    weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
-    args = [spread, conjugated_cotangent(builder, weights)]
-    type = _convolution_type_in_rule(args, x.shape)
-    options = {**call.options, "stride": (1,) * len(kernel), "dilation": dilation, "groups": groups}
-    return builder.host("convolution", args, [type], **options)[0]
-
-
-def _cotangent_of_weights(call: RuleCall, ct: Value) -> Value:
-    """For each place in a window what the cotangent gives with all elements there. A loop along each axis, so that
-    those of one place are copied at a time."""
-    builder, (x, w), groups = call.builder, call.args, call.options["groups"]
-    kernel, n, lengths = w.shape[2:], ct.shape[0], ct.shape[2:]
-
-    def rows(builder: GraphBuilder, value: Value, count: int) -> Value:
-        parts = builder.reshape(value, (n, groups, count, math.prod(lengths)))
-        return builder.reshape(builder.permute(parts, (1, 2, 0, 3)), (groups, count, n * math.prod(lengths)))
-
-    def along_axis(builder: GraphBuilder, x: Value, given: Value, level: int) -> Value:
-        if level == len(kernel):
-            other = conjugated_cotangent(builder, rows(builder, x, w.shape[1]))
-            own = call.options.get("precision", "")
-            return builder.reshape(_products_of_rows(builder, given, other, own), w.shape[:2])
-        rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
-        part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
-        whole = body.input(given.type)
-        add_body_scalar(body, ITERATION)
-        result = along_axis(body, part, whole, level + 1)
-        steps = tuple(call.options["stride"][level] if i == axis else 1 for i in range(rank))
-        moves = tuple(call.options["dilation"][level] if i == axis else 0 for i in range(rank))
-        loop = Loop(body.finish([result]), 0, (Window((0,) * rank, steps, moves),), kernel[level])
-        (stacked,) = add_control_flow_node(builder, loop, [x, given])
-        return builder.permute(stacked, (1, 2, 0, *range(3, len(stacked.shape))))
-
-    return along_axis(builder, x, rows(builder, ct, w.shape[0] // groups), 0)
-
-
-def _products_of_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:
-    """a @ b^T, of single rows as sums."""
-    if a.shape[1] * b.shape[1] > 1:
-        return builder.matmul(a, builder.permute(b, (0, 2, 1)), precision=precision)
-    terms = builder.map("multiply", a, b)
-    return builder.reduce("sum", terms, (2,), terms.dtype)
+    builder, found = call.builder, list[Maybe]()
+    fixed = {name: value for name, value in call.options.items() if name != "shape"}
+    for (name, *places), arg, active in zip(_CONVOLUTION_COTANGENTS[call.name], call.args, call.active, strict=True):
+        if not active:
+            found.append(None)
+            continue
+        others = [cts[0] if p is None else conjugated_cotangent(builder, call.args[p]) for p in places]
+        shaped = fixed if name == "convolution" else {**fixed, "shape": arg.shape}
+        (part,) = builder.host(name, others, [_convolution_type_in_rule(others, arg.shape)], **shaped)
+        found.append(cotangent_fitted_to(builder, part, arg))
+    return found
 
 
 CONVOLUTIONS: dict[str, Rule] = {
     "convolve": Linear(_convolve_tangents, _convolve_cotangents),
-    "convolution": Linear(_convolution_tangents, _convolution_cotangents),
+    **dict.fromkeys(_CONVOLUTION_COTANGENTS, Linear(_convolution_tangents, _convolution_cotangents)),
     "correlate": Written(_rewrite_correlate_for_derivative),
 }

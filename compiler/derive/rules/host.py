@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.kinds import ZERO, Refused, Rule
 from .assignment import ASSIGNMENTS
+from .attention import ATTENTION
 from .convolution import CONVOLUTIONS
 from .cumulative import CUMULATIVE
 from .fourier import FOURIER
@@ -20,12 +21,13 @@ _ZERO = """
 # what passes make of others, after derivatives are made
 _MADE_LATER = """
     reduce linalg.lu linalg.eigh_rows linalg.svd_whole linalg.qr_factors linalg.qr_upper linalg.cholesky_factor
-    shifted_products
+    shifted_products dnn
 """
 
 HOST_RULES: dict[str, Rule] = {
     **dict.fromkeys(_ZERO.split(), ZERO),
     **ASSIGNMENTS,
+    **ATTENTION,
     **CONVOLUTIONS,
     **CUMULATIVE,
     **FOURIER,

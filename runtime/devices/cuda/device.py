@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
 from ...program.multi_device import MultiDevicePlan
@@ -28,6 +29,7 @@ from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
 from .graphs.multi_device_replay import CudaMultiDeviceReplay, make_multi_device_replay
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
+from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
 from .memory.pinned import PinnedHostPool
@@ -59,7 +61,8 @@ class CUDADevice(Device):
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
         self.context = context or GpuDriverContext(index)
-        self.properties: GpuProperties = self.context.properties
+        dnn = cudnn_of_gpu(self.context.properties.name, self.context.enter)
+        self.properties: GpuProperties = replace(self.context.properties, dnn=dnn)
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
@@ -75,6 +78,7 @@ class CUDADevice(Device):
             self.context.driver,
             lambda: self.new_stream(False),
             lambda: self.identity,
+            dnn,
         )
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]

@@ -68,6 +68,10 @@ CASES: dict[str, list[Make]] = {
     "simplify_permute_of_permute": [
         lambda b, x: b.permute(b.permute(b.reshape(x, (2, 32, 1024)), (2, 0, 1)), (1, 0, 2)),
     ],
+    "simplify_cast_of_cast": [
+        lambda b, x: b.cast(b.cast(x, np.float32), np.float16),
+        lambda b, x: b.cast(b.cast(x, np.float64), np.float16),
+    ],
     "simplify_broadcast_of_broadcast": [
         lambda b, x: b.broadcast(b.broadcast(b.slice(x, (7,), (1,), (1,)), (3, 1)), (2, 3, 4))
     ],

@@ -2,5 +2,5 @@
 tasks.
 
 In reading order: launches, table, sort, radix_sort_text, radix_select, radix_select_text, scan, scatter,
-privatized_scatter, ordered_scatter, bincount, custom_kernel.
+ordered_scatter, privatized_scatter, bincount, dnn, custom_kernel.
 """

@@ -14,6 +14,7 @@ from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import StridedBufferArray
 from .bincount import lower_gpu_bincount
+from .dnn import lower_gpu_dnn_call
 from .launches import GpuAlgorithmBuilder
 from .ordered_scatter import lower_gpu_combine_in_order, lower_gpu_places_in_order
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
@@ -45,12 +46,16 @@ def lower_gpu_call(
     gpu: GpuProperties,
     function: str,
     reads: Sequence[StridedBufferArray],
-    target: StridedBufferArray,
+    results: Mapping[int, StridedBufferArray],
     options: Mapping[str, Any],
     buffers: list[Buffer],
     line: str,
 ) -> list[Task]:
-    """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
+    """The tasks of a host call on a GPU, which may add buffers. results: where those that are wanted go."""
     calls = GpuAlgorithmBuilder(gpu, buffers, line, [])
-    ROWS[function](calls, reads, target, options)
+    if function == "dnn":
+        lower_gpu_dnn_call(calls, reads, results, options)
+    else:
+        (target,) = results.values()
+        ROWS[function](calls, reads, target, options)
     return calls.tasks

@@ -22,6 +22,7 @@ from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
+from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
@@ -36,7 +37,7 @@ COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a 
 EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
-FIXED = (MatmulStep, MatmulSequenceStep)  # their pointers cannot be changed in a graph
+FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
 
 
 def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:

@@ -17,6 +17,7 @@ from ....core.settings import settings
 from ..driver.driver import CudaDriver
 from .cublaslt import ALIGNED, CublasLt, Enqueue, gemm_alignment_of_address
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
+from .cudnn import Cudnn
 from .gemm import GemmCall
 from .product_ways import (
     ONE_BY_ONE,
@@ -81,7 +82,7 @@ class CusolverHandles:
 
 class CublasHandles:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
-    for trials; identity: of the GPU and its libraries."""
+    for trials; identity: of the GPU and its libraries; dnn: cuDNN, which has handles of its own."""
 
     def __init__(
         self,
@@ -90,8 +91,9 @@ class CublasHandles:
         driver: CudaDriver,
         new_stream: Callable[[], int],
         identity: Callable[[], str],
+        dnn: Cudnn | None = None,
     ) -> None:
-        self.allocate, self._identity = allocate, identity
+        self.allocate, self.dnn, self._identity = allocate, dnn, identity
         self._scratch, self._ways = memory_bytes // SCRATCH, dict[tuple[GemmCall, int], ChosenProductWay]()
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))

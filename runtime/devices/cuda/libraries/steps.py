@@ -1,5 +1,5 @@
 """Library calls on the GPU. Matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
-nvmath-python's bindings), copies by the driver.
+nvmath-python's bindings), convolutions and attention by cuDNN, copies by the driver.
 
 What these tables do not hold goes to the host (`modules.launch.NumpyHostStep`).
 """
@@ -14,6 +14,7 @@ from ....core.frozen import replace
 from ....program.program import Library, Pointer, Region, Task, packed_member_tasks
 from ..driver.driver import SUCCESS, CudaDriver
 from ..modules.ptx_kernels import WORDS, make_ptx_pointer_table_task, make_ptx_relu_task
+from .cudnn import make_cudnn_step
 from .cufft import make_cufft_step
 from .cusolver_steps import make_cusolver_step
 from .gemm import GemmCall, cublas_calls_of_matmul_task
@@ -208,7 +209,7 @@ _VALUES: dict[tuple[str, Any], str] = {
     ("svd", (1,)): "svdvals",
     ("svd_whole", (1,)): "svdvals",
 }
-_MODULES: dict[str, Any] = {"fft": make_cufft_step, "linalg": make_cusolver_step}
+_MODULES: dict[str, Any] = {"dnn": make_cudnn_step, "fft": make_cufft_step, "linalg": make_cusolver_step}
 _NATIVE: dict[str, Callable[[CudaDriver, CublasHandles, Task, Load], Any]] = {
     "matmul": _make_cublas_matmul_step,
     "copy": _make_library_copy_step,

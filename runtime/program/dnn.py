@@ -1,0 +1,52 @@
+"""Calls of a library for deep neural networks (DNN), as plain data, and what is asked of such a library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from ..core.frozen import dataclass
+
+Order = tuple[int, ...]  # for each axis of an array, which axis of its memory it is
+
+
+@dataclass(frozen=True, slots=True)
+class DnnTensor:
+    """strides: in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class DnnCall:
+    """tensors: those that it reads, then those that it writes."""
+
+    operation: str
+    tensors: tuple[DnnTensor, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    def option(self, name: str, default: Any = None) -> Any:
+        return dict(self.options).get(name, default)
+
+
+class DnnLibrary(Protocol):
+    """A library for deep neural networks on one device. Its repr names its version."""
+
+    def workspace(self, call: DnnCall) -> int | str:
+        """Bytes of memory that a call takes beside its arrays; or why the library does not do it."""
+        ...
+
+
+def dnn_call_of_arrays(arrays: Iterable[tuple[Sequence[int], str]], options: dict[str, Any]) -> DnnCall:
+    """The call of arrays that lie in memory without gaps: of each its shape there and its dtype, those that are written
+    last. options: with the operation and, for each array, its `Order`; what concerns tasks alone is left out."""
+    known = {"operation", "orders", "results", "dtype", "workspace", "flops"}
+    tensors = []
+    for (shape, dtype), order in zip(arrays, options["orders"], strict=True):
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        tensors.append(DnnTensor(tuple(shape[i] for i in order), tuple(strides[i] for i in order), dtype))
+    rest = tuple(sorted((name, value) for name, value in options.items() if name not in known))
+    return DnnCall(options["operation"], tuple(tensors), rest)

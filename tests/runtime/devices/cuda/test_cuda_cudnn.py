@@ -1,0 +1,595 @@
+"""cuDNN's calls: found, described and planned with a stand-in for its frontend, which records what it is told."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.compiler.graph.graph import Graph
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.attention import call_attention
+from kernelgraph.compiler.passes.materialize import MemoryLayout
+from kernelgraph.compiler.passes.simplify import simplify_graph
+from kernelgraph.compiler.pipeline import (
+    compile_graph_to_program,
+    explain_decomposition_stage,
+    run_decomposition_stage,
+)
+from kernelgraph.dsl.array import devices
+from kernelgraph.runtime.devices.cuda.libraries import cudnn
+from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
+from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
+from kernelgraph.runtime.program.device import GpuProperties
+from kernelgraph.runtime.program.dnn import DnnCall
+from tests.compiler.passes.test_blocked_products import BATCHED, NEAR_MISSES, TABLE, D, M, N
+from tests.dsl.api.test_nn import convolutions, random
+
+BFLOAT16 = ml_dtypes.bfloat16
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Library:
+    """Takes all calls but those that `refuses` says no to."""
+
+    def __init__(self, refuses: Any = lambda call: "") -> None:
+        self.calls: list[DnnCall] = []
+        self.refuses = refuses
+
+    def __repr__(self) -> str:
+        return "a stand-in"
+
+    def workspace(self, call: DnnCall) -> int | str:
+        self.calls.append(call)
+        return self.refuses(call) or 48
+
+
+def decided(graph: Graph, library: Any) -> Graph:
+    """The graph as a GPU with the library gets it."""
+    simple = simplify_graph(run_decomposition_stage(graph, "cuda", None, dnn=library))
+    return simplify_graph(run_decomposition_stage(call_attention(simple), "cuda", None, dnn=library))
+
+
+def calls_in(graph: Graph) -> list[str]:
+    return [dict(n.attr("options"))["operation"] for n in graph.nodes if n.op == "host" and n.attr("function") == "dnn"]
+
+
+def traced(function: Any, *args: Any) -> Graph:
+    return kg.kernel_graph(function, device="cpu").graph(*args)
+
+
+def same_values(one: Graph, other: Graph, args: Any, bound: float) -> None:
+    for a, b in zip(interpret_graph(one, args), interpret_graph(other, args), strict=True):
+        assert a.dtype == b.dtype
+        a, b = a.astype(float), b.astype(float)
+        np.testing.assert_allclose(a, b, rtol=0, atol=bound * max(1, float(np.abs(b).max(initial=0))))
+
+
+# what is decided
+
+
+@given(seeds, convolutions(), st.sampled_from([BFLOAT16, np.float16, np.float32]))
+@settings(max_examples=40, deadline=None)
+def test_convolutions_and_their_gradients(seed: int, given: Any, dtype: Any) -> None:
+    """Every one is a call of the library's, with the zeros around it, that means the same; each task has its memory."""
+    function, options, image, weights = given
+    x, w = random(seed, *image, dtype=dtype), random(seed + 1, *weights, dtype=dtype)
+
+    def loss(x: Any, w: Any) -> Any:
+        return (function(x, w, **options).astype(np.float32) ** 2).sum()
+
+    graph = traced(lambda x, w: [np.maximum(function(x, w, **options), 0), *kg.grad(loss, (0, 1))(x, w)], x, w)
+    library = Library()
+    found = decided(graph, library)
+    few = weights[0] // options["groups"] <= 2 and np.prod(weights[1:]) <= 32
+    assert calls_in(found) == ["convolution"] * (not few) + ["convolution_image", "convolution_weights"]
+    assert all(n.op not in ("concat", "loop") for n in found.nodes) or few
+    same_values(found, graph, [x, w], 1e-5 if dtype == np.float32 else 3e-2)
+    for call in library.calls:
+        assert [len(t.shape) for t in call.tensors] == [max(4, len(image))] * 3
+        last = {t.strides[1] for t in call.tensors}
+        assert dtype == np.float32 or last == {1}
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    tasks = [t for t in program.tasks if t.name.startswith("convolution")]
+    assert len(tasks) == len(calls_in(found))
+    assert all(program.buffers[t.writes[1].buffer].nbytes == 48 for t in tasks)
+
+
+def test_derivatives_of_gradients_are_convolutions() -> None:
+    x, w = random(0, 2, 4, 7, 8), random(1, 6, 2, 3, 2)
+    options = {"stride": (2, 1), "padding": (1, 0), "groups": 2}
+
+    def inner(x: Any, w: Any) -> Any:
+        return (kg.nn.conv2d(x, w, **options) ** 3).sum()
+
+    def outer(x: Any, w: Any) -> Any:
+        dx, dw = kg.grad(inner, (0, 1))(x, w)
+        return (dx**2).sum() + (dw**2).sum()
+
+    graph = traced(lambda x, w: kg.grad(outer, (0, 1))(x, w), x, w)
+    functions = {n.attr("function") for n in graph.nodes if n.op == "host"}
+    assert functions == {"convolution", "convolution_image", "convolution_weights"}
+    dx, dw = interpret_graph(graph, [x, w])
+    value = lambda x, w: interpret_graph(traced(outer, x, w), [x, w])[0]  # noqa: E731
+    for slope, (a, b) in ((dx, (1e-5, 0)), (dw, (0, 1e-5))):
+        direction = random(2, *slope.shape)
+        step = (a * direction if a else 0 * x), (b * direction if b else 0 * w)
+        rise = value(x + step[0], w + step[1]) - value(x - step[0], w - step[1])
+        np.testing.assert_allclose(rise / 2e-5, (slope * direction).sum(), rtol=1e-6)
+    same_values(run_decomposition_stage(graph, "cpu", None), graph, [x, w], 1e-12)
+
+
+def test_refused_padding_is_tried_without() -> None:
+    library = Library(lambda call: "uneven" if any(a != b for a, b in call.option("padding")) else "")
+    x, w = random(0, 1, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    graph = traced(lambda x, w: kg.nn.conv2d(np.pad(x, ((0, 0), (0, 0), (0, 1), (1, 1))), w), x, w)
+    found = decided(graph, library)
+    assert [call.option("padding") for call in library.calls] == [((0, 1), (1, 1)), ((0, 0), (0, 0))]
+    assert calls_in(found) == ["convolution"]
+    same_values(found, graph, [x, w], 1e-5)
+
+
+def test_what_no_library_does_is_as_before() -> None:
+    """Mixed dtypes, float64, none at all, a library that refuses, and a missing one, which a remark names."""
+    x, w = random(0, 1, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    graph = traced(kg.nn.conv2d, x, w)
+    plain = decided(graph, None)
+    assert decided(graph, Library(lambda call: "no engine")) == plain
+    remarks: dict[str, None] = {}
+    run_decomposition_stage(graph, "cuda", None, remarks)
+    assert "pip install '.[cudnn]'" in "".join(remarks)
+    for a, b in ((x.astype(float), w.astype(float)), (x, w.astype(np.float16)), (x[:0], w)):
+        library = Library()
+        decided(traced(kg.nn.conv2d, a, b), library)
+        assert not library.calls
+
+
+def test_explain_names_the_extra() -> None:
+    """Of what cuDNN would do; what did a call is said with it."""
+    q = random(0, 2, N, 8, dtype=BFLOAT16)
+    graph, library = traced(lambda q: kg.nn.attention(q, q, q, causal=True), q), Library()
+    layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+    (line,) = explain_decomposition_stage(graph, "cuda", layouts)
+    assert "attention" in line and "pip install '.[cudnn]'" in line
+    (line,) = explain_decomposition_stage(graph, "cuda", layouts, library)
+    assert line.endswith(": a stand-in")
+    assert not explain_decomposition_stage(graph, "cpu", layouts)
+    wide = traced(lambda q: kg.nn.attention(q, q, q), q.astype(np.float32))
+    (line,) = explain_decomposition_stage(wide, "cuda", layouts)
+    assert "pip" not in line
+    text = kg.kernel_graph(kg.nn.conv2d, device="fake").explain(
+        kg.spec((2, 40, 9, 9), "float32"), kg.spec((8, 40, 3, 3), "float32")
+    )
+    assert "pip install '.[cudnn]'" in text
+
+
+FOUND = {  # spellings of attention that are one call
+    "kg.nn": None, "kg.nn, causal": 0, "kg.nn, scaled": None, "kg.nn.softmax": None, "maximum subtracted": None,
+    "maximum not subtracted": None, "dot": None, "matmul": None, "einsum": None, "tensordot": None, "inner": None,
+    "queries scaled first": None, "keys scaled first": None, "normalized last": None, "log softmax": None,
+    "result turned": None, "causal by where": 0, "causal by tril": 0, "causal in place": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.float16, np.float32])
+@pytest.mark.parametrize("name", TABLE)
+def test_spellings_of_attention(name: str, dtype: Any) -> None:
+    args = [random(i, n, D, dtype=dtype) for i, n in enumerate((N, M, M))]
+    graph = traced(TABLE[name], *args)
+    library = Library()
+    found = decided(graph, library)
+    matches = name in FOUND and dtype != np.float32
+    assert calls_in(found) == ["attention"] * matches
+    if matches:
+        assert all(n.op != "matmul" for n in found.nodes)
+        assert library.calls[-1].option("bound") == FOUND[name]
+    same_values(found, graph, args, 1e-5 if dtype == np.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_and_heads(name: str) -> None:
+    args = [random(i, 2, 3, N, D, dtype=BFLOAT16) for i in range(3)]
+    graph, library = traced(BATCHED[name], *args), Library()
+    found = decided(graph, library)
+    assert set(calls_in(found)) == {"attention"}
+    same_values(found, graph, args, 2e-2)
+    if name.startswith("grouped"):
+        assert [t.shape[1] for t in library.calls[-1].tensors] == [3, 1, 1, 3]
+
+
+@pytest.mark.parametrize("name", [n for n in NEAR_MISSES if n != "thick"])  # which is one
+def test_near_misses_of_attention(name: str) -> None:
+    library = Library()
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    try:
+        graph = traced(NEAR_MISSES[name], *args)
+    except kg.UnsupportedError:
+        pytest.skip("not of 16-bit floats")
+    assert not calls_in(decided(graph, library))
+
+
+def places() -> tuple[Any, Any]:
+    return np.arange(N)[:, None], np.arange(N)
+
+
+MASKS: dict[str, tuple[Any, int | None]] = {  # of queries' and keys' places what is seen, and the bound that this is
+    "one key more": (lambda i, j: j <= i + 1, 1),
+    "seven more": (lambda i, j: i - j >= -7, 7),
+    "turned": (lambda i, j: ~(j > i), 0),
+    "tril": (lambda i, j: np.tril(np.ones((N, N), bool), 2), 2),
+    "own place hidden": (lambda i, j: j < i, None),
+    "later keys": (lambda i, j: j >= i, None),
+    "every second": (lambda i, j: 2 * j <= i, None),
+    "a band": (lambda i, j: abs(i - j) < 5, None),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(name: str) -> None:
+    make, bound = MASKS[name]
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    graph, library = traced(lambda q, k, v: kg.nn.attention(q, k, v, make(*places())), *args), Library()
+    found = decided(graph, library)
+    assert [call.option("bound") for call in library.calls] == ([] if bound is None else [bound])
+    same_values(found, graph, args, 2e-2)
+
+
+@pytest.mark.parametrize("mask", [np.ones((N, N), bool), np.zeros((N, N), np.float32)])
+def test_masks_that_are_given_are_not_known(mask: Any) -> None:
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    assert not calls_in(decided(traced(kg.nn.attention, *args, mask), Library()))
+
+
+def gradients(function: Any, *args: Any) -> Graph:
+    """Of the sum of the squares of what a function gives."""
+
+    def loss(*args: Any) -> Any:
+        return (function(*args).astype(np.float32) ** 2).sum()
+
+    return traced(lambda *args: kg.grad(loss, tuple(range(len(args))))(*args), *args)
+
+
+@pytest.mark.parametrize("name", [*FOUND, *(f"heads, {name}" for name in BATCHED)])
+def test_gradients_of_attention(name: str) -> None:
+    """One call goes back, whatever the spelling: as the library does it, as operations do, and as NumPy means it."""
+    function = FUNCTIONS[name]
+    shapes = [(2, 3, N, D)] * 3 if name not in FOUND else [(N, D), (M, D), (M, D)]
+    args = [random(i, *shape, dtype=BFLOAT16) for i, shape in enumerate(shapes)]
+    graph, library = gradients(function, *args), Library()
+    found = decided(graph, library)
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
+    assert all(n.op not in ("matmul", "exp") for n in found.nodes)
+    wide = [a.astype(float) for a in args]
+    expected = interpret_graph(
+        traced(lambda *a: kg.grad(lambda *b: (function(*b) ** 2).sum(), (0, 1, 2))(*a), *wide), wide
+    )
+    for form in (graph, found, simplify_graph(run_decomposition_stage(graph, "cuda", None))):
+        for a, b in zip(interpret_graph(form, args), expected, strict=True):
+            np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=2e-2 * float(np.abs(b).max()))
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    assert all(len(t.writes) in (3, 4) for t in program.tasks if t.name.startswith("attention"))
+
+
+FUNCTIONS = {**TABLE, **{f"heads, {name}": function for name, function in BATCHED.items()}}
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, -1e9])
+def test_gradients_with_a_given_mask(hidden: float) -> None:
+    """It is not known, so that the operations do it: the same, a row that sees nothing included."""
+    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+    mask = np.random.default_rng(0).random((N, N)) < 0.5
+    mask[3] = hidden == -np.inf  # of infinities a row would be NaN
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = np.where(mask, q @ k.T * 0.5, np.float32(hidden))
+        return kg.nn.softmax(scores) @ v
+
+    def slopes(*args: Any) -> Any:
+        return kg.grad(lambda *a: (attend(*a) ** 2).sum(), (0, 1, 2))(*args)
+
+    graph = traced(slopes, *args, mask)
+    assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"attention", "attention_gradient"}
+    found = decided(graph, Library())
+    assert not calls_in(found)
+    wide = [*(a.astype(np.float64) for a in args), mask]
+    for a, b in zip(interpret_graph(found, [*args, mask]), interpret_graph(traced(slopes, *wide), wide), strict=True):
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=2e-2 * float(np.abs(b).max()))
+
+
+def test_derivatives_of_gradients_of_attention() -> None:
+    """A second gradient, and a tangent of a gradient, against those of float64."""
+    args = [random(i, 2, N, D, dtype=BFLOAT16) for i in range(3)]
+
+    def loss(*args: Any) -> Any:
+        return (kg.nn.attention(*args, causal=True).astype(args[0].dtype) ** 2).sum()
+
+    def second(*args: Any) -> Any:
+        return kg.grad(lambda *a: sum((g**2).sum() for g in kg.grad(loss, (0, 1, 2))(*a)), (0, 1, 2))(*args)
+
+    def tangent(*args: Any) -> Any:
+        return kg.jvp(lambda *a: kg.grad(loss, (0, 1, 2))(*a), args, args)
+
+    for function in (second, tangent):
+        graph, wide = traced(function, *args), [a.astype(float) for a in args]
+        assert any(n.op == "host" and n.attr("function") == "attention" for n in graph.nodes)
+        found = interpret_graph(decided(graph, Library()), args)
+        for a, b in zip(found, interpret_graph(traced(function, *wide), wide), strict=True):
+            np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=6e-2 * float(np.abs(b).max()))
+
+
+def test_gradients_of_many_attentions_at_once() -> None:
+    """A batch is an axis more, no loop."""
+    args = [random(i, 4, 3, N, D, dtype=BFLOAT16) for i in range(3)]
+
+    def loss(*args: Any) -> Any:
+        return (kg.nn.attention(*args, causal=True) ** 2).sum()
+
+    graph = traced(lambda *args: kg.vmap(lambda *a: kg.grad(loss, (0, 1, 2))(*a))(*args), *args)
+    assert all(n.op != "loop" for n in graph.nodes)
+    found = decided(graph, Library())
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
+    same_values(found, graph, args, 2e-2)
+
+
+def test_axes_that_lie_in_another_order_are_not_copied() -> None:
+    args = [random(i, 2, N, 3 * 8, dtype=BFLOAT16) for i in range(3)]
+
+    def attend(*args: Any) -> Any:
+        q, k, v = (a.reshape(2, N, 3, 8).transpose(0, 2, 1, 3) for a in args)
+        return kg.nn.attention(q, k, v).astype(BFLOAT16).transpose(0, 2, 1, 3).reshape(2, N, 24)
+
+    library = Library(lambda call: "float32" if call.tensors[-1].dtype == "float32" else "")
+    graph = traced(attend, *args)
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    assert [t.name for t in program.tasks] == ["attention"]
+    assert {t.strides for t in library.calls[-1].tensors} == {(N * 24, 8, 24, 1)}
+    same_values(decided(graph, library), graph, args, 2e-2)
+
+
+# what the frontend is told
+
+
+class Recorder:
+    """Whatever is called, with what."""
+
+    def __init__(self, log: list[Any], refuse: str = "") -> None:
+        self.log, self.refuse = log, refuse
+        self.data_type = SimpleNamespace(FLOAT="FLOAT", HALF="HALF", BFLOAT16="BFLOAT16")
+        self.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
+        self.numerical_note = SimpleNamespace(**{name: name for name in cudnn.INEXACT})
+        self.diagonal_alignment = SimpleNamespace(TOP_LEFT="TOP_LEFT")
+
+    def create_handle(self) -> str:
+        return "handle"
+
+    def pygraph(self, **options: Any) -> Any:
+        self.log.append(("pygraph", options))
+        return RecordedGraph(self)
+
+    def set_stream(self, handle: str, stream: int) -> None:
+        self.log.append(("set_stream", handle, stream))
+
+
+class RecordedTensor:
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        def set_fact(value: Any) -> RecordedTensor:
+            self.facts[name.removeprefix("set_")] = value
+            return self
+
+        return set_fact
+
+
+class RecordedGraph:
+    def __init__(self, frontend: Recorder) -> None:
+        self.frontend, self._lowered_graph = frontend, None
+
+    def tensor(self, **facts: Any) -> RecordedTensor:
+        return RecordedTensor(facts)
+
+    def get_workspace_size(self) -> int:
+        return 80
+
+    def serialize(self, as_bytes: bool) -> bytes:
+        return b"kept"
+
+    def __getattr__(self, name: str) -> Any:
+        def record(*args: Any, **options: Any) -> Any:
+            if name == self.frontend.refuse:
+                raise RuntimeError("No valid engine configs\nand more")
+            self.frontend.log.append((name, [getattr(a, "facts", a) for a in args], options))
+            results = {"sdpa": 2, "conv_fprop": 1, "conv_dgrad": 1, "conv_wgrad": 1}.get(name, 0)
+            made = [RecordedTensor({}) for _ in range(results)]
+            self.frontend.log += [("result", m.facts) for m in made]
+            return made[0] if results == 1 else made or None
+
+        return record
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    kept: dict[str, bytes] = {}
+    stand_in = SimpleNamespace(get=kept.get, put=lambda key, data, about: kept.update({key: data}))
+    monkeypatch.setattr(cudnn, "_CACHE", stand_in)
+    yield kept
+
+
+def library_call(function: Any, *args: Any) -> DnnCall:
+    library = Library(
+        lambda call: "float32" if call.operation == "attention" and call.tensors[-1].dtype == "float32" else ""
+    )
+    decided(traced(function, *args), library)
+    return library.calls[-1]
+
+
+def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float16), random(1, 8, 20, 3, 2, dtype=np.float16)
+    call = library_call(lambda x, w: kg.nn.conv2d(x, w, padding=(1, 0), stride=(2, 1), groups=2), x, w)
+    log: list[Any] = []
+    frontend = Recorder(log)
+    library = Cudnn("GPU", lambda: log.append("entered"), lambda: frontend)
+    assert library.workspace(call) == 80
+    assert log[0] == "entered"
+    names = [entry[0] for entry in log[1:]]
+    assert names == [
+        "pygraph", "conv_fprop", "result", "validate", "build_operation_graph", "create_execution_plans",
+        "check_support", "build_plans", "pygraph", "deserialize",
+    ]  # fmt: skip
+    told = log[2][2]
+    assert {name: told[name] for name in ("pre_padding", "post_padding", "stride", "dilation")} == {
+        "pre_padding": [1, 0], "post_padding": [1, 0], "stride": [2, 1], "dilation": [1, 1]
+    }  # fmt: skip
+    image, weight = told["image"].facts, told["weight"].facts
+    assert image == {"dim": [2, 40, 9, 8], "stride": [2880, 1, 320, 40], "data_type": "HALF", "uid": 1}
+    assert weight == {"dim": [8, 20, 3, 2], "stride": [120, 1, 40, 20], "data_type": "HALF", "uid": 2}
+    assert log[3][1] == {
+        "output": True, "dim": [2, 8, 5, 7], "stride": [280, 1, 56, 8], "data_type": "HALF", "uid": 3
+    }  # fmt: skip
+    library.workspace(call)
+    assert len(log) == 11  # built once
+    again = Cudnn("GPU", lambda: None, lambda: frontend)
+    assert again.workspace(call) == 80
+    assert [entry[0] for entry in log[11:]] == ["pygraph", "deserialize"]  # kept on disk
+
+
+def test_float32_is_float32(no_cache: Any) -> None:
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    log: list[Any] = []
+    Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(library_call(kg.nn.conv2d, x, w))
+    assert [entry[1] for entry in log if entry[0] == "deselect_numeric_notes"] == [[list(cudnn.INEXACT)]]
+
+
+def test_precisions(no_cache: Any) -> None:
+    """TF32 where it is asked for; what cuDNN has no name for is done without it. Gradients have the same."""
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    log: list[Any] = []
+
+    def loss(x: Any, w: Any) -> Any:
+        return kg.nn.conv2d(x, w, precision="tf32").sum()
+
+    library = Library()
+    graph = traced(lambda x, w: kg.grad(loss, (0, 1))(x, w), x, w)
+    found = decided(graph, library)
+    assert calls_in(found) == ["convolution_image", "convolution_weights"]
+    assert {call.option("precision") for call in library.calls} == {"tf32"}
+    same_values(found, graph, [x, w], 1e-5)
+    same_values(run_decomposition_stage(graph, "cuda", None), graph, [x, w], 1e-5)
+    Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(library.calls[-1])
+    assert not [entry for entry in log if entry[0] == "deselect_numeric_notes"]
+    for name in ("bf16", "tf32x3"):
+        graph = traced(partial(kg.nn.conv2d, precision=name), x, w)
+        assert not calls_in(decided(graph, Library()))
+
+
+def test_an_attention_as_the_frontend_is_told(no_cache: Any) -> None:
+    args = [random(i, 2, 3, N, 8, dtype=BFLOAT16) for i in range(3)]
+    call = library_call(lambda q, k, v: kg.nn.attention(q, k, v, causal=True, scale=0.5), *args)
+    log: list[Any] = []
+    assert Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(call) == 80
+    name, given, told = log[1]
+    assert (name, [g["uid"] for g in given]) == ("sdpa", [1, 2, 3])
+    assert told["attn_scale"] == 0.5 and told["diagonal_band_right_bound"] == 0 and not told["generate_stats"]
+    assert log[2][1]["dim"] == [2, 3, N, 8] and log[2][1]["data_type"] == "BFLOAT16"
+
+
+def test_a_broken_library_is_a_reason_and_asked_once(no_cache: Any) -> None:
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    call, asked = library_call(kg.nn.conv2d, x, w), list[int]()
+
+    def load() -> Any:
+        asked.append(1)
+        raise OSError("libcudnn.so.9: cannot open shared object file\nlong text")
+
+    library = Cudnn("GPU", lambda: None, load)
+    assert library.workspace(call) == "cuDNN cannot be used: libcudnn.so.9: cannot open shared object file"
+    graph = traced(kg.nn.conv2d, x[..., :7], w)
+    assert not calls_in(decided(graph, library)) and asked == [1]
+    refusing = Cudnn("GPU", lambda: None, lambda: Recorder([], "check_support"))
+    assert refusing.workspace(call) == "cuDNN has no engine for it: No valid engine configs"
+
+
+def test_a_step_of_a_task(no_cache: Any) -> None:
+    """Addresses with their offsets, the workspace and the stream; None, for the host, where the library refuses or
+    wants more memory than was planned."""
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    log: list[Any] = []
+    library = Cudnn("GPU", lambda: None, lambda: Recorder(log))
+    program = compile_graph_to_program(traced(kg.nn.conv2d, x, w), "cuda", gpu=GpuProperties(dnn=library))
+    (task,) = program.tasks
+    attrs: Any = dict(task.kernel.attrs)  # type: ignore[union-attr]
+    options = dict(attrs["options"])
+    step = make_cudnn_step("", options)(None, SimpleNamespace(dnn=library), task)  # type: ignore[arg-type]
+    assert isinstance(step, CudnnStep)
+    step([1000 * (b + 1) for b in range(len(program.buffers))], (), 7)
+    places = [1000 * (r.buffer + 1) + r.offset for r in (*task.reads, *task.writes)]
+    enqueued = ("execute", [dict(enumerate(places[:3], 1)), places[3]], {"handle": "handle"})
+    assert log[-2:] == [("set_stream", "handle", 7), enqueued]
+    for other, blas in (({**options, "workspace": 8}, library), (options, None)):
+        assert make_cudnn_step("", other)(None, SimpleNamespace(dnn=blas), task) is None  # type: ignore[arg-type]
+
+
+def test_a_plan_that_was_read_is_enqueued_directly() -> None:
+    """By the addresses of all arrays in a row; a built one, or with another frontend, by the frontend's own way."""
+    log: list[Any] = []
+
+    def enqueue(addresses: int, count: int, workspace: int, handle: int, index: int) -> None:
+        log.append((list((ctypes.c_void_p * count).from_address(addresses)), workspace, handle, index))
+
+    graph = RecordedGraph(Recorder(log))
+    graph._lowered_graph = SimpleNamespace(_execute_with_raw_ptrs=enqueue)
+    handle = SimpleNamespace(backend_handle=5)
+    CudnnPlan(graph, 3, True).enqueue([100, 200, 300], 40, handle)
+    CudnnPlan(graph, 3, False).enqueue([100, 200, 300], 40, handle)
+    graph._lowered_graph = None
+    CudnnPlan(graph, 3, True).enqueue([100, 200, 300], 40, handle)
+    usual = ("execute", [{1: 100, 2: 200, 3: 300}, 40], {"handle": handle})
+    assert log == [([100, 200, 300], 40, 5, -1), usual, usual]
+
+
+def test_what_the_host_does_instead(no_cache: Any) -> None:
+    """A task that no step is made for is NumPy's: the same numbers."""
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
+    graph = traced(lambda x, w: kg.nn.conv2d(x, w, padding=1), x, w)
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=Library()))
+    (task,) = program.tasks
+    memories = [np.zeros(b.nbytes, np.uint8) for b in program.buffers]
+    for buffer, a in zip(program.inputs, (x, w), strict=True):
+        memories[buffer][:] = np.frombuffer(a.tobytes(), np.uint8)
+    numpy_call_of_library_task(task)([m.ctypes.data for m in memories])
+    (expected,) = interpret_graph(graph, [x, w])
+    found = memories[program.outputs[0]].view(np.float32).reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_first_call_of_a_process_has_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that nothing has opened yet is asked for its properties: it is opened, since only then is all known."""
+    opened, place = GpuProperties(name="opened", dnn=Library()), ("cuda", 7)
+    monkeypatch.setattr(devices, "open_device", lambda place: SimpleNamespace(properties=opened))
+    monkeypatch.setattr(devices, "_cuda_installed", lambda: True)
+    for known, installed, expected in (
+        (GpuProperties(name="asked"), True, "opened"),
+        (GpuProperties(name="asked"), False, "asked"),
+        (None, True, "NVIDIA H200"),
+    ):
+        monkeypatch.setattr(devices, "query_gpu_properties", lambda *place, known=known: known)
+        monkeypatch.setattr(devices, "has_dnn_library", lambda kind, installed=installed: installed)
+        assert devices.gpu_properties_at(place).name == expected
+
+
+def test_nothing_is_imported_before_it_is_asked() -> None:
+    assert "cudnn" not in sys.modules
+    library = cudnn.cudnn_of_gpu("GPU", lambda: None)
+    assert (library is None) == (cudnn.util.find_spec("cudnn") is None)
+    assert "cudnn" not in sys.modules
