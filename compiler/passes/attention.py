@@ -45,11 +45,13 @@ class _AttentionMask:
 
 
 def call_attention(graph: Graph, differentiated: bool = False) -> Graph:
-    """softmax(q @ k.T * scale) @ v -> attention(q, k, v), where nothing else reads what lies between. differentiated:
-    of 16-bit arrays alone, with the second result that its gradient takes."""
+    """softmax(q @ k.T * scale) @ v -> attention(q, k, v), where nothing else reads what lies between; of 16-bit arrays
+    where the result is rounded to 16 bits. differentiated: of these alone, with the second result that its gradient
+    takes."""
     found = {a.end: a for n, node in enumerate(graph.nodes) if node.op in _ENDS and (a := _attention_at(graph, n))}
-    if differentiated:
-        found = {n: a for n, a in found.items() if _is_narrow_attention(graph, a)}
+    narrow = {n for n, a in found.items() if _is_narrow_attention(graph, a)}
+    exact = {n for n in narrow if not _is_rounded(graph, n)}  # a float32 result of 16-bit arrays stays exact
+    found = {n: a for n, a in found.items() if n not in exact and (n in narrow or not differentiated)}
     if not found:
         return graph
     builder, new = GraphBuilder(graph.name), list[Value]()
@@ -90,6 +92,21 @@ def _turned(builder: GraphBuilder, x: Value) -> Value:
 
 
 # 16-bit operands of products in float32
+
+
+def _is_rounded(graph: Graph, number: int) -> bool:
+    """Whether all that reads a value reads it in 16 bits."""
+    if graph.nodes[number].type.dtype in HALVES:
+        return True
+    readers = [graph.nodes[n] for n in graph.users[number]]
+    return (
+        number not in graph.outputs
+        and bool(readers)
+        and all(
+            node.type.dtype in HALVES if node.op == "cast" else node.op in (*_VIEWS, "concat") and _is_rounded(graph, n)
+            for n, node in zip(graph.users[number], readers, strict=True)
+        )
+    )
 
 
 def _is_narrow(graph: Graph, number: int) -> bool:
