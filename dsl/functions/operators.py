@@ -226,7 +226,7 @@ def _number_operator(
         code = self._trace.host_code
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
-        if any(OPS[row].errors for row in rows):
+        if "multiply" not in rows and any(OPS[row].errors for row in rows):  # Python's own products raise nothing
             self._trace.checks.append(f"{result} is not None")  # so that it is computed, whoever needs it
         return _traced_numbers(self._trace, result, number, sources)
 

@@ -51,7 +51,7 @@ class SharedDriver(FakeDriver):
     def drain(self, until: Callable[[], bool]) -> None:
         """As it is told to, the others' streams come last or first wherever there is a choice."""
         while not until():
-            ready = [s for s, queue in self.streams.items() if queue and self._can_go(queue[0])]
+            ready = [s for s, queue in [*self.streams.items()] if queue and self._can_go(queue[0])]
             assert ready, "a deadlock: every stream waits for an event that nothing records"
             theirs = [s for s in ready if s in self.theirs]
             ours = [s for s in ready if s not in self.theirs]

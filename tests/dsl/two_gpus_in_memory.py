@@ -177,7 +177,7 @@ class MachineDriver(SharedDriver):
 
     def query(self, event: int) -> int:
         for _ in range(self.rng.randrange(4)):  # time passes
-            ready = [s for s, queue in self.streams.items() if queue and self._can_go(queue[0])]
+            ready = [s for s, queue in [*self.streams.items()] if queue and self._can_go(queue[0])]
             if ready:
                 _, function, _ = self.streams[self.rng.choice(ready)].popleft()
                 if function is not None:

@@ -116,7 +116,7 @@ class FakeContext:
         return Handle(data.ctypes.data, data)
 
     def synchronize(self) -> None:
-        self.driver.drain(lambda: not any(self.driver.streams.values()))
+        self.driver.drain(lambda: not any([*self.driver.streams.values()]))
 
     def pointer(self, address: int) -> Pointer:
         """Address of device memory -> the emulator's pointer. Raises LookupError outside of what is allocated."""
@@ -179,7 +179,7 @@ class FakeDriver:
 
     def used(self) -> set[int]:
         """The kernels of what waits in streams, and of graphs."""
-        functions: list[Any] = [function for queue in self.streams.values() for _, function, _ in queue]
+        functions: list[Any] = [function for queue in [*self.streams.values()] for _, function, _ in queue]
         functions += [n.function for graph, nodes in self.graphs.items() if graph not in self.bodies for n in nodes]
         functions += [function for executable in self.functions.values() for function in executable.values()]
         for function in functions:
@@ -188,7 +188,7 @@ class FakeDriver:
 
     def drain(self, until: Callable[[], bool]) -> None:
         while not until():
-            ready = [s for s, queue in self.streams.items() if queue and self._can_go(queue[0])]
+            ready = [s for s, queue in [*self.streams.items()] if queue and self._can_go(queue[0])]
             assert ready, "a deadlock: every stream waits for an event that nothing records"
             queue = self.streams[self.rng.choice(ready)]
             _, function, _ = queue.popleft()
