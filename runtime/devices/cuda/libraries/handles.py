@@ -212,7 +212,7 @@ class CublasHandles:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
         epilogue. Raises what the bindings raise."""
         handle = self.handle(stream)
-        if way.apart:
+        if way.one_by_one:
             for one in call.one_by_one():
                 self.run(one, addresses, stream)
             return True
