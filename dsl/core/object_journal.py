@@ -51,14 +51,14 @@ def _put_contents(value: Any, then: Contents) -> None:
 CONTENTS = Lens(_contents, _put_contents, lambda now, then: all(map(are_same_objects, now, then)))
 
 
-def _put_body(value: Any, then: tuple[type, Any]) -> None:
+def _put_class_and_dict(value: Any, then: tuple[type, Any]) -> None:
     if type(value) is not then[0]:
         object.__setattr__(value, "__class__", then[0])
     if dict_of_object(value) is not then[1]:
         object.__setattr__(value, "__dict__", then[1])
 
 
-CLASS_AND_DICT = Lens(lambda value: (type(value), dict_of_object(value)), _put_body, are_same_objects)
+CLASS_AND_DICT = Lens(lambda value: (type(value), dict_of_object(value)), _put_class_and_dict, are_same_objects)
 
 
 @cache

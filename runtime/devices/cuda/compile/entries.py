@@ -17,12 +17,12 @@ from .kernel_functions import NumbaFunction, function_of_kernel_text
 from .primitives import I32, I64, Value
 from .vocabulary import block_and_row_of_packed_launch
 
-FORMS = ("guarded", "advancing", "cluster")  # options of a kernel that change its entry alone
+ENTRY_OPTIONS = ("guarded", "advancing", "cluster")  # options of a kernel that change its entry alone
 
 
 def ptx_of_kernel_entry(kernel: Kernel, cc: tuple[int, int]) -> str:
     """A kernel's PTX, in the form that its options say."""
-    options = tuple(option for option in kernel.options if option[0] not in FORMS)
+    options = tuple(option for option in kernel.options if option[0] not in ENTRY_OPTIONS)
     function, bounds = function_of_kernel_text(replace(kernel, options=options), cc)
     return function.ptx(_kernel_entry_calling_function(kernel, function), bounds, cc)
 
