@@ -138,7 +138,7 @@ COMMON = {
     "p": "the probability",
     "padding": "zeros at each side",
     "pairs": "(from, to) of each device that sends",
-    "precision": "what products of float32 may be rounded to, see `kg.precision`",
+    "precision": "what factors of float32 products may be rounded to, see `kg.precision`",
     "pred": "a boolean, traced or not",
     "primals": "the function's arguments, as a tuple",
     "q": "queries, an array",

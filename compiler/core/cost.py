@@ -13,10 +13,10 @@ SWEPT_ELEMENTS = (
     1 << 13
 )  # elements of one result of a reduction from which on a block sweeps them with shared reads of stencils
 SWEPT_ROWS = 8  # that a thread has there
-OWN_PLACES_WARPS = 8  # of a block at most
-OWN_PLACES_BYTES = 32 * 1024  # of a block
-OWN_PLACES_VALUES = 4096  # at least
-OWN_PLACES_EVERY = 16  # values to a place from which on this is faster than to sort them
+PRIVATE_COPY_WARPS = 8  # of a block at most
+PRIVATE_COPY_BYTES = 32 * 1024  # of a block
+PRIVATE_COPY_VALUES = 4096  # at least
+PRIVATE_COPY_DENSITY = 16  # values to a place from which on this is faster than to sort them
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], mo
     return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)
 
 
-def warps_with_own_places(length: int, places: int, itemsize: int) -> int:
-    """How many warps of a GPU's block have all places for their own in shared memory, where values are combined in
-    those; 0 where there are too many places, or too few values."""
+def warps_with_private_copies(length: int, places: int, itemsize: int) -> int:
+    """How many warps of a GPU's block each have a copy of all places in shared memory, in which they combine values; 0
+    where there are too many places, or too few values."""
     size = max(32, 1 << (places - 1).bit_length())
-    warps = min(OWN_PLACES_WARPS, OWN_PLACES_BYTES // (size * itemsize))
-    return 0 if length < max(OWN_PLACES_VALUES, OWN_PLACES_EVERY * places) else warps
+    warps = min(PRIVATE_COPY_WARPS, PRIVATE_COPY_BYTES // (size * itemsize))
+    return 0 if length < max(PRIVATE_COPY_VALUES, PRIVATE_COPY_DENSITY * places) else warps
 
 
 def combines_atomically(dtype: DType, ufunc: str) -> bool:

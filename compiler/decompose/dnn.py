@@ -13,26 +13,26 @@ from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
-from ..passes.attention import bound_of_mask
+from ..passes.attention import bound_of_mask, matrix_transpose
 from ..passes.simplify import constant_value_of_node
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
-FEW = 32  # products for one result that are summed up within a kernel
-FEW_OUT = 2  # results that an element of a window is multiplied for
-MOST = 2**31  # elements
+FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
+FEW_RESULTS = 2  # results that an element of a window is multiplied for
+MOST_ELEMENTS = 2**31
 
 Padding = tuple[tuple[int, int], ...]
 
 
-def why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
+def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
     """Floats of 16 or 32 bits, all of one dtype; neither none nor too many."""
     dtypes = sorted({str(t.dtype) for t in types})
     if len(dtypes) > 1 or dtype_kind(types[0].dtype) != "f" or types[0].dtype.itemsize > 4:
-        return f"{' and '.join(dtypes)} in one call of cuDNN"
-    return "" if all(0 < t.size < MOST for t in types) else "no elements, or 2**31 of them"
+        return f"arrays of {' and '.join(dtypes)}; cuDNN takes float16, bfloat16 or float32, one for all"
+    return "" if all(0 < t.size < MOST_ELEMENTS for t in types) else "no elements, or 2**31 or more"
 
 
-def dnn_operation(
+def add_dnn_call(
     library: DnnLibrary,
     builder: GraphBuilder,
     args: Sequence[Value],
@@ -40,7 +40,7 @@ def dnn_operation(
     options: dict[str, Any],
     part: int = 0,
 ) -> Value | str:
-    """One of the results of the library's call, or why it refuses. All arrays come to lie without gaps, their axes as
+    """Add the library's call; one of its results, or why it refuses. All arrays come to lie without gaps, their axes as
     the option `orders` says, which costs nothing where they lie so."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
@@ -81,7 +81,7 @@ def call_dnn_convolution(
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
     each = math.prod(weights.shape[1:])
-    refusal = why_no_dnn_arrays(types) or _why_no_dnn_convolution(name, weights, options)
+    refusal = _why_no_dnn_arrays(types) or _why_no_dnn_convolution(name, weights, options)
     if refusal or library is None:
         return refusal or NO_LIBRARY
     rows = (1,) * (len(node.type.shape) == 3)
@@ -92,30 +92,31 @@ def call_dnn_convolution(
     if "shape" in options:
         options["shape"] = _with_rows(options["shape"], rows)
     result: Value | str = ""
-    for x, padding in _with_less_and_less_padding(builder, args[0], name != "convolution_image"):
+    for x, padding in _images_and_their_padding(builder, args[0], name != "convolution_image"):
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        result = dnn_operation(library, builder, given, [type], whole)
+        result = add_dnn_call(library, builder, given, [type], whole)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
     return result
 
 
 def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, Any]) -> str:
-    few = math.prod(weights.shape[1:]) <= FEW and weights.shape[0] // options["groups"] <= FEW_OUT
+    few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
     if name == "convolution" and few:
         return "few products for each element"
     precision = options.get("precision", "float32")
-    return "" if precision in ("float32", "tf32") else f"a precision of {precision}, which cuDNN has not"
+    has = precision in ("float32", "tf32")
+    return "" if has else f"precision={precision!r}, of which cuDNN has no convolution; write 'tf32'"
 
 
 def _with_rows(shape: Sequence[int], rows: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:2], *rows, *shape[2:])
 
 
-def _with_less_and_less_padding(builder: GraphBuilder, x: Value, padded: bool) -> Iterator[tuple[Value, Padding]]:
-    """An image without the zeros that were put around it, and how many they are; and the image as it is."""
+def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> Iterator[tuple[Value, Padding]]:
+    """To try in turn: the image without the zeros that were put around it, which the call adds; the image as it is."""
     plain, around = x, [(0, 0)] * (len(x.shape) - 2)
     while padded and (found := _image_within_zeros(builder, plain)) is not None:
         plain, axis, (before, after) = found
@@ -150,7 +151,7 @@ def call_dnn_attention(
     bound = _bound_of_attention(builder, args[3:])
     q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
-    refusal = bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
+    refusal = bound.refusal or _why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
     if refusal or library is None:
         return refusal or NO_LIBRARY
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
@@ -163,10 +164,10 @@ def call_dnn_attention(
         "stats": options["stats"],
         "bound": bound.places,
         "operation": "attention",
-        "orders": (*orders, orders[0], FOUR)[: 3 + len(types)],
+        "orders": (*orders, orders[0], FOUR_AXES)[: 3 + len(types)],
         "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
-    result = dnn_operation(library, builder, [q, k, v], types, whole, part)
+    result = add_dnn_call(library, builder, [q, k, v], types, whole, part)
     if not isinstance(result, Value):
         return result
     return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
@@ -178,7 +179,7 @@ def call_dnn_attention_gradient(
     """The cotangents of queries, keys and values, of 16-bit arrays."""
     bound, stats = _bound_of_attention(builder, args[6:]), args[5]
     q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
-    refusal = bound.refusal or why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
+    refusal = bound.refusal or _why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
     if refusal or library is None:
         return refusal or NO_LIBRARY
     orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
@@ -186,31 +187,31 @@ def call_dnn_attention_gradient(
         "scale": dict(node.attr("options"))["scale"],
         "bound": bound.places,
         "operation": "attention_gradient",
-        "orders": (*orders, FOUR, *orders[:3]),
+        "orders": (*orders, FOUR_AXES, *orders[:3]),
         "flops": 5.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
     types = [a.type for a in (q, k, v)]
     every = [q, k, v, o, ct, _with_four_axes(builder, stats)]
-    result = dnn_operation(library, builder, every, types, options, node.attr("part"))
+    result = add_dnn_call(library, builder, every, types, options, node.attr("part"))
     return builder.reshape(result, node.type.shape) if isinstance(result, Value) else result
 
 
-FOUR: Order = (0, 1, 2, 3)
+FOUR_AXES: Order = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """places: how many behind its own a query sees keys; None: it sees all."""
+class _MaskBound:
+    """places: how many after its own a query sees keys; None: it sees all."""
 
     places: int | None
     refusal: str = ""
 
 
-def _bound_of_attention(builder: GraphBuilder, masks: Sequence[Value]) -> _Bound:
+def _bound_of_attention(builder: GraphBuilder, masks: Sequence[Value]) -> _MaskBound:
     if not masks:
-        return _Bound(None)
+        return _MaskBound(None)
     places = bound_of_mask(builder, masks[0].number)
-    return _Bound(places, "" if places is not None else "a mask that is no comparison of places")
+    return _MaskBound(places, "" if places is not None else "a mask that compares no places")
 
 
 def _why_no_dnn_attention(q: Value, k: Value, v: Value) -> str:
@@ -239,7 +240,7 @@ def _without_repeated_heads(builder: GraphBuilder, x: Value) -> Value:
 
 
 def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
-    """Of which axes of memory an array's are, as far as views tell, where the last one is the last there too."""
+    """The order of an array's axes in memory, as far as views tell, if its last axis is the last there too."""
     order: Order = tuple(range(len(x.shape)))
     node = builder.nodes[x.number]
     while node.op in ("permute", "cast"):
@@ -263,17 +264,12 @@ def _weights_of_attention(
     builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], options: dict[str, Any]
 ) -> tuple[Value, Value, Value]:
     """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
-    scores = builder.map("multiply", builder.matmul(q, _turned(builder, k)), options["scale"])
+    scores = builder.map("multiply", builder.matmul(q, matrix_transpose(builder, k)), options["scale"])
     scores = builder.map("where", masks[0], scores, options["hidden"]) if masks else scores
     kept, axes = (*scores.shape[:-1], 1), (len(scores.shape) - 1,)
     largest = builder.reshape(builder.reduce("max", scores, axes, scores.dtype), kept)
     powers = builder.map("exp", builder.map("subtract", scores, largest))
     return powers, builder.reshape(builder.reduce("sum", powers, axes, scores.dtype), kept), largest
-
-
-def _turned(builder: GraphBuilder, x: Value) -> Value:
-    rank = len(x.shape)
-    return builder.permute(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -286,15 +282,15 @@ def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequen
     weights = builder.map("divide", powers, sums)
     part = node.attr("part")
     if part == 2:
-        found = builder.matmul(_turned(builder, weights), ct)
+        found = builder.matmul(matrix_transpose(builder, weights), ct)
     else:
         means = builder.reduce("sum", builder.map("multiply", ct, o), (len(o.shape) - 1,), wanted)
         slope = builder.map(
-            "subtract", builder.matmul(ct, _turned(builder, v)), builder.reshape(means, (*o.shape[:-1], 1))
+            "subtract", builder.matmul(ct, matrix_transpose(builder, v)), builder.reshape(means, (*o.shape[:-1], 1))
         )
         back = builder.map("multiply", builder.map("multiply", weights, slope), options["scale"])
         back = builder.map("where", args[6], back, 0) if args[6:] else back
-        found = builder.matmul(back, k) if part == 0 else builder.matmul(_turned(builder, back), q)
+        found = builder.matmul(back, k) if part == 0 else builder.matmul(matrix_transpose(builder, back), q)
     axes = tuple(i for i, (n, m) in enumerate(zip(found.shape, node.type.shape, strict=True)) if n != m)
     if axes:  # of heads that share their keys
         found = builder.reduce("sum", found, axes, wanted)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
-from ..core.cost import combines_atomically, warps_with_own_places
+from ..core.cost import combines_atomically, warps_with_private_copies
 from ..core.types import ArrayType, DType
 
 AXIS = 2**31  # an axis of so many elements has no kernel
@@ -104,7 +104,7 @@ def why_no_combine_at_kernel(call: DecomposableCall) -> str:
     if refusal or combines_atomically(base.dtype, call.options["ufunc"]):
         return refusal
     itemsize = max(4, base.dtype.itemsize)  # of what is added up
-    few = warps_with_own_places(indices.shape[0], base.shape[0], itemsize)
+    few = warps_with_private_copies(indices.shape[0], base.shape[0], itemsize)
     return "" if few else "values whose order counts"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 PRECISIONS = ("float32", "tf32", "bf16", "tf32x3")  # tf32x3: numbers as sums of two of TF32
-ROUNDED = (np.dtype(np.float32), np.dtype(np.complex64))
+ROUNDED_DTYPES = (np.dtype(np.float32), np.dtype(np.complex64))
 _given: ContextVar[str] = ContextVar("precision", default="")  # empty: the function's own
 
 
@@ -38,7 +38,7 @@ def own_precision() -> Iterator[None]:
 def precision_attrs(dtype: Any, own: str | None = None) -> tuple[tuple[str, str], ...]:
     """Attributes of a product with a result of the dtype. own: of a product that it is derived from."""
     name = _given.get() if own is None else own
-    return (("precision", name),) if name and dtype in ROUNDED else ()
+    return (("precision", name),) if name and dtype in ROUNDED_DTYPES else ()
 
 
 def precision_of_attrs(attrs: tuple[tuple[str, Any], ...]) -> str:

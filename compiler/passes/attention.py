@@ -25,11 +25,11 @@ class _NoAttention(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """The node that it ends in; q, k.T and v; the factor of the scores; and what hides keys, if anything does."""
+    """end: the node that it ends in; scale: the factor of the scores; mask: what hides keys, if anything does."""
 
     end: int
     q: int
-    turned_k: int
+    k_transposed: int
     v: int
     scale: float
     mask: _AttentionMask | None
@@ -68,9 +68,9 @@ def _write_attention(
     builder: GraphBuilder, graph: Graph, attention: _Attention, new: list[Value], stats: bool
 ) -> Value:
     """The call. All arrays have as many axes; one head of keys may be for all of queries'."""
-    numbers, narrow = (attention.q, attention.turned_k, attention.v), _is_narrow_attention(graph, attention)
-    q, turned_k, v = (_narrow(builder, graph, n, new) if narrow else new[n] for n in numbers)
-    args, mask = [q, _turned(builder, turned_k), v], attention.mask
+    numbers, narrow = (attention.q, attention.k_transposed, attention.v), _is_narrow_attention(graph, attention)
+    q, k_transposed, v = (_narrow(builder, graph, n, new) if narrow else new[n] for n in numbers)
+    args, mask = [q, matrix_transpose(builder, k_transposed), v], attention.mask
     if mask is not None:
         args.append(new[mask.condition] if mask.visible else builder.map("logical_not", new[mask.condition]))
     hidden = -np.inf if mask is None else mask.hidden
@@ -81,11 +81,11 @@ def _write_attention(
 
 
 def _is_narrow_attention(graph: Graph, attention: _Attention) -> bool:
-    return all(_is_narrow(graph, n) for n in (attention.q, attention.turned_k, attention.v))
+    return all(_is_narrow(graph, n) for n in (attention.q, attention.k_transposed, attention.v))
 
 
-def _turned(builder: GraphBuilder, x: Value) -> Value:
-    """x.swapaxes(-1, -2); of what was turned so, what it was turned from."""
+def matrix_transpose(builder: GraphBuilder, x: Value) -> Value:
+    """x.swapaxes(-1, -2); of what is such a transpose, the array that it is of."""
     rank, node = len(x.shape), builder.nodes[x.number]
     axes = (*range(rank - 2), rank - 1, rank - 2)
     return builder.at(node.args[0]) if node.op == "permute" and node.attr("axes") == axes else builder.permute(x, axes)
@@ -174,13 +174,13 @@ class _AttentionReader:
         else:
             _required(weights == exponential)
             (exponent,) = self.args_of(exponential, "exp")
-        scale, mask, (q, turned_k) = self.scores(self.unshifted(exponent))
-        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (q, turned_k, v, self.end)))
-        ranks = {len(self.graph.nodes[n].type.shape) for n in (q, turned_k, v)}
+        scale, mask, (q, k_transposed) = self.scores(self.unshifted(exponent))
+        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (q, k_transposed, v, self.end)))
+        ranks = {len(self.graph.nodes[n].type.shape) for n in (q, k_transposed, v)}
         _required(len(ranks) == 1)
         for n in self.inner - {self.end}:
             _required(set(self.graph.users[n]) <= self.inner and n not in self.graph.outputs)
-        return _Attention(self.end, q, turned_k, v, scale, mask)
+        return _Attention(self.end, q, k_transposed, v, scale, mask)
 
     def args_of(self, number: int, op: str) -> tuple[int, ...]:
         """The arguments of a node that has to be an operation, before casts among floats. It becomes part of the
@@ -253,10 +253,11 @@ class _AttentionReader:
                 mask, first = self.mask_of_scores(op, (first, *rest))
                 mask = replace(mask, hidden=mask.hidden * scale)
             number = first
-        q, turned_k = self.operands_of(number)
+        q, k_transposed = self.operands_of(number)
         _required(scale > 0 and self.graph.nodes[number].type.dtype in DTYPES)
         _required(len(self.graph.nodes[number].type.shape) == rank)
-        sides = [self.factor_and_scaled(n) if self.graph.nodes[n].op in _SCALED else (1.0, n) for n in (q, turned_k)]
+        args = q, k_transposed
+        sides = [self.factor_and_scaled(n) if self.graph.nodes[n].op in _SCALED else (1.0, n) for n in args]
         return scale * sides[0][0] * sides[1][0], mask, (sides[0][1], sides[1][1])
 
     def factor_and_scaled(self, number: int) -> tuple[float, int]:
@@ -290,18 +291,20 @@ class _AttentionReader:
 
 
 def bound_of_mask(graph: Graph | GraphBuilder, number: int, visible: bool = True) -> int | None:
-    """b of j - i <= b, for queries i and keys j, where a condition says that and each query sees a key; None for any
-    other. visible: whether it says what is seen or what is hidden."""
-    line = line_of_places(graph, number)
-    if line is None:
+    """b where a condition says j - i <= b of queries i and keys j, and each query sees a key; None for any other.
+
+    visible: whether it says what is seen or what is hidden."""
+    form = affine_form_of_node(graph, number)
+    if form is None:
         return None
-    factors, constant = line if visible else _negated(line)
+    factors, constant = form if visible else _negated(form)
     return -constant if factors == {-2: -1, -1: 1} and constant <= 0 else None
 
 
-# lines of places: (axis from the end -> factor, constant). Of a condition: it holds where the line is at most 0
+# affine forms of an element's places: (axis from the end -> factor, constant). A condition holds where its form is at
+# most 0
 
-Line = tuple[Mapping[int, int], int]
+AffineForm = tuple[Mapping[int, int], int]
 _COMPARISONS: dict[str, tuple[int, int, int]] = {  # factors of both sides, and what is added
     "less_equal": (1, -1, 0),
     "less": (1, -1, 1),
@@ -310,18 +313,18 @@ _COMPARISONS: dict[str, tuple[int, int, int]] = {  # factors of both sides, and 
 }
 
 
-def _combined(a: Line, b: Line, x: int, y: int, constant: int = 0) -> Line:
+def _combined(a: AffineForm, b: AffineForm, x: int, y: int, constant: int = 0) -> AffineForm:
     axes = {*a[0], *b[0]}
     factors = {axis: x * a[0].get(axis, 0) + y * b[0].get(axis, 0) for axis in axes}
     return {axis: f for axis, f in factors.items() if f}, x * a[1] + y * b[1] + constant
 
 
-def _negated(condition: Line) -> Line:
+def _negated(condition: AffineForm) -> AffineForm:
     return _combined(condition, ({}, 0), -1, 0, 1)
 
 
-def line_of_places(graph: Graph | GraphBuilder, number: int) -> Line | None:
-    """What integers or booleans are of the places of elements along their axes; None where they are anything else."""
+def affine_form_of_node(graph: Graph | GraphBuilder, number: int) -> AffineForm | None:
+    """Integers as an affine form of each element's places, or the form of booleans; None for anything else."""
     node = graph.nodes[number]
     rank = len(node.type.shape)
     value = _number_of_node(graph, number)
@@ -330,11 +333,11 @@ def line_of_places(graph: Graph | GraphBuilder, number: int) -> Line | None:
     if node.op == "index":
         axis: int = node.attr("axis")
         return {axis - rank: 1} if node.type.shape[axis] > 1 else {}, 0
-    rule = _LINES.get(node.op)
+    rule = _AFFINE_FORMS.get(node.op)
     fits = node.op in _OF_CONDITIONS or all(_counts_places(graph.nodes[a]) for a in node.args)
     if rule is None or not fits or not (_counts_places(node) or node.type.dtype.kind == "b"):
         return None
-    found = [line_of_places(graph, a) for a in node.args]
+    found = [affine_form_of_node(graph, a) for a in node.args]
     return None if None in found and node.op != "where" else rule(graph, node, found)
 
 
@@ -343,7 +346,7 @@ def _counts_places(node: Node) -> bool:
     return node.type.dtype.kind in "if" and node.type.dtype.itemsize >= 4
 
 
-def _line_of_reshape(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line | None:
+def _affine_form_of_reshape(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm | None:
     """Axes of one element come and go."""
     source, (factors, constant) = graph.nodes[node.args[0]].type.shape, args[0]
     old, new = ([i - len(s) for i, n in enumerate(s) if n != 1] for s in (source, node.type.shape))
@@ -351,12 +354,12 @@ def _line_of_reshape(graph: Graph | GraphBuilder, node: Node, args: list[Line]) 
     return ({new[old.index(a)]: f for a, f in factors.items() if a in old}, constant) if same else None
 
 
-def _line_of_permute(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line:
+def _affine_form_of_permute(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm:
     axes, rank = node.attr("axes"), len(node.type.shape)
     return {axes.index(a + rank) - rank: f for a, f in args[0][0].items()}, args[0][1]
 
 
-def _line_of_where(graph: Graph | GraphBuilder, node: Node, args: list[Line | None]) -> Line | None:
+def _affine_form_of_where(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm | None]) -> AffineForm | None:
     """where(c, True, False), and where(c, False, True)"""
     values = [_number_of_node(graph, a) for a in node.args[1:]]
     if args[0] is None or node.type.dtype.kind != "b" or None in values or values[0] == values[1]:
@@ -364,12 +367,12 @@ def _line_of_where(graph: Graph | GraphBuilder, node: Node, args: list[Line | No
     return args[0] if values[0] else _negated(args[0])
 
 
-def _line_of_multiply(graph: Graph | GraphBuilder, node: Node, args: list[Line]) -> Line | None:
-    a, b = sorted(args, key=lambda line: len(line[0]))
+def _affine_form_of_multiply(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm | None:
+    a, b = sorted(args, key=lambda form: len(form[0]))
     return None if a[0] else _combined(b, b, a[1], 0)
 
 
-_LINES: dict[str, Callable[..., Line | None]] = {
+_AFFINE_FORMS: dict[str, Callable[..., AffineForm | None]] = {
     **{
         op: lambda graph, node, args, rule=rule: _combined(args[0], args[1], *rule)
         for op, rule in {**_COMPARISONS, "add": (1, 1), "subtract": (1, -1)}.items()
@@ -381,9 +384,9 @@ _LINES: dict[str, Callable[..., Line | None]] = {
     ),
     "cast": lambda graph, node, args: args[0] if _counts_places(node) else None,
     "broadcast": lambda graph, node, args: args[0],
-    "multiply": _line_of_multiply,
-    "permute": _line_of_permute,
-    "reshape": _line_of_reshape,
-    "where": _line_of_where,
+    "multiply": _affine_form_of_multiply,
+    "permute": _affine_form_of_permute,
+    "reshape": _affine_form_of_reshape,
+    "where": _affine_form_of_where,
 }
 _OF_CONDITIONS = ("invert", "logical_not", "where", "broadcast", "permute", "reshape")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..core.types import FLOAT32, HALVES, ArrayType, bfloat16
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..graph.precision import ROUNDED, precision_of_attrs
+from ..graph.precision import ROUNDED_DTYPES, precision_of_attrs
 from ..ops.table import OPS
 from .simplify import rewrite_nodes
 
@@ -49,13 +49,14 @@ def round_operands_as_allowed(graph: Graph, precision: str) -> Graph:
 
     def round_operands(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         name = precision_of_attrs(node.attrs) or precision
-        return None if name not in _ROUNDED or args[0].dtype not in ROUNDED else _ROUNDED[name](builder, node, args)
+        rule = _PRODUCTS.get(name) if args[0].dtype in ROUNDED_DTYPES else None
+        return None if rule is None else rule(builder, node, args)
 
     return _rewrite_products(graph, round_operands)
 
 
 def forget_precision(graph: Graph) -> Graph:
-    """a @ b with a precision -> a @ b, where no library has another."""
+    """a @ b with a precision -> a @ b, for a library that has no other than float32."""
     if not any(node.op == "matmul" and node.attrs for node in graph.nodes):
         return graph
     return _rewrite_products(graph, lambda builder, node, args: builder.matmul(*args, precision=""))
@@ -117,4 +118,4 @@ def _product_in_tf32_parts(builder: GraphBuilder, node: Node, args: Sequence[Val
     return _product_in_tf32(builder, node, [left, builder.concat([b1, b2, b1], len(b1.shape) - 2)], "tf32x3")
 
 
-_ROUNDED: dict[str, Rule] = {"tf32": _product_in_tf32, "bf16": _product_in_bf16, "tf32x3": _product_in_tf32_parts}
+_PRODUCTS: dict[str, Rule] = {"tf32": _product_in_tf32, "bf16": _product_in_bf16, "tf32x3": _product_in_tf32_parts}

@@ -48,7 +48,7 @@ from ..core.object_model import (
     row_of_class,
     walk_objects,
 )
-from ..core.object_state import PYTHONS_OWN, is_weak_reference_class
+from ..core.object_state import UNREAD_MEMBERS, is_weak_reference_class
 from ..trace.trace import Trace, TracedLoopSymbolBase, TraceRestart, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
@@ -121,7 +121,7 @@ class Journal(ObjectJournal):
             self._note(Slot(value, CELL, name))
         elif issubclass(kind, type):
             if is_user_class(value) and ORIGINAL not in VARS(value):  # else it cannot change
-                own = [x for key, x in VARS(value).items() if key not in PYTHONS_OWN]
+                own = [x for key, x in VARS(value).items() if key not in UNREAD_MEMBERS]
                 self._keep((*MRO(value)[1:], *own), name)
                 self.note(whole_slots_of_object(value, name))
         elif isinstance(value, np.ndarray) or (hasattr(kind, "__next__") and not _class_keeps_user_attributes(kind)):

@@ -17,14 +17,14 @@ class CallContext(threading.local):
     device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
     precision = ""  # that products of float32 may have, see `precision`
     mesh: Any = None  # the kg.Mesh of the function that is being traced
-    before: list[Any] | None = None  # what objects held that the call's trace has put something into
+    held_before: list[Any] | None = None  # journal rows of what the call's trace has put something into
     busy = False
 
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:
         self.stream, self.device = stream, device
         self._note_whether_busy()
 
-    def allow(self, precision: str) -> None:
+    def put_precision(self, precision: str) -> None:
         self.precision = precision
         self._note_whether_busy()
 

@@ -1,4 +1,4 @@
-"""What objects held, as rows of a slot (a holder, and a place in it) and what was there: told apart, and put back."""
+"""A journal of what objects held: slots (a holder, and a place in it) with their values, to compare and to put back."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def _put_contents(value: Any, then: Contents) -> None:
 CONTENTS = Lens(_contents, _put_contents, lambda now, then: all(map(are_same_objects, now, then)))
 
 
-def _put_body(value: Any, then: tuple[type, Any]) -> None:
+def _put_class_and_dict(value: Any, then: tuple[type, Any]) -> None:
     if type(value) is not then[0]:
         object.__setattr__(value, "__class__", then[0])
     if dict_of_object(value) is not then[1]:
         object.__setattr__(value, "__dict__", then[1])
 
 
-BODY = Lens(lambda value: (type(value), dict_of_object(value)), _put_body, are_same_objects)  # its class and `__dict__`
+CLASS_AND_DICT = Lens(lambda value: (type(value), dict_of_object(value)), _put_class_and_dict, are_same_objects)
 
 
 @cache
@@ -107,7 +107,7 @@ class Slot:
 
 
 def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
-    """Where an object holds things, each of which stands for many: items, attributes, its state, at last its body."""
+    """Slots that hold several things of an object each: items, attributes, its state, at last its class and dict."""
     kind = type(value)
     row = row_of_class(kind)
     if (lens := row.state or (row.put and CONTENTS)) is not None:
@@ -117,7 +117,7 @@ def whole_slots_of_object(value: Any, name: str = "") -> Iterator[Slot]:
     if (held := dict_of_object(value)) is not None:
         yield Slot(held, CONTENTS, name)
     if held is not None or kind is not row.base:
-        yield Slot(value, BODY, name)
+        yield Slot(value, CLASS_AND_DICT, name)
 
 
 class ObjectJournal:
@@ -138,7 +138,7 @@ class ObjectJournal:
                 self.note(Slot(value, slot_lens(member)) for member in members_of_class(type(value)))
                 self.note(whole_slots_of_object(value))
 
-    def note_attributes(self, value: Any) -> list[tuple[Slot, Any]]:
+    def note_all_within(self, value: Any) -> list[tuple[Slot, Any]]:
         """The rows of all that an object holds, at any depth, but for arrays and what belongs to classes."""
         first = len(self.rows)
         self.note_objects(walk_objects(value, _parts_to_note))

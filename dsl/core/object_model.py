@@ -45,7 +45,7 @@ VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
 
 
 class UnsetVariable:
-    """What stands for what a name, slot, cell or variable holds that holds nothing."""
+    """Stands for the value of a name, slot, cell or variable that holds none."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -58,7 +58,8 @@ UNSET = UnsetVariable()
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """One place in objects. get: what an object holds there. put: puts that there; None where nothing can be.
+    """How to read and write one place in objects. get: what an object holds there. put: puts that there; None where
+    nothing can be put.
 
     same: whether what was there at two times is the same."""
 
@@ -159,14 +160,14 @@ def are_same_objects(now: Sequence[Any], then: Sequence[Any]) -> bool:
     return len(now) == len(then) and (all(map(is_, now, then)) or all(map(is_same_object, now, then)))
 
 
-_PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
+MADE_BY_PYTHON = frozenset({"__dict__", "__weakref__", "_abc_impl"})  # in classes, and not assigned
 
 
 def _put_members_of_class(kind: type, then: dict[str, Any]) -> None:
     """Those behind the first of another name are put anew: they keep their order."""
     now = [*VARS(kind)]
     same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(now, then, strict=False))])
-    for name in set(now[same:]).difference(_PYTHONS):
+    for name in set(now[same:]).difference(MADE_BY_PYTHON):
         with suppress(AttributeError, TypeError):  # such as its `__doc__`
             type.__delattr__(kind, name)
     for name, value in then.items():
@@ -214,7 +215,7 @@ _PARTIAL = Lens(
 )
 
 
-def _are_same_copies(now: Any, then: Any) -> bool:
+def _pickle_alike(now: Any, then: Any) -> bool:
     return dumps(now) == dumps(then)
 
 
@@ -264,7 +265,7 @@ _ROWS = (
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args", "__cause__")),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
-    *(Kind(base, state=Lens(get, put, _are_same_copies)) for base, (get, put) in _HIDDEN.items()),
+    *(Kind(base, state=Lens(get, put, _pickle_alike)) for base, (get, put) in _HIDDEN.items()),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),

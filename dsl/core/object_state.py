@@ -22,6 +22,7 @@ from .errors import is_user_file
 from .object_model import (
     HIDDEN_STATES,
     KINDS,
+    MADE_BY_PYTHON,
     MRO,
     ORIGINAL,
     PLAIN,
@@ -97,12 +98,12 @@ def _state_parts_of_function(function: Any) -> Parts:
 def _state_parts_of_class(value: type) -> Parts:
     """What a user's class has, but for what Python itself keeps there."""
     for base in filter(is_user_class, MRO(value)):
-        yield from (x for pair in vars(base).items() if pair[0] not in PYTHONS_OWN for x in pair)
+        yield from (x for pair in vars(base).items() if pair[0] not in UNREAD_MEMBERS for x in pair)
     yield from filter(is_user_class, (type(value),))
 
 
 # an enumeration of flags keeps what they are joined to beside its members
-PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
+UNREAD_MEMBERS = MADE_BY_PYTHON | {"__doc__", "_value2member_map_"}
 
 
 def _state_parts_of_module(module: ModuleType) -> Parts:

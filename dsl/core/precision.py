@@ -1,4 +1,4 @@
-"""`kg.precision`: what products of float32 may be rounded to in a part of a program."""
+"""`kg.precision`: what factors of float32 products may be rounded to in a part of a program."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .errors import OptionError
 def checked_precision(name: object) -> str:
     """Raises OptionError."""
     if name not in PRECISIONS:
-        raise OptionError(f"precision={name!r} is none; write one of {', '.join(map(repr, PRECISIONS))}")
+        raise OptionError(f"precision={name!r} is none of {', '.join(map(repr, PRECISIONS))}")
     return str(name)
 
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """Let matrix products of float32 be rounded to less on a GPU, in a `with` block.
+    """Let a GPU round the factors of float32 products and convolutions, in a `with` block.
 
     name: `tf32` (factors of 11 bits), `bf16` (8 bits), `tf32x3` (some 21 bits, in three products of TF32), or
     `float32`, which allows nothing. Sums are in float32. It is a permission: NumPy, CPUs and other dtypes take no
@@ -32,8 +32,8 @@ def precision(name: str) -> Iterator[None]:
     """
     before = context.precision
     with given_precision(checked_precision(name)):
-        context.allow(name)
+        context.put_precision(name)
         try:
             yield
         finally:
-            context.allow(before)
+            context.put_precision(before)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class PythonText:
-    """The values that a text's lines name."""
+    """The values that the lines of a text use, each by a name."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Any] = {}
@@ -28,8 +28,8 @@ def indented_lines(lines: Iterable[str]) -> Iterator[str]:
     return (f"    {line}" for line in lines)
 
 
-def guarded_lines(lines: Iterable[str], otherwise: str, errors: str = "Exception") -> Iterator[str]:
-    """The lines; `otherwise` where they raise."""
+def lines_in_try(lines: Iterable[str], otherwise: str, errors: str = "Exception") -> Iterator[str]:
+    """The lines in a `try`; `otherwise` where they raise."""
     yield "try:"
     yield from indented_lines(lines)
     yield f"except {errors}: {otherwise}"

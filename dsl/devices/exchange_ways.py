@@ -107,8 +107,8 @@ TRIALS = {  # by the name that World has for them
 }
 
 
-def collective_of_half(op: str, nbytes: int, size: int) -> Graph:
-    """A collective over so many devices of half of each one's array, which has about so many bytes."""
+def graph_of_trial(op: str, nbytes: int, size: int) -> Graph:
+    """A small program: each device halves its array of about `nbytes`, and `size` devices exchange the results."""
     builder, row = GraphBuilder(f"trial of {op}"), TRIALS[op]
     count = max(1, nbytes // (4 * size)) * size
     given = builder.input(ArrayType((count,), F32))
@@ -123,7 +123,7 @@ def microseconds_of_trial(
     devices: Sequence[Device], op: str, nbytes: int, way: str, communicator: DeviceCommunicator | None
 ) -> float:
     """The least of a few rounds. Raises KernelGraphError, also where a result is not what it should be."""
-    graph, size = collective_of_half(op, nbytes, len(devices)), len(devices)
+    graph, size = graph_of_trial(op, nbytes, len(devices)), len(devices)
     found: ExchangePartition = partition_by_way(graph, size, way, communicator)
     places = [(device.kind, device.index) for device in devices]
     options = checked_kernel_graph_options(device=name_of(devices[0]))

@@ -44,7 +44,7 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
         found, lacking = _communicator_of_devices(first, others)
         if found is None and asked == "nccl":
             raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")
-    ways = [way for way, there in (("nccl", found), ("reads", _reach_each_other(mesh)), ("copies", True)) if there]
+    ways = [way for way, there in (("nccl", found), ("reads", _can_read_each_other(mesh)), ("copies", True)) if there]
     if asked in ways:
         way, why = asked, ""
     elif asked == "auto" and first.communicates and settings.tune and settings.engine == "async":
@@ -77,8 +77,8 @@ def _all_devices_exchange(graph: Graph) -> bool:
     return not grouped and graph_exchanges_between_devices(graph)
 
 
-def _reach_each_other(mesh: Mesh) -> bool:
-    """Whether kernels of each device read the others' memory."""
+def _can_read_each_other(mesh: Mesh) -> bool:
+    """Whether kernels of each device can read the others' memory."""
     devices = mesh.devices
     return devices[0].host_memory or all(device.replays_plans_with(devices) for device in devices)
 

@@ -31,7 +31,7 @@ class NeedCachedProperty(TraceRestart):
     def computed(self, holders: Sequence[Any]) -> Iterator[None]:
         """The property is in the object; it is taken out again where the call is refused."""
         before = ObjectJournal()
-        before.note_attributes(holders[self.holder])
+        before.note_all_within(holders[self.holder])
         getattr(holders[self.holder], self.name)
         try:
             yield

@@ -456,7 +456,7 @@ class Environment:
         place = (id(real), name)
         if place not in self._cached:
             self.check_unwritten()
-            before = self._before.note_attributes(real)
+            before = self._before.note_all_within(real)
             try:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
@@ -785,8 +785,8 @@ class Environment:
         for real, name, label, value, _ in self._properties:
             real.__dict__[name] = value
             self.guard_read(real, name, label, "held")
-        if context.before is not None:
-            context.before += [row for *_, before in self._properties for row in before]
+        if context.held_before is not None:
+            context.held_before += [row for *_, before in self._properties for row in before]
 
 
 def _control_flow_hooks() -> Any:

@@ -14,7 +14,7 @@ from ...compiler.core.types import dtype_of
 from ..array.array import Array
 from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object, walk_objects
 from ..core.object_state import comparable_object_state
-from ..core.python_text import compiled_functions, function_text, guarded_lines
+from ..core.python_text import compiled_functions, function_text, lines_in_try
 from ..core.spec import native_byte_order
 
 Same = Callable[[Any], bool]
@@ -148,7 +148,7 @@ def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]
 
 def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
     checks, scope = guard_expressions(rows)
-    lines = guarded_lines([f"return {' and '.join(checks) or 'True'}"], "return False")
+    lines = lines_in_try([f"return {' and '.join(checks) or 'True'}"], "return False")
     return compiled_functions(function_text("hold", "", lines), scope, "guards")["hold"]
 
 

@@ -226,12 +226,17 @@ def _number_operator(
         code = self._trace.host_code
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
-        if "multiply" not in rows and any(OPS[row].errors for row in rows):  # Python's own products raise nothing
+        if _may_raise_on_numbers(rows):
             self._trace.checks.append(f"{result} is not None")  # so that it is computed, whoever needs it
         return _traced_numbers(self._trace, result, number, sources)
 
     apply_host_operator.__name__ = name
     return apply_host_operator
+
+
+def _may_raise_on_numbers(rows: tuple[str, ...]) -> bool:
+    """Whether Python's own operator on numbers may raise an error; its products raise none."""
+    return "multiply" not in rows and any(OPS[row].errors for row in rows)
 
 
 def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int]) -> Any:

@@ -37,7 +37,7 @@ def stacked_results_of_rows(
         found.append(_split(result, results=True))
     tree = found[0][0]
     if any(other != tree for other, _ in found):
-        raise ArgumentsError("vmap needs results of one structure, and the rows give several")
+        raise ArgumentsError("vmap needs results of one structure, and the rows give several; return one")
     columns = zip(*(leaves for _, leaves in found), strict=True)
     return unflatten(tree, [_stacked_leaves(column, out_axis) for column in columns])
 

@@ -24,7 +24,7 @@ from ..array.mutation import array_before_change, change_values_of_array, values
 from ..core.errors import DTypeRefusal, line_of_traceback
 from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes, walk_objects
 from ..core.object_state import referents_of_object
-from ..core.python_text import PythonText, compiled_functions, function_text, guarded_lines
+from ..core.python_text import PythonText, compiled_functions, function_text, lines_in_try
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import SCALAR_TYPES, Host, is_plain_array
 from ..environment.guards import GuardSet, guard_expressions
@@ -325,10 +325,10 @@ def numpy_fast_call(
     ours = any(type(x) is Array for x in given)
     known = ", refusal, leaves)" if ours else ")"
     names = "".join(f"x{i}, " for i in range(len(tests)))
-    lines = [*guarded_lines([f"({names}{'' if whole else '*_, '}) = leaves"], "return NOT_TAKEN", "ValueError")]
-    lines += [*guarded_lines([f"fits = {fits}"], "fits = False"), "if not fits: return NOT_TAKEN"]
+    lines = [*lines_in_try([f"({names}{'' if whole else '*_, '}) = leaves"], "return NOT_TAKEN", "ValueError")]
+    lines += [*lines_in_try([f"fits = {fits}"], "fits = False"), "if not fits: return NOT_TAKEN"]
     run = [f"return run(function, leaves, none, device{known}"]
-    lines += guarded_lines(run, "raise for_user(error)", "Exception as error") if whole else ["return leaves"]
+    lines += lines_in_try(run, "raise for_user(error)", "Exception as error") if whole else ["return leaves"]
     scope = {
         "ndarray": np.ndarray,
         "Array": Array,

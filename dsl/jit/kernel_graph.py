@@ -728,7 +728,7 @@ class NewCall:
         of, leaves = self.of, self.leaves
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         behind = [*self.holders, self.given] if type(self.tree) is OpenedTree else []
-        before, context.before = context.before, []
+        before, context.held_before = context.held_before, []
         try:
             self.entry = entry = of._versions.entry(
                 of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
@@ -752,10 +752,10 @@ class NewCall:
             copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
             result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         except KernelGraphError:
-            ObjectJournal(context.before).undo()
+            ObjectJournal(context.held_before).undo()
             raise
         finally:
-            context.before = before
+            context.held_before = before
         if not entry.assigned:
             return result
         return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)

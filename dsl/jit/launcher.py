@@ -51,8 +51,8 @@ from ..core.python_text import (
     PythonText,
     compiled_functions,
     function_text,
-    guarded_lines,
     indented_lines,
+    lines_in_try,
     tuple_text,
 )
 from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, rebuild_container
@@ -534,7 +534,7 @@ class _LauncherWriter(PythonText):
         if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
             yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
         if checks:
-            yield from guarded_lines([f"if not ({' and '.join(checks)}): return NOT_TAKEN"], "return NOT_TAKEN")
+            yield from lines_in_try([f"if not ({' and '.join(checks)}): return NOT_TAKEN"], "return NOT_TAKEN")
         for leaf, _ in self.captured.assigned:
             if type(self.leaves[leaf]) is Array:
                 yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
@@ -562,7 +562,7 @@ class _LauncherWriter(PythonText):
         if count := len(self.captured.graph.numbers):
             numbers.append(f"packed = pack({', '.join(self.names[:count])})")
         if numbers:
-            yield from guarded_lines(numbers, "return NOT_TAKEN")
+            yield from lines_in_try(numbers, "return NOT_TAKEN")
         self.numbers = self.names
 
     def _lines_that_write_results(self, returned: set[int], before: Mapping[int, str]) -> Iterator[str]:
@@ -855,7 +855,7 @@ def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Devi
     lines = [f"{''.join(f'x{i}, ' for i in range(len(tests)))}*_, = leaves", "places = []", "add = places.append"]
     lines += [f"if caller or not ({fits}) or not hold(): return NOT_TAKEN"]
     lines += ["if entry.fast is not none: return NOT_TAKEN"]  # it has one by now
-    lines += guarded_lines(["return entry.run([*leaves, leaves], places)"], "return NOT_TAKEN", "Respecialise")
+    lines += lines_in_try(["return entry.run([*leaves, leaves], places)"], "return NOT_TAKEN", "Respecialise")
     scope = {"ndarray": np.ndarray, "Array": Array, "address": address, "device": device, "NOT_TAKEN": NOT_TAKEN}
     scope |= {"hold": entry.guards.hold, "entry": entry, "none": entry.fast, "Respecialise": Respecialise}
     return compiled_functions(function_text("fast", "leaves, caller=0", lines), {**scope, **written.constants})["fast"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_journal import BODY, CONTENTS, ObjectJournal, Slot
+from ..core.object_journal import CLASS_AND_DICT, CONTENTS, ObjectJournal, Slot
 from ..core.object_model import (
     is_user_class,
     is_whole_dict,
@@ -61,7 +61,7 @@ class OpenedArguments:
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
         self._before = ObjectJournal()
         self._before.note(Slot(x, CONTENTS) for x in self.holders)
-        self._before.note(Slot(x, BODY) for x in self.holders)
+        self._before.note(Slot(x, CLASS_AND_DICT) for x in self.holders)
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
         world.opened, world.opened_names = self.numbers, tree.attributes
         world.tells_apart = tree.tells_apart
@@ -87,7 +87,7 @@ class OpenedArguments:
         self._require_whole_dicts()
         own = self._world.original_value
         for slot, *contents in self._before.changed():
-            if slot.key is BODY:
+            if slot.key is CLASS_AND_DICT:
                 if contents[0][0] is not contents[1][0]:
                     raise TraceError(
                         f"a traced function cannot change the class of an object of {own(contents[0][0]).__name__}; "

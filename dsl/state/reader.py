@@ -17,8 +17,8 @@ from ..core.python_text import (
     PythonText,
     compiled_functions,
     function_text,
-    guarded_lines,
     indented_lines,
+    lines_in_try,
     tuple_text,
 )
 from ..core.pytree import Tree
@@ -164,7 +164,7 @@ def compile_reader_of_nested_arguments(
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
     body = [*lines, f"leaves = {tuple_text(given)}"]
-    body = [*guarded_lines(body, "return NOT_TAKEN", "(AttributeError, TypeError, ValueError)")]
+    body = [*lines_in_try(body, "return NOT_TAKEN", "(AttributeError, TypeError, ValueError)")]
     text = function_text("fast", "args, caller=0", [*body, "return inner(leaves, caller)"])
     return compiled_functions(text, {"NOT_TAKEN": not_taken, "inner": inner, **reader.constants})["fast"]
 

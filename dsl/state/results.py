@@ -105,7 +105,7 @@ class ResultAndStateLocations:
         return "array", len(self.outputs) - 1
 
     def fail_where_results_are_one(self) -> None:
-        """Notes that compiled code cannot give one array at two places, where values decide that they are one."""
+        """Notes a failure where values decide that two results are one array, which compiled code gives as two."""
         trace = self._trace
         alternatives: dict[int, list[list[Value]]] = {}
         for leaf, _ in self._returned.values():

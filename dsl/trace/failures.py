@@ -221,7 +221,7 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
 
 
 def fail_where_number_differs(trace: Trace, value: Value) -> None:
-    """Notes that compiled code cannot give a number as what it is, where it is not what it is held as."""
+    """Notes a failure where values decide that a number is of another type than compiled code gives."""
     others = [weak for _, weak in value.others]
     if not trace.reruns or trace.depth or not (int in others or bool in others or value.dtype != np.float64):
         return

@@ -117,7 +117,7 @@ def _attention_weights(q: View, k: View, mask: Sequence[View], scale: float, hid
 
 
 def _masked_by_places(meaning: Callable[..., tuple[View, ...]]) -> Callable[..., tuple[View, ...]]:
-    """Of a call that says how many places behind its own a query sees keys; None: it sees all."""
+    """Of a call whose `bound` says how many places after its own a query sees keys; None: it sees all."""
 
     def call_with_mask(*arrays: View, bound: int | None, **options: Any) -> tuple[View, ...]:
         shape = arrays[0].shape[-2], arrays[1].shape[-2]

@@ -28,8 +28,9 @@ class DnnCall:
     tensors: tuple[DnnTensor, ...]
     options: tuple[tuple[str, Any], ...]
 
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
+    def option(self, name: str) -> Any:
+        """None where the call has none of this name."""
+        return dict(self.options).get(name)
 
 
 class DnnLibrary(Protocol):

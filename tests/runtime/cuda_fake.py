@@ -360,7 +360,7 @@ class FakeDriver:
         guard = arguments[len(kinds) - words :]
         del kinds[len(kinds) - words :], arguments[len(arguments) - words :]
 
-        moves, given = options.get("turned", ()), list(arguments)
+        moves, given = options.get("advancing", ()), list(arguments)
 
         def go() -> None:
             if guard and not _holds(guard):

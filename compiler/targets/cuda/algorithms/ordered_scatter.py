@@ -72,7 +72,8 @@ def NAME(a0, a1, a2, a3, n0, n1):
 
 
 def cuda_places_in_order_text(part: int, starts: bool) -> str:
-    """a0: sorted u32 places, a1: what is said of them. n0: how many, n1: places."""
+    """a0: sorted u32 places, a1: how many whole parts are of one place; if `starts`, where each place starts too. n0:
+    how many values, n1: places."""
     lines = [
         f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
         f"if urem(j, i64({part})) == 0 and j + {part} <= n0:",
@@ -234,7 +235,7 @@ _COMBINE_HEAD = "def NAME(a0, a1, a2, a3, a4, a5, a6, n0, n1, n2):"
 
 
 def cuda_combine_by_place_text(kinds: _CombinedKinds) -> str:
-    """A thread for each place, then one for each part. a0: what is said of the places in order, a1: a table, a2: which
+    """A thread for each place, then one for each part. a0: what `places_in_order` gives, a1: a table, a2: which
     of it in order, a3: what it is combined with, a4: the result, a5, a6: of each part the place that it goes on with
     and what it has for it. n0: how many values, n1: how many places, n2: parts."""
     lines = [
@@ -287,9 +288,9 @@ def cuda_combine_by_element_text(kinds: _CombinedKinds) -> str:
 
 
 def cuda_combine_parts_text(kinds: _CombinedKinds, on: bool) -> str:
-    """What parts have is combined with their places, if there are any. a0: what is said of the places, a1: of each part
-    its place, n1 for none, a2: what it has, a3: the result, a4, a5: the same of each PART of these parts (on; else a
-    block does those in shared memory, and theirs). n0: parts, n1: places."""
+    """What parts have is combined with their places, if there are any. a0: what `places_in_order` gives, a1: of each
+    part its place, n1 for none, a2: what it has, a3: the result, a4, a5: the same of each PART of these parts (on; else
+    a block does those in shared memory, and theirs). n0: parts, n1: places."""
     t, part = kinds.t, kinds.part
 
     def key(place: str) -> str:

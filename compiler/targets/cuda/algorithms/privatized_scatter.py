@@ -8,7 +8,7 @@ positions alone decide the order, and the same bits come out in every run.
 from __future__ import annotations
 
 from ....core.combiners import reduction_identity
-from ....core.cost import warps_with_own_places
+from ....core.cost import warps_with_private_copies
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import StridedBufferArray
 from ..kernel_text import cuda_constant_text
@@ -30,7 +30,7 @@ def gpu_scatter_into_few_places(
     """target[indices[i]] = op(target[indices[i]], values[i]) for all i; False where there are too many places."""
     length, places = indices.shape[0], target.shape[0]
     run = gpu_scan_accumulator_dtype(target.dtype)
-    size, warps = max(32, 1 << (places - 1).bit_length()), warps_with_own_places(length, places, run.itemsize)
+    size, warps = max(32, 1 << (places - 1).bit_length()), warps_with_private_copies(length, places, run.itemsize)
     if not warps:
         return False
     held, gpu = calls.gpu.shared_per_multiprocessor - RESERVED, calls.gpu

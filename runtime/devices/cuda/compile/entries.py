@@ -17,12 +17,12 @@ from .kernel_functions import NumbaFunction, function_of_kernel_text
 from .primitives import I32, I64, Value
 from .vocabulary import block_and_row_of_packed_launch
 
-FORMS = ("guarded", "turned", "cluster")  # options of a kernel that its entry alone heeds
+ENTRY_OPTIONS = ("guarded", "advancing", "cluster")  # options of a kernel that change its entry alone
 
 
 def ptx_of_kernel_entry(kernel: Kernel, cc: tuple[int, int]) -> str:
     """A kernel's PTX, in the form that its options say."""
-    options = tuple(option for option in kernel.options if option[0] not in FORMS)
+    options = tuple(option for option in kernel.options if option[0] not in ENTRY_OPTIONS)
     function, bounds = function_of_kernel_text(replace(kernel, options=options), cc)
     return function.ptx(_kernel_entry_calling_function(kernel, function), bounds, cc)
 
@@ -44,7 +44,7 @@ def _kernel_entry_calling_function(kernel: Kernel, function: NumbaFunction) -> i
     values, words = values[: len(given)], values[len(given) :]
     if words:
         block = _return_unless_predicate_holds(b, *words)
-        if moves := options.get("turned"):
+        if moves := options.get("advancing"):
             iteration = b.load(b.gep(block, [ir.Constant(I64, 1)]))
             values = [_advance_argument(b, *pair, iteration, kernel) for pair in zip(values, moves, strict=True)]
     b.call(ir.Function(entry.module, function.type, function.name), [b.alloca(place.pointee), *values])

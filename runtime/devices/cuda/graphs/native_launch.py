@@ -33,7 +33,7 @@ def native_graph_launch(
     bound: Sequence[tuple[int, int]] = (),
 ) -> Callable[..., int]:
     """f(event, *addresses): the result code of a launch. order: the places that these addresses have in the nodes.
-    bound: places, and addresses that they have to have. Raises KeyError where nodes have places beside the order."""
+    bound: places, each with the address that it must have. Raises KeyError for a place that the order lacks."""
     numbers = {place: i for i, place in enumerate(order)}
     handles = {
         w.EXECUTABLE: executable, w.STREAM: stream,

@@ -25,24 +25,24 @@ from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, CudaDriver
 
 PACKAGE, LIBRARY = "nvidia-cudnn-frontend", "libcudnn.so.9"
-PLANS = 1024  # that are kept
+PLANS = 1024  # that are kept in memory
 DTYPES = {"bfloat16": "BFLOAT16", "float16": "HALF", "float32": "FLOAT"}
-# of algorithms that compute a float32 result in less than float32
+# notes of algorithms that compute a float32 result in less than float32
 INEXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _CACHE = DiskCache("cudnn")
 
 
 class CudnnPlan:
-    """graph: the frontend's, built; None once the process ends. read: whether it was read from bytes, so that it has
-    one plan, which is enqueued without the frontend's search for the one that was chosen (50 us less)."""
+    """graph: the frontend's, built; None once the process ends. deserialized: made of bytes, it has one plan, which is
+    enqueued without the frontend's search for the one that was chosen (50 us less)."""
 
     __slots__ = ("__weakref__", "_addresses", "_enqueue", "graph", "workspace")
 
-    def __init__(self, graph: Any, arrays: int, read: bool) -> None:
+    def __init__(self, graph: Any, arrays: int, deserialized: bool) -> None:
         self.graph, self.workspace = graph, int(graph.get_workspace_size())
         self._addresses = (ctypes.c_void_p * arrays)()
-        self._enqueue: Any = getattr(getattr(graph, "_lowered_graph", None), "_execute_with_raw_ptrs", None)
-        self._enqueue = self._enqueue if read else None
+        lowered = getattr(graph, "_lowered_graph", None) if deserialized else None
+        self._enqueue: Any = getattr(lowered, "_execute_with_raw_ptrs", None)
 
     def enqueue(self, addresses: Sequence[int], workspace: int, handle: Any) -> None:
         """The work, of arrays at these addresses, on the handle's stream. For one thread at a time."""

@@ -31,9 +31,9 @@ from .product_ways import (
     store_product_way,
 )
 
-SCRATCH = 256  # one part in so many of the memory is what trials of products may take
+SCRATCH_PARTS = 256  # of the memory, of which trials of products may take one
 RUNS = 5  # of a product in one measurement
-LONG = 500.0  # microseconds of one that is run only once
+LONG_US = 500.0  # microseconds of one that is run only once
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
@@ -94,7 +94,7 @@ class CublasHandles:
         dnn: Cudnn | None = None,
     ) -> None:
         self.allocate, self.dnn, self._identity = allocate, dnn, identity
-        self._scratch, self._ways = memory_bytes // SCRATCH, dict[tuple[GemmCall, int], ChosenProductWay]()
+        self._scratch, self._ways = memory_bytes // SCRATCH_PARTS, dict[tuple[GemmCall, int], ChosenProductWay]()
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
@@ -201,7 +201,7 @@ class CublasHandles:
             try:
                 microseconds_of_runs(way, 1)  # loads code
                 once = microseconds_of_runs(way, 1)
-                return once if once > LONG else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+                return once if once > LONG_US else min(microseconds_of_runs(way, RUNS) for _ in range(2))
             except Exception:  # of the bindings: this way cannot do it, and the usual one says so when it is run
                 return None
 
@@ -212,7 +212,7 @@ class CublasHandles:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
         epilogue. Raises what the bindings raise."""
         handle = self.handle(stream)
-        if way.apart:
+        if way.one_by_one:
             for one in call.one_by_one():
                 self.run(one, addresses, stream)
             return True

@@ -1,8 +1,8 @@
-"""The rule of three. A library product that takes three times what was predicted, the first time, is done in other ways
-too; the fastest of them stays, in this process and on disk. Times in, ways out.
+"""A product that takes three times as long as predicted, when first used, is tried in other ways of the libraries; the
+fastest of them stays, in this process and on disk. Times in, ways out.
 
 Libraries choose their algorithms by rules of their own, which miss by factors (measured, H100: 256x1000 @ 1000x10 in
-float32, four times, 47 us by cuBLAS and 20 us by a choice of cuBLASLt's). Nobody sees it but by the clock.
+float32, four times, 47 us by cuBLAS and 20 us by another of cuBLASLt's). Nobody sees it but by the clock.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from ....core.disk_cache import DiskCache
 from ....core.frozen import dataclass
 from .gemm import GemmCall
 
-TIMES = 3.0  # as long as predicted
-LEAST = 10.0  # microseconds: what a call's enqueueing takes hides what is shorter
+SLOW = 3.0  # times as long as predicted, from which on other ways are tried
+LEAST_US = 10.0  # microseconds: what a call's enqueueing takes hides what is shorter
 GAIN = 0.95  # another way must take less than this part of the time
-APART = 64  # products that are tried one by one
+FEW = 64  # products of a batch at most that are tried one by one
 CHOICES = 8  # of cuBLASLt's that are tried
 
 
 @dataclass(frozen=True, slots=True)
 class ProductWay:
-    """choice: of cuBLASLt's algorithms; none where it is cuBLAS, or the first that is right for an epilogue. apart: one
-    product of a batch after another."""
+    """choice: which of cuBLASLt's algorithms; None where it is cuBLAS, or the first that is right for an epilogue.
+    one_by_one: one product of a batch after another."""
 
     choice: int | None = None
-    apart: bool = False
+    one_by_one: bool = False
 
     def __str__(self) -> str:
-        if self.apart:
+        if self.one_by_one:
             return "one by one"
-        return "as usual" if self.choice is None else f"by choice {self.choice} of cuBLASLt"
+        return "as usual" if self.choice is None else f"by algorithm {self.choice} of cuBLASLt"
 
 
-USUAL, ONE_BY_ONE = ProductWay(), ProductWay(apart=True)
+USUAL, ONE_BY_ONE = ProductWay(), ProductWay(one_by_one=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ChosenProductWay:
 def other_product_ways(call: GemmCall) -> tuple[ProductWay, ...]:
     """Those that may do a call beside the usual one."""
     choices = [ProductWay(i) for i in range(CHOICES)] if call.dtype in ("float32", "float16", "bfloat16") else []
-    return (*choices, *[ONE_BY_ONE] * (1 < call.batch <= APART and not call.epilogue))
+    return (*choices, *[ONE_BY_ONE] * (1 < call.batch <= FEW and not call.epilogue))
 
 
 def choose_product_way(
@@ -58,7 +58,7 @@ def choose_product_way(
     """The way that stays, and microseconds of those that were measured, the usual one first. measure: None for a way
     that there is not."""
     usual = measure(USUAL)
-    if usual is None or usual <= TIMES * max(predicted, LEAST):
+    if usual is None or usual <= SLOW * max(predicted, LEAST_US):
         return USUAL, {} if usual is None else {str(USUAL): usual}
     times = {USUAL: usual} | {way: took for way in ways if (took := measure(way)) is not None}
     best = min(times, key=lambda way: times[way])
@@ -69,7 +69,7 @@ def describe_product_ways(
     call: GemmCall, count: int, predicted: float, way: ProductWay, times: dict[str, float]
 ) -> str:
     """One line; empty where the usual way was as fast as predicted. count: of such calls together."""
-    if len(times) < 2 and times.get(str(USUAL), 0.0) <= TIMES * max(predicted, LEAST):
+    if len(times) < 2 and times.get(str(USUAL), 0.0) <= SLOW * max(predicted, LEAST_US):
         return ""
     n, m, k = call.shape
     times_done = call.batch * count
@@ -90,11 +90,11 @@ def load_product_way(key: str) -> tuple[ProductWay, dict[str, float]] | None:
         return None
     try:
         row = json.loads(payload)
-        way = ProductWay(None if row["choice"] is None else int(row["choice"]), bool(row["apart"]))
+        way = ProductWay(None if row["choice"] is None else int(row["choice"]), bool(row["one_by_one"]))
         return way, {str(name): float(took) for name, took in row["times"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def store_product_way(key: str, way: ProductWay, times: dict[str, float]) -> None:
-    _cache.put(key, json.dumps({"choice": way.choice, "apart": way.apart, "times": times}).encode())
+    _cache.put(key, json.dumps({"choice": way.choice, "one_by_one": way.one_by_one, "times": times}).encode())

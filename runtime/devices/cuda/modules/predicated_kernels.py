@@ -92,7 +92,7 @@ def make_predicated_kernel_task(task: Task, numbers: int, moves: tuple[int, ...]
     assert isinstance(task.kernel, Kernel)
     words = (Scalar(numbers + i, "uint64") for i in range(3))
     whole = pack_member_kernel_arguments(task)
-    more = (("guarded", True), *((("turned", moves),) if any(moves) else ()))
+    more = (("guarded", True), *((("advancing", moves),) if any(moves) else ()))
     kernel = replace(task.kernel, options=(*task.kernel.options, *more))
     return replace(whole, kernel=kernel, arguments=(*whole.arguments, *words))
 

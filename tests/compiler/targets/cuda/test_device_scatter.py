@@ -171,10 +171,10 @@ def test_tables_are_checked_where_their_order_is_known() -> None:
     assert len(checked) == 1
 
 
-def test_warps_with_places_of_their_own(monkeypatch: Any) -> None:
+def test_warps_with_private_copies(monkeypatch: Any) -> None:
     """Also where all lanes have one place, and where nobody has one."""
-    for name, value in (("VALUES", 1), ("EVERY", 1), ("WARPS", 2)):
-        monkeypatch.setattr(cost, f"OWN_PLACES_{name}", value)
+    for name, value in (("VALUES", 1), ("DENSITY", 1), ("WARPS", 2)):
+        monkeypatch.setattr(cost, f"PRIVATE_COPY_{name}", value)
     monkeypatch.setattr(privatized_scatter, "TOGETHER", 1)
     i = np.where(np.arange(90) < 60, RNG.integers(-7, 7, 90), RNG.choice([2, 99], 90))
     v = RNG.integers(-9, 9, 90)

@@ -37,7 +37,7 @@ def kernel() -> Kernel:
 
 def test_the_forms_link(kernel: Kernel) -> None:
     moves = tuple(8 * i for i in range(len(kernel.signature)))
-    turned = with_options(kernel, ("guarded", True), ("turned", moves))
+    turned = with_options(kernel, ("guarded", True), ("advancing", moves))
     assert len(compile_cubin(turned, CC)) > len(compile_cubin(kernel, CC))
     compile_cubin(with_options(kernel, ("packed", 3), ("guarded", True)), CC)
     compile_cubin(with_options(ptx_copy_kernel(2), ("guarded", True)), CC)
@@ -58,7 +58,7 @@ def test_a_guard_comes_first_and_its_words_last(kernel: Kernel) -> None:
 
 def test_each_argument_that_moves_is_moved(kernel: Kernel) -> None:
     moves = (0, 16, 0, -8, *[0] * (len(kernel.signature) - 4))
-    text = compile_ptx(with_options(kernel, ("guarded", True), ("turned", moves)), CC)
+    text = compile_ptx(with_options(kernel, ("guarded", True), ("advancing", moves)), CC)
     over = re.search(r"ld\.global\.u64\s+(%rd\d+), \[%rd\d+\+8\];", text)
     assert over
     shifted = re.findall(rf"(shl\.b64|mul\.lo\.s64|mad\.lo\.s64|sub\.s64)\s+%rd\d+, .*{over[1]}\b", text)
@@ -70,7 +70,7 @@ def test_kernels_that_call_functions_have_the_forms_too() -> None:
     (task,) = kg.kernel_graph(lambda x: np.cos(x), device="cuda").plan(np.ones(8)).tasks
     assert isinstance(task.kernel, Kernel) and "slowpath" in compile_ptx(task.kernel, CC)
     moves = (8,) * len(task.kernel.signature)
-    assert compile_cubin(with_options(task.kernel, ("guarded", True), ("turned", moves)), CC)
+    assert compile_cubin(with_options(task.kernel, ("guarded", True), ("advancing", moves)), CC)
 
 
 def test_what_cannot_be_moved_is_refused() -> None:
@@ -78,14 +78,14 @@ def test_what_cannot_be_moved_is_refused() -> None:
     assert isinstance(task.kernel, Kernel) and "float64" in task.kernel.signature
     moves = (8,) * len(task.kernel.signature)
     with pytest.raises(CompileError, match="no whole number"):
-        compile_cubin(with_options(task.kernel, ("guarded", True), ("turned", moves)), CC)
+        compile_cubin(with_options(task.kernel, ("guarded", True), ("advancing", moves)), CC)
 
 
-@pytest.mark.parametrize("form", ["guarded", "turned", "packed"])
+@pytest.mark.parametrize("form", ["guarded", "advancing", "packed"])
 def test_a_form_is_compiled_from_the_function_that_is_there(kernel: Kernel, form: str, monkeypatch) -> None:
     """A predicate or a move is put round the function, which numba has compiled once; a packed one is another."""
     options = {"guarded": [("guarded", True)], "packed": [("packed", 2)]}
-    options["turned"] = [("guarded", True), ("turned", (8,) * len(kernel.signature))]
+    options["advancing"] = [("guarded", True), ("advancing", (8,) * len(kernel.signature))]
     other = replace(kernel, name=f"k_{form}", source=kernel.source.replace("def k(", f"def k_{form}("))
     compile_ptx(other, CC)
     made, before = [], function_of_kernel_text.cache_info().misses

@@ -15,8 +15,8 @@ import kernelgraph as kg
 from kernelgraph.runtime.devices.cuda.libraries.gemm import GemmCall, cublas_calls_of_matmul_task
 from kernelgraph.runtime.devices.cuda.libraries.product_ways import (
     GAIN,
-    LEAST,
-    TIMES,
+    LEAST_US,
+    SLOW,
     USUAL,
     ProductWay,
     choose_product_way,
@@ -44,7 +44,7 @@ def test_the_fastest_stays_where_the_usual_way_takes_three_times_as_long(
         return times[way]
 
     way, measured = choose_product_way(WAYS, measure, predicted)
-    late = usual > TIMES * max(predicted, LEAST)
+    late = usual > SLOW * max(predicted, LEAST_US)
     assert asked == ([USUAL, *WAYS] if late else [USUAL])
     known = {w: t for w, t in times.items() if t is not None}
     assert measured == {str(w): known[w] for w in asked if w in known}
@@ -108,9 +108,9 @@ def test_one_by_one_they_are_the_same_products(batches: Any, dtypes: Any) -> Non
 
 
 def test_only_what_the_library_has_choices_for_is_tried() -> None:
-    assert other_product_ways(GemmCall("complex64", "complex64", *_rest(CALL, 4))) == (ProductWay(apart=True),)
+    assert other_product_ways(GemmCall("complex64", "complex64", *_rest(CALL, 4))) == (ProductWay(one_by_one=True),)
     assert other_product_ways(GemmCall("float64", "float64", *_rest(CALL, 1))) == ()
-    assert ProductWay(apart=True) not in other_product_ways(GemmCall("float32", "float32", *_rest(CALL, 1000)))
+    assert ProductWay(one_by_one=True) not in other_product_ways(GemmCall("float32", "float32", *_rest(CALL, 1000)))
 
 
 def _rest(call: GemmCall, batch: int) -> tuple[Any, ...]:
