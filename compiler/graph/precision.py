@@ -25,6 +25,16 @@ def given_precision(name: str) -> Iterator[None]:
         _given.reset(token)
 
 
+@contextmanager
+def own_precision() -> Iterator[None]:
+    """Products that are traced inside have that of their function, whatever is given around."""
+    token = _given.set("")
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 def precision_attrs(dtype: Any, own: str | None = None) -> tuple[tuple[str, str], ...]:
     """Attributes of a product with a result of the dtype. own: of a product that it is derived from."""
     name = _given.get() if own is None else own

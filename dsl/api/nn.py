@@ -1,5 +1,5 @@
 """`kg.nn`: layers of neural networks, each a few array operations that fuse. The same code serves traced values and
-arrays. Images are (batch, channels, height, width). Results have the first argument's dtype."""
+arrays. Images are (batch, channels, height, width). Of 16-bit floats results have the first argument's dtype."""
 
 from __future__ import annotations
 
@@ -50,9 +50,12 @@ def _sigmoid(x: Any) -> Any:
 def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Computes 16-bit floats in float32, in which their squares and sums do not overflow. The result has the first
     argument's dtype, as in other libraries, so that a network stays in it."""
+    first = next(iter(inspect.signature(function).parameters))
 
     @wraps(function)
     def in_float32(*args: Any, **options: Any) -> Any:
+        if not args and first in options:  # by name, maybe behind others
+            args = (options.pop(first), *args)
         given = [x.dtype for x in (*args, *options.values()) if hasattr(x, "dtype") and dtype_kind(x.dtype) == "f"]
         if all(dtype.itemsize > 2 for dtype in given):
             return function(*args, **options)
@@ -94,10 +97,12 @@ def _check_nn_image(x: Any, name: str) -> Any:
 
 def _pooling_windows(x: Any, size: Pair, stride: Pair, dilation: Pair) -> list[Any]:
     """For each place in a window, row by row, the elements there: strided views of x."""
+    if min(*size, *stride, *dilation) < 1:
+        raise ShapeError(f"size={size}, stride={stride}, dilation={dilation}: all have to be > 0")
     lengths = [
         (n - step * (k - 1) - 1) // s + 1 for n, k, s, step in zip(x.shape[2:], size, stride, dilation, strict=True)
     ]
-    if min(lengths) < 1 or min(size) < 1:
+    if min(lengths) < 1:
         raise ShapeError(f"a window of {size[0]} x {size[1]} does not fit an image of {x.shape[2]} x {x.shape[3]}")
 
     def window_slice_along_axis(i: int, axis: int) -> slice:

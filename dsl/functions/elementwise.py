@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -445,7 +446,7 @@ def clip_array(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **o
 
 @implements(np.round, np.around, method=True)
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
-    """To even at ties; decimals as NumPy: multiply, rint, divide."""
+    """To even at ties; decimals as NumPy: multiply, rint, divide. Integers are rounded to tens as float64."""
     x = to_traced_array(a)
     kind = dtype_kind(x.dtype)
     decimals = to_index(decimals, "decimals")
@@ -454,11 +455,11 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     if decimals == 0 or (kind in "iu" and decimals > 0):
         result = new_traced_result(x._value, x) if kind in "iu" else _round_to_nearest_integer(x)
     elif kind in "iu":
-        raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
+        result = round(x.astype(np.float64), decimals).astype(x.dtype)
     elif kind == "c":  # each part by itself, which keeps the signs of zeros
         result = apply("complex", *(round(apply(part, x), decimals) for part in ("real", "imag")))
     else:
-        scale = 10.0 ** abs(decimals)
+        scale = 10.0 ** abs(decimals) if abs(decimals) <= sys.float_info.max_10_exp else math.inf
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
         result = apply(down, _round_to_nearest_integer(apply(up, x, scale)), scale)
     return result if out is None else assign_to_tracer(out, result)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
+from ...compiler.graph.precision import own_precision
 from ...compiler.passes.unused_results import drop_unused_loop_results
 from ...compiler.reroll.joining import join_loop_iterations
 from ...compiler.reroll.reroll import LEAST_NODES, reroll_graph
@@ -140,7 +142,7 @@ class TraceAttempt:
         trace, world = self.trace, self.world
         _watch_loops_of_call(trace, self.request.loops)
         try:
-            with trace_in_progress(trace), paused_garbage_collection(), world.restore_outside_if_trace_fails():
+            with self._surroundings():
                 result = self._result_of_function(*self._arguments_of_function())
                 return _finish_trace(trace, result, self.opened)
         except TraceRestart as reason:
@@ -166,6 +168,13 @@ class TraceAttempt:
             world.close()
             trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
             trace.restart = None
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[None]:
+        """What the function is traced in. A `kg.precision` around a call chooses among functions, as an option does."""
+        restored = self.world.restore_outside_if_trace_fails()
+        with trace_in_progress(self.trace), own_precision(), paused_garbage_collection(), restored:
+            yield
 
     def _arguments_of_function(self) -> tuple[Any, Any]:
         """The function's arguments, made of stand-ins."""

@@ -143,8 +143,7 @@ def has_not_failed(trace: Trace) -> Any:
 def is_failure_awaited(trace: Trace) -> bool:
     """Whether an error of values has to be noted where it may be: it may not be reached, or is caught."""
     if trace.depth:
-        if may_run_rows_in_numpy(trace) and is_error_awaited():
-            raise UnsupportedError("kg.vmap sees no error that the function catches", needs_values=True)
+        _let_numpy_run_rows_that_catch(trace)
         return False
     may_skip = trace.path or trace.loops > (trace.turn is not None)  # all turns of a loop with a number run
     return bool(may_skip or (trace.reruns and is_error_awaited()))
@@ -153,6 +152,12 @@ def is_failure_awaited(trace: Trace) -> bool:
 def may_run_rows_in_numpy(trace: Trace) -> bool:
     """Whether a function of rows is traced that runs in NumPy, row by row, where an error cannot be noted."""
     return trace.reruns and 0 < trace.mapping == trace.depth
+
+
+def _let_numpy_run_rows_that_catch(trace: Trace) -> None:
+    """Raises UnsupportedError where a function of rows catches an error of values."""
+    if may_run_rows_in_numpy(trace) and is_error_awaited():
+        raise UnsupportedError("kg.vmap sees no error that the function catches", needs_values=True)
 
 
 def first_failure(trace: Trace) -> Value:
@@ -187,6 +192,7 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
     """To be called of what NumPy may raise an error for once it has run. Raises UnsupportedError where that is caught
     and cannot be seen."""
     if trace.depth:
+        _let_numpy_run_rows_that_catch(trace)
         return
     awaited = is_error_awaited()
     if awaited and (trace.path or trace.loops or not trace.reruns):

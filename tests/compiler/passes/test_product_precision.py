@@ -194,6 +194,17 @@ def test_a_call_in_a_block_is_of_another_version(precision: Any) -> None:
     np.testing.assert_array_equal(np.asarray(function(x, w)), before)
 
 
+def test_a_block_around_a_trace_is_no_part_of_it() -> None:
+    """Which a later call would have too, and which an option of the function's own comes before."""
+    (x,) = arrays(F4, (64, 64))
+    compiled = kg.kernel_graph(lambda x: x @ x, device="cpu")
+    called = kg.kernel_graph(lambda x: x @ x, device="cpu", precision="float32")
+    with kg.precision("tf32"):
+        compiled.compile(x)
+        called(x).wait()
+    assert "tf32" not in str(compiled.graph(x)) + str(called.graph(x))
+
+
 def test_convolutions_are_rounded_too() -> None:
     x, w = arrays(F4, (2, 16, 12, 12), (32, 16, 3, 3))
     layer = lambda x, w: kg.nn.conv2d(x, w, precision="tf32")  # noqa: E731

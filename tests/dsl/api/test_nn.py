@@ -131,6 +131,12 @@ def test_gradients_of_convolutions(seed: int, given: Any) -> None:
     assert math.isclose(slope, np.vdot(gx, dx) + np.vdot(gw, dw), rel_tol=1e-9, abs_tol=1e-9)
 
 
+def test_the_first_argument_may_have_a_name() -> None:
+    x, w = np.ones((2, 3), np.float32), np.ones(3, np.float16)
+    for call in (kg.nn.layer_norm, kg.kernel_graph(lambda **given: kg.nn.layer_norm(**given), device="cpu")):
+        assert np.asarray(call(weight=w, x=x)).dtype == np.float32
+
+
 def test_a_batched_convolution_has_more_images() -> None:
     x, w = random(0, 3, 2, 4, 6, 6), random(1, 5, 4, 3, 3)
     every = kg.kernel_graph(lambda x, w: kg.vmap(lambda x: kg.nn.conv2d(x, w))(x), device="cpu")
@@ -181,6 +187,8 @@ def test_what_becomes_of_a_conv2d() -> None:
         (lambda x, w: kg.nn.conv2d(x[:, :, :2], w), "does not fit"),
         (lambda x, w: kg.nn.conv2d(x, w, padding="same", stride=2), "stride 1"),
         (lambda x, w: kg.nn.max_pool2d(x, 2, padding=2), "half"),
+        (lambda x, w: kg.nn.max_pool2d(x, 0), "all have to be > 0"),
+        (lambda x, w: kg.nn.avg_pool2d(x, 2, stride=0), "all have to be > 0"),
         (lambda x, w: kg.nn.cross_entropy(x, w), "labels"),
         (lambda x, w: kg.nn.cross_entropy(x, x, reduction="all"), "reduction"),
     ],

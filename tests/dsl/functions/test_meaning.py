@@ -230,6 +230,13 @@ def test_elementwise_functions(number: int, x: Any) -> None:
     check(ELEMENTWISE[number], x)
 
 
+def test_rounding_to_tens_and_beyond_all_digits() -> None:
+    for dtype in (np.int8, np.uint8, np.int64):
+        whole = np.array([0, 4, 5, 6, 15, 25, 26, 127], dtype)
+        check(lambda x: (np.round(x, -1), x.round(-2), np.around(x, -30), np.round(x, 400)), whole)
+    check(lambda x: (np.round(x, 400), np.round(x, -400)), A)
+
+
 def test_ufunc_options() -> None:
     check(lambda x: (np.add(x, 1, dtype=np.float64), np.add(x, x, casting="safe"), np.exp(x, dtype=np.float64)), A)
     check(

@@ -40,6 +40,13 @@ def catches_an_index(x: Any, i: Any) -> Any:
         return np.float64(-7.0)
 
 
+def catches_a_singular_matrix(x: Any, i: Any) -> Any:
+    try:
+        return np.linalg.inv(np.array([[x[0], 0.0], [0.0, 1.0]]))
+    except np.linalg.LinAlgError:
+        return np.zeros((2, 2))
+
+
 def divides_numbers(x: Any, i: Any) -> Any:
     return 6 // int(i), 6 % int(i)
 
@@ -77,8 +84,8 @@ def writes_to_its_row(x: Any, i: Any) -> Any:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    raises, asserts, catches_a_domain, catches_an_index, divides_numbers, divides_by_a_count, divides_guarded,
-    takes_integers, writes_at_a_place, chooses_a_kind, writes_to_its_row,
+    raises, asserts, catches_a_domain, catches_an_index, catches_a_singular_matrix, divides_numbers, divides_by_a_count,
+    divides_guarded, takes_integers, writes_at_a_place, chooses_a_kind, writes_to_its_row,
 )  # fmt: skip
 
 
