@@ -54,7 +54,7 @@ class Machine:
 
     def block_of(self, address: int) -> Block | None:
         """What an address lies in."""
-        found = (b for start, b in self.blocks.items() if start <= address < start + max(b.nbytes, 1))
+        found = (b for start, b in [*self.blocks.items()] if start <= address < start + max(b.nbytes, 1))
         return next(found, None)
 
 

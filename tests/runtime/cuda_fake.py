@@ -179,9 +179,11 @@ class FakeDriver:
 
     def used(self) -> set[int]:
         """The kernels of what waits in streams, and of graphs."""
-        functions: list[Any] = [function for queue in [*self.streams.values()] for _, function, _ in queue]
-        functions += [n.function for graph, nodes in self.graphs.items() if graph not in self.bodies for n in nodes]
-        functions += [function for executable in self.functions.values() for function in executable.values()]
+        functions: list[Any] = [function for queue in [*self.streams.values()] for _, function, _ in [*queue]]
+        functions += [
+            n.function for graph, nodes in [*self.graphs.items()] if graph not in self.bodies for n in [*nodes]
+        ]
+        functions += [function for executable in [*self.functions.values()] for function in executable.values()]
         for function in functions:
             functions += [node.function for node in self.graphs.get(getattr(function, "body", 0), ())]
         return {getattr(function, "kernel", 0) for function in functions}
@@ -234,9 +236,9 @@ class FakeDriver:
             if node not in joined:
                 joined.add(node)
                 following += node.pred
-        for each in [s for s, g in self.into.items() if g == graph]:
+        for each in [s for s, g in [*self.into.items()] if g == graph]:
             del self.capturing[each], self.into[each]
-        self.marks = {event: mark for event, mark in self.marks.items() if mark[0] != graph}
+        self.marks = {event: mark for event, mark in [*self.marks.items()] if mark[0] != graph}
         return (SUCCESS, graph) if joined == set(self.graphs[graph]) else (UNJOINED, 0)
 
     def captures(self, stream: int) -> tuple[int, int]:
