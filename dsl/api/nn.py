@@ -400,7 +400,9 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False,
     """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 
     mask: booleans, False where a query may not look, or floats that are added to the scores; causal: each query sees
-    the keys up to its own place. Raises DTypeError."""
+    the keys up to its own place. Raises DTypeError, ShapeError."""
+    if scale is None and not q.shape[-1]:
+        raise ShapeError(f"attention divides by the root of the last axis, which is 0 in {q.shape}; give it a scale")
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     allowed = mask if mask is None or hasattr(mask, "dtype") else np.asarray(mask)
     kind = "b" if allowed is None else dtype_kind(allowed.dtype)

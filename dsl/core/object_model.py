@@ -33,7 +33,6 @@ from types import (
 from typing import Any
 
 import numpy as np
-from numpy.random import BitGenerator
 
 from ...runtime.core.frozen import dataclass, replace
 from .errors import is_user_file
@@ -42,6 +41,7 @@ PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, sli
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
 MRO: Callable[[Any], tuple[Any, ...]] = type.__dict__["__mro__"].__get__  # past a metaclass's own ways
 VARS: Callable[[Any], Any] = type.__dict__["__dict__"].__get__
+_NAME, _MODULE = (type.__dict__[name].__get__ for name in ("__name__", "__module__"))
 
 
 class UnsetVariable:
@@ -219,11 +219,12 @@ def _pickle_alike(now: Any, then: Any) -> bool:
     return dumps(now) == dumps(then)
 
 
+def _pickled_row(base: Any) -> Kind:
+    """Of a class whose objects keep what Python does not see, and tell it, and take it back."""
+    return Kind(base, state=Lens(base.__getstate__, base.__setstate__, _pickle_alike))
+
+
 _CACHE = Lens(lambda value: value.cache_info(), same=eq)  # what is in it is not seen
-# classes whose objects keep what Python does not see, and tell it, and take it back
-_PICKLED: tuple[Any, ...] = (BitGenerator, StringIO, BytesIO)
-_HIDDEN: dict[Any, Any] = {base: (base.__getstate__, base.__setstate__) for base in _PICKLED}
-_HIDDEN[Random] = Random.getstate, Random.setstate
 _SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
 _SET = """add clear discard pop remove update difference_update intersection_update symmetric_difference_update
 __iand__ __ior__ __isub__ __ixor__"""
@@ -265,7 +266,9 @@ _ROWS = (
     Kind(BaseException, held=("args", "__cause__", "__context__"), assigned=("args", "__cause__")),
     Kind(SimpleNamespace, blank=SimpleNamespace.__new__),
     Kind(_local, blank=_local.__new__),
-    *(Kind(base, state=Lens(get, put, _pickle_alike)) for base, (get, put) in _HIDDEN.items()),
+    Kind(Random, state=Lens(Random.getstate, Random.setstate, _pickle_alike)),
+    _pickled_row(StringIO),
+    _pickled_row(BytesIO),
     _value_row(int, int.__int__),
     _value_row(float, float.__float__),
     _value_row(complex, complex.__complex__),
@@ -274,7 +277,6 @@ _ROWS = (
     Kind(object),
 )  # fmt: skip
 KINDS: dict[Any, Kind] = {row.base: row for row in _ROWS}
-HIDDEN_STATES: tuple[Any, ...] = tuple(_HIDDEN)
 
 
 def row_of_class(kind: Any) -> Kind:
@@ -282,7 +284,15 @@ def row_of_class(kind: Any) -> Kind:
     for base in MRO(kind):
         if (row := KINDS.get(base)) is not None:
             return row
+        if _NAME(base) == "BitGenerator" and _MODULE(base) == "numpy.random.bit_generator":  # which loads slowly
+            return KINDS.setdefault(base, _pickled_row(base))
     raise TypeError(kind)
+
+
+def has_hidden_state(kind: type) -> bool:
+    """Whether the objects of a class keep what Python does not see, and tell it, and take it back."""
+    state = row_of_class(kind).state
+    return state is not None and state.same is _pickle_alike
 
 
 def builtin_container_base_of_class(kind: type) -> Any:

@@ -20,7 +20,6 @@ import numpy as np
 from ...runtime.core.readable_text import with_article
 from .errors import is_user_file
 from .object_model import (
-    HIDDEN_STATES,
     KINDS,
     MADE_BY_PYTHON,
     MRO,
@@ -32,6 +31,7 @@ from .object_model import (
     cell_contents,
     contents_of_object,
     dict_of_object,
+    has_hidden_state,
     held_by_object,
     is_user_class,
     is_user_module,
@@ -140,7 +140,7 @@ _OPAQUE: tuple[Any, ...] = (ModuleType, CodeType, type(threading.Lock()), type(t
 # which objects, and what there is to compare in them; the first that applies
 _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] = (
     (lambda kind, value: issubclass(kind, WEAK_REFERENCE_CLASSES), lambda value: [referent_of_weak_reference(value)]),
-    (lambda kind, value: issubclass(kind, HIDDEN_STATES), lambda value: _hidden_state_parts_of_object(value)),
+    (lambda kind, value: has_hidden_state(kind), lambda value: _hidden_state_parts_of_object(value)),
     (lambda kind, value: is_iterator_class(kind), lambda value: _state_parts_of_iterator(value)),
     (lambda kind, value: issubclass(kind, np.ndarray), _state_parts_of_array),
     (lambda kind, value: kind is FunctionType, _state_parts_of_function),

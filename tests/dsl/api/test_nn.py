@@ -188,6 +188,7 @@ def test_what_becomes_of_a_conv2d() -> None:
         (lambda x, w: kg.nn.conv2d(x, w, padding="same", stride=2), "stride 1"),
         (lambda x, w: kg.nn.max_pool2d(x, 2, padding=2), "half"),
         (lambda x, w: kg.nn.max_pool2d(x, 0), "all have to be > 0"),
+        (lambda x, w: kg.nn.attention(x[..., :0], x[..., :0], x), "give it a scale"),
         (lambda x, w: kg.nn.avg_pool2d(x, 2, stride=0), "all have to be > 0"),
         (lambda x, w: kg.nn.cross_entropy(x, w), "labels"),
         (lambda x, w: kg.nn.cross_entropy(x, x, reduction="all"), "reduction"),

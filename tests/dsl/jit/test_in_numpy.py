@@ -14,6 +14,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.core.settings import override
+from tests.dsl.jit.test_calls_in_numpy import merge_sort
 
 Array = np.ndarray[Any, Any]
 
@@ -412,31 +413,9 @@ def test_recursion_that_python_allows_is_allowed(function: Any) -> None:
         compiled(x, -1)
 
 
-def merge_sorted(x: Any) -> Any:
-    if len(x) <= 1:
-        return x
-    left, right = merge_sorted(x[: len(x) // 2]), merge_sorted(x[len(x) // 2 :])
-    merged = np.empty_like(x)
-    i = j = 0
-    while i < len(left) and j < len(right):
-        if left[i] <= right[j]:
-            merged[i + j] = left[i]
-            i += 1
-        else:
-            merged[i + j] = right[j]
-            j += 1
-    while i < len(left):
-        merged[i + j] = left[i]
-        i += 1
-    while j < len(right):
-        merged[i + j] = right[j]
-        j += 1
-    return merged
-
-
 def test_a_warning_of_loops_says_each_thing_once() -> None:
     x = np.random.default_rng(0).random(100)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert np.array_equal(kg.kernel_graph(merge_sorted, device="cpu")(x), np.sort(x))
+        assert np.array_equal(kg.kernel_graph(merge_sort, device="cpu")(x), np.sort(x))
     assert [str(w.message).count("turn by turn") <= 1 for w in said] == [True]
