@@ -130,7 +130,7 @@ import kernelgraph as kg
 np.asarray(kg.kernel_graph(lambda x: np.exp(x) + x.sum(), device="cpu")(np.ones(9)))
 looking = ["kernelgraph.dsl.inspection", "kernelgraph.dsl.report", "kernelgraph.runtime.schedule.timeline"]
 print(*[name for name in sys.modules if name.startswith(tuple(looking))])
-late = {"copy", "dataclasses", "difflib", "json", "pathlib", "signal", "string", "subprocess", "numpy.typing"}
+late = {"copy", "dataclasses", "difflib", "json", "pathlib", "signal", "string", "subprocess", "numpy.random", "numpy.typing"}
 print(*sorted((late | {"llvmlite.binding", "numba"}) & set(sys.modules) - before))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNELGRAPH_CACHE_DIR": str(tmp_path)}
