@@ -9,7 +9,11 @@ from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
-from .reroll import GAIN, MIN_ITERATIONS, MOST_NODES, predict_rerolled_microseconds
+from .prediction import predict_rerolled_microseconds
+
+MIN_ITERATIONS = 9  # of a loop, after joining too
+MOST_NODES = 256  # of several iterations that are one
+GAIN = 0.9  # a longer iteration has to take at most this of the time
 
 
 def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[Graph, tuple[str, ...]]:
@@ -43,6 +47,9 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
         if node.op == "update" and node.args[1] in pieces:
             new[number] = _assign_pieces_of_joined_loop(builder, args[0], pieces[node.args[1]], node)
             continue
+        if node.op == "concat" and node.attr("axis") == 0:
+            new[number] = builder.concat([p for a in node.args for p in _pieces_in_order(pieces.get(a), new[a])], 0)
+            continue
         new[number] = builder.copy(node, args)
         if (
             node.args
@@ -51,6 +58,12 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
         ):
             pieces[number] = views
     return builder.finish_copy(graph, new), tuple(remarks)
+
+
+def _pieces_in_order(pieces: Sequence[Value] | None, whole: Value) -> Sequence[Value]:
+    """The pieces of a result, where they lie one after another along the first axis; else it."""
+    in_order = pieces is not None and sum(p.shape[0] for p in pieces) == whole.shape[0]
+    return pieces if in_order and pieces is not None else [whole]
 
 
 def _operation_count(body: Graph) -> int:
