@@ -44,26 +44,26 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
             if node.attr("part") in rows:
                 pieces[number] = rows[node.attr("part")]
             continue
-        if node.op == "update" and node.args[1] in pieces:
-            new[number] = _assign_pieces_of_joined_loop(builder, args[0], pieces[node.args[1]], node)
-            continue
-        if node.op == "concat" and node.attr("axis") == 0:
-            new[number] = builder.concat([p for a in node.args for p in _pieces_in_order(pieces.get(a), new[a])], 0)
-            continue
-        new[number] = builder.copy(node, args)
-        if (
-            node.args
-            and node.args[0] in pieces
-            and (views := _views_of_joined_pieces(builder, node, pieces[node.args[0]]))
-        ):
-            pieces[number] = views
+        new[number] = _copy_node_of_pieces(builder, node, args, [pieces.get(a) for a in node.args])
+        if node.args and node.args[0] in pieces:
+            pieces[number] = _views_of_joined_pieces(builder, node, pieces[node.args[0]])
     return builder.finish_copy(graph, new), tuple(remarks)
 
 
-def _pieces_in_order(pieces: Sequence[Value] | None, whole: Value) -> Sequence[Value]:
+def _copy_node_of_pieces(
+    builder: GraphBuilder, node: Node, args: Sequence[Value], pieces: Sequence[list[Value] | None]
+) -> Value:
+    """A copy of a node, which takes the pieces of its arguments where they need not be put together before."""
+    if node.op == "update" and pieces[1]:
+        return _assign_pieces_of_joined_loop(builder, args[0], pieces[1], node)
+    if node.op == "concat" and node.attr("axis") == 0 and any(pieces):
+        return builder.concat([p for a, own in zip(args, pieces, strict=True) for p in _pieces_in_order(own, a)], 0)
+    return builder.copy(node, args)
+
+
+def _pieces_in_order(pieces: list[Value] | None, whole: Value) -> list[Value]:
     """The pieces of a result, where they lie one after another along the first axis; else it."""
-    in_order = pieces is not None and sum(p.shape[0] for p in pieces) == whole.shape[0]
-    return pieces if in_order and pieces is not None else [whole]
+    return pieces if pieces and sum(p.shape[0] for p in pieces) == whole.shape[0] else [whole]
 
 
 def _operation_count(body: Graph) -> int:
