@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import prod
 from typing import Any
@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..control_flow.comprehensions import ComprehensionClause, body_at_place_of
-from ..control_flow.decisions import is_undecided_condition
 from ..control_flow.loops import DeferredIterator
 from ..trace.aliasing import rows_of_tracer
 from ..trace.number_kinds import Kind
@@ -19,10 +17,10 @@ from ..trace.operands import to_traced_array
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
-from .growing_lists import GrowingList, list_element_and_type
+from .growing_lists import GrowingList
 from .kinds import LoopList
 from .linear import LinearExpression
-from .values import LoopArray, LoopArraySection, Recorder
+from .values import LoopArray, Recorder
 
 
 @dataclass(frozen=True)
@@ -161,99 +159,6 @@ def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | No
 
 
 LARGEST = 1 << 20  # elements that a list of lists outside of loops may have
-
-
-class _RowsOfTurns:
-    """The rows that the turns of a comprehension write, one after the other."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.counts: list[LinearExpression] = []
-        self.section: LoopArraySection | None = None
-        self.kinds: tuple[Kind, ...] = ()
-        self.depth = 1
-
-    def add(self, position: LinearExpression, given: Any, began: int) -> None:
-        """began: how many arrays there were when the turn began."""
-        recorder = self.recorder
-        value, found = list_element_and_type(recorder, given, began)
-        kinds, depth, shape = found.kinds, found.depth, found.shape
-        if len(kinds) > 1:
-            raise LoopNotRecordable("a comprehension makes numbers of two kinds, as values decide")
-        if self.section is None:
-            count = self.counts[0] * prod(n.known or 0 for n in self.counts[1:])
-            self.section = recorder.temporary((count, *shape), kinds[0][0])
-            self.kinds, self.depth = kinds, depth
-        elif (self.kinds, self.depth, self.section.shape[1:]) != (kinds, depth, shape):
-            raise LoopNotRecordable("a comprehension makes elements of different kinds")
-        row = recorder.array_of_section(self.section)
-        row[(recorder.extent(position), ...)] = value
-
-
-def collect_clause_in_loop(recorder: Recorder, clause: ComprehensionClause, outermost: bool = False) -> Any:
-    """The list that a comprehension makes: a LoopList, or a list. outermost: it is the loop that is recorded."""
-    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
-    few = items is None or (items.count.known is not None and items.count.known <= recorder.unrolled)
-    if few and not outermost:
-        return [*_elements_of_few_turns(recorder, clause)]
-    rows = _RowsOfTurns(recorder)
-    _write_rows_of_clause(rows, clause, LinearExpression(0), 0)
-    if rows.section is None:
-        raise LoopNotRecordable("a comprehension has no turn")
-    return LoopList(recorder, rows.section, rows.kinds, rows.depth)
-
-
-def _elements_of_few_turns(recorder: Recorder, clause: ComprehensionClause) -> Iterable[Any]:
-    for item in clause.iterable:
-        for test, value in clause.body(item):
-            _check_test_of_clause(test)
-            if test:
-                element = value()
-                if type(element) is ComprehensionClause:
-                    yield from collect_clause_in_loop(recorder, element)
-                else:
-                    yield element
-
-
-def _check_test_of_clause(test: Any) -> None:
-    if is_undecided_condition(test):
-        raise LoopNotRecordable("a comprehension keeps the elements that a value chooses")
-
-
-def _write_rows_of_clause(
-    rows: _RowsOfTurns, clause: ComprehensionClause, before: LinearExpression, level: int
-) -> None:
-    """The loop of a clause. before: how many turns of it the turns around have made."""
-    recorder, body = rows.recorder, clause.body
-    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
-    if items is None:
-        raise LoopNotRecordable("a comprehension goes over more than ranges and arrays")
-    count = items.count
-    if not count.is_at_least(0):
-        count = recorder.greatest(count, LinearExpression(0))
-    if level == len(rows.counts):
-        rows.counts.append(count)
-    if level and (count.known is None or count != rows.counts[level]):
-        raise LoopNotRecordable("the inner loop of a comprehension has another length in each turn")
-    start = before * (count.known or 0) if level else before
-
-    def turn(pair: Any) -> None:
-        number, item = pair
-        if not level and (type(number) is not int or number == 0):  # another attempt
-            rows.section = None
-        began = len(recorder.storages)
-        for test, value in body(item):
-            _check_test_of_clause(test)
-            if not test:
-                raise LoopNotRecordable("a comprehension leaves out elements")
-            element = value()
-            position = start + recorder.linear(number)
-            if type(element) is ComprehensionClause:
-                _write_rows_of_clause(rows, element, position, level + 1)
-            else:
-                rows.add(position, element, began)
-
-    recorder.run_for(DeferredIterator(enumerate, (clause.iterable,), {}), body_at_place_of(turn, body), None)
 
 
 def list_of_collected_rows(array: Tracer, made: LoopList) -> list[Any]:

@@ -28,7 +28,6 @@ from .independence import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
     axes_of_indices,
-    collect_clause_in_loop,
     item_at_indices,
     recorded_loop_items_of_iterable,
 )
@@ -191,10 +190,6 @@ class LoopRecorder(RecordedLoopArithmetic):
         return LoopNumber(self, self.body.get(variable, dtype), weak, None, others)
 
     # loops
-
-    def collect(self, clause: Any) -> Any:
-        """What a comprehension gives, as a list."""
-        return collect_clause_in_loop(self, clause)
 
     def run_for(
         self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None, few: int | None = None
@@ -359,9 +354,9 @@ class LoopRecorder(RecordedLoopArithmetic):
         loop.after(ran)
         loop.lists.set_lengths_after_loop(count)
 
-    def new_list(self, items: list[Any]) -> Any:
-        """A list that may grow while loops are recorded."""
-        return new_list_in_loop(self, items)
+    def new_list(self, items: list[Any], key: Any = None) -> Any:
+        """A list that may grow while loops are recorded. key: what it is known by, if not by where it is made."""
+        return new_list_in_loop(self, items, key)
 
 
 @dataclass(slots=True)
