@@ -55,7 +55,8 @@ def listed(iterable: Iterable[Any], body: Callable[[Any], Turn]) -> list[Any]:
 
     run(ComprehensionClause(iterable, body))
     items = None if recorder is None else _kernelgraph_list.items
-    return _kernelgraph_list if items is None else items
+    found: list[Any] = _kernelgraph_list if items is None else items
+    return found
 
 
 def generated(function: Any, iterable: Iterable[Any], body: Callable[[Any], Turn]) -> Any:

@@ -25,49 +25,22 @@ from .values import LoopArray, Recorder
 
 @dataclass(frozen=True)
 class LoopItems:
-    """How many items there are, and which is at an index, linear from 0.
+    """How many items there are, and which is at a place, counted from 0.
 
-    start: what is added to the index, so that the turn is the item."""
+    start: what is added to the place, so that the turn is the item."""
 
-    count: LinearExpression
-    at: Callable[[LinearExpression], Any]
+    count: Any
+    at: Callable[[Any], Any]
     start: LinearExpression = LinearExpression(0)
 
 
 def count_loop_items(iterable: Any) -> int | None:
     """How many items a loop outside of all recorded ones goes over; None of what is not followed."""
-    if isinstance(iterable, range) or (is_array(iterable) and iterable.ndim):
-        return len(iterable)
-    if not isinstance(iterable, DeferredIterator):
-        return None
-    function, args, options = iterable.function, iterable.args, iterable.options
-    if function in (np.ndindex, np.ndenumerate):
+    if isinstance(iterable, DeferredIterator) and iterable.function in (np.ndindex, np.ndenumerate):
         shape = axes_of_indices(iterable)
         return prod(shape) if shape and all(type(n) is int and n >= 0 for n in shape) else None
-    if not _is_recordable_loop_iterator(function, args, options):
-        return None
-    if function is repeat:
-        return int(args[1])
-    counts = [count_loop_items(x) for x in _iterated_arguments_of_recorded_loop(function, args)]
-    if options.get("strict") and len({*counts}) > 1:  # which is an error
-        return None
-    return None if None in counts or not counts else min(n for n in counts if n is not None)
-
-
-def loop_item_at(iterable: Any, turn: Any) -> Any:
-    """What such a loop goes over at a turn, whose number may be a symbol."""
-    if isinstance(iterable, range):
-        return iterable.start + turn * iterable.step
-    if not isinstance(iterable, DeferredIterator):
-        return (iterable if isinstance(turn, int) and type(turn) is int else to_traced_array(iterable))[turn]
-    if iterable.function is zip:
-        return tuple(loop_item_at(part, turn) for part in iterable.args)
-    (part, *start) = iterable.args
-    if iterable.function is repeat:
-        return part
-    if iterable.function is enumerate:
-        return turn + [*start, *iterable.options.values(), 0][0], loop_item_at(part, turn)
-    return loop_item_at(part, len(part) - 1 - turn)
+    items = loop_items(iterable)
+    return None if items is None else items.count
 
 
 def is_array(x: Any) -> bool:
@@ -92,37 +65,47 @@ def item_at_indices(recorder: Recorder, iterable: DeferredIterator, index: tuple
     return index if iterable.function is np.ndindex else (index, recorder.lift(iterable.args[0])[index])
 
 
-def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
-    """What a loop goes over, within a recorded one or as one; None of what is not followed."""
+def loop_items(iterable: Any, recorder: Recorder | None = None) -> LoopItems | None:
+    """What a loop goes over; None of what is not followed.
+
+    recorder: of the loop within which it is recorded, or as which: counts and places are linear then. Else counts are
+    ints, and a place may be a turn's number."""
     if isinstance(iterable, (range, LoopRange)):
-        return _recorded_loop_items_of_range(recorder, iterable)
-    if isinstance(iterable, GrowingList) and iterable.storage is None:
+        return _loop_items_of_range(iterable, recorder)
+    is_of_loop = recorder is not None and isinstance(iterable, LoopArray)
+    if is_of_loop and isinstance(iterable, GrowingList) and iterable.storage is None:
         return None
-    if isinstance(iterable, LoopArray) or (is_array(iterable) and iterable.ndim):
-        return _loop_items_of_array(recorder, recorder.lift(iterable))
+    if is_of_loop or (is_array(iterable) and iterable.ndim):
+        return _loop_items_of_array(iterable, recorder)
     if not isinstance(iterable, DeferredIterator):
         return None
     function, args, options = iterable.function, iterable.args, iterable.options
     if not _is_recordable_loop_iterator(function, args, options):
         return None
+    linear, extent, least = (
+        (_same, _same, min) if recorder is None else (recorder.linear, recorder.extent, recorder.least)
+    )
     if function is repeat:
-        return LoopItems(LinearExpression(args[1]), lambda k: args[0])
-    parts = [recorded_loop_items_of_iterable(recorder, x) for x in _iterated_arguments_of_recorded_loop(function, args)]
+        return LoopItems(linear(args[1]), lambda k: args[0])
+    parts = [loop_items(x, recorder) for x in (args if function is zip else args[:1])]
     found = [part for part in parts if part is not None]
     if not 0 < len(found) == len(parts):
         return None
+    first, count = found[0], found[0].count
     if function is zip:
-        count = found[0].count
         if options.get("strict") and any(part.count != count for part in found):
             return None
         for part in found[1:]:
-            count = recorder.least(count, part.count)
-        return LoopItems(count, lambda k: tuple(part.at(k) for part in found), found[0].start)
-    (part,) = found
+            count = least(count, part.count)
+        return LoopItems(count, lambda k: tuple(part.at(k) for part in found), first.start)
     if function is enumerate:
-        first = recorder.linear([*args, *options.values(), 0][1])
-        return LoopItems(part.count, lambda k: (recorder.extent(first + k), part.at(k)), part.start)
-    return LoopItems(part.count, lambda k: part.at(part.count - 1 - k))
+        start = linear([*args, *options.values(), 0][1])
+        return LoopItems(count, lambda k: (extent(start + k), first.at(k)), first.start)
+    return LoopItems(count, lambda k: first.at(count - 1 - k))
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
@@ -135,11 +118,9 @@ def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: di
     return function is reversed and len(args) == 1 and not options and not isinstance(args[0], DeferredIterator)
 
 
-def _iterated_arguments_of_recorded_loop(function: Any, args: Sequence[Any]) -> Sequence[Any]:
-    return args if function is zip else args[:1]
-
-
-def _recorded_loop_items_of_range(recorder: Recorder, given: range | LoopRange) -> LoopItems:
+def _loop_items_of_range(given: range | LoopRange, recorder: Recorder | None) -> LoopItems | None:
+    if recorder is None:
+        return LoopItems(len(given), lambda k: given.start + k * given.step) if isinstance(given, range) else None
     start, stop, step = recorder.linear(given.start), recorder.linear(given.stop), given.step
     span, size = (stop - start, step) if step > 0 else (start - stop, -step)
     if size == 1:
@@ -151,7 +132,10 @@ def _recorded_loop_items_of_range(recorder: Recorder, given: range | LoopRange) 
     return LoopItems(count, lambda k: recorder.extent(start + k * step), start if step == 1 else LinearExpression(0))
 
 
-def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | None:
+def _loop_items_of_array(given: Any, recorder: Recorder | None) -> LoopItems | None:
+    if recorder is None:
+        return LoopItems(len(given), lambda k: (given if type(k) is int else to_traced_array(given))[k])
+    array = recorder.lift(given)
     if not array.ndim:
         return None
     recorder.materialize(array)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList, RecordAgain
-from .iterables import list_of_collected_rows, loop_item_at
+from .iterables import list_of_collected_rows, loop_items
 from .recorder import CONSTANTS, UNROLLED, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
@@ -95,12 +94,13 @@ def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[An
     """Makes the loop `for item in iterable: body(item)` a node of the trace, which has a body for all turns.
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
-    site = body.__code__
+    site, items = body.__code__, loop_items(iterable)
+    assert items is not None
     for first in range(min(PEELED + 1, count)):
         loop = RepeatedBodyLoop(
             trace,
             (first, count - 1),
-            partial(loop_item_at, iterable),
+            items.at,
             body,
             lambda name: SpoiledLoopVariable(name, site),
         )
@@ -109,7 +109,7 @@ def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[An
                 return
         except (LoopNotRecordable, Exception) as error:
             raise _refusal_of_loop(error, site) from error
-        body(loop_item_at(iterable, first))
+        body(items.at(first))
     raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
 
 

@@ -29,7 +29,7 @@ from .iterables import (
     LoopItems,
     axes_of_indices,
     item_at_indices,
-    recorded_loop_items_of_iterable,
+    loop_items,
 )
 from .kinds import (
     PLAIN,
@@ -203,7 +203,7 @@ class LoopRecorder(RecordedLoopArithmetic):
                 (), axes, lambda index: body(item_at_indices(self, iterable, index)), stop, few, key or body
             )
             return
-        items = recorded_loop_items_of_iterable(self, iterable)
+        items = loop_items(iterable, self)
         if items is None:
             self._unroll_loop(iterable, body, stop)
             return
