@@ -186,10 +186,12 @@ class GrowingList(LoopList):
             for item in items:
                 self._add_row(item, 0)
 
-    def _make_storage(self, length: int, found: ListElementType) -> None:
+    def _make_storage(self, length: int, element_type: ListElementType) -> None:
         """Memory for the rows. What grows to more than this length has more, in the end."""
-        self.element_type, self.length = found, LinearExpression(0)
-        self.storage = self._recorder.temporary((LinearExpression(length), *found.shape), found.kinds[0][0]).storage
+        self.element_type, self.length = element_type, LinearExpression(0)
+        self.storage = self._recorder.temporary(
+            (LinearExpression(length), *element_type.shape), element_type.kinds[0][0]
+        ).storage
 
     # as a LoopList has them
 

@@ -77,8 +77,10 @@ def loop_items(iterable: Any, recorder: Recorder | None = None) -> LoopItems | N
         return None
     if is_of_loop or (is_array(iterable) and iterable.ndim):
         return _loop_items_of_array(iterable, recorder)
-    if not isinstance(iterable, DeferredIterator):
-        return None
+    return _loop_items_of_iterator(iterable, recorder) if isinstance(iterable, DeferredIterator) else None
+
+
+def _loop_items_of_iterator(iterable: DeferredIterator, recorder: Recorder | None) -> LoopItems | None:
     function, args, options = iterable.function, iterable.args, iterable.options
     if not _is_recordable_loop_iterator(function, args, options):
         return None

@@ -129,8 +129,8 @@ def two_kinds(a: Any, x: Any) -> Any:
 
 
 PROGRAMS = (
-    pairs, flat, ragged, numbers, whole, arrays, chosen, truths, in_loops, lists_of_lists, views, one_array, names, plain,
-    of_nothing, minus_zeros, kept_names, own_functions, two_kinds,
+    pairs, flat, ragged, numbers, whole, arrays, chosen, truths, in_loops, lists_of_lists, views, one_array, names,
+    plain, of_nothing, minus_zeros, kept_names, own_functions, two_kinds,
 )  # fmt: skip
 
 
