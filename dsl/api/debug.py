@@ -99,7 +99,8 @@ def _check_body_is_looked_at(trace: Trace) -> None:
     if trace.depth or trace.loops or trace.path:
         raise UnsupportedError(
             "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
-            "write a Python for loop while you look"
+            "write a Python for loop while you look",
+            needs_values=False,
         )
 
 

@@ -59,11 +59,15 @@ class NumpyProtocols:
         handler = UFUNCS.get(method)
         if handler is None:
             raise UnsupportedError(
-                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations",
-                needs_values=True,
+                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
             )
-        result = handler(ufunc, *inputs, **options)
-        return result if method == "__call__" else apply_view_rule_of_numpy(method, result, inputs, options)
+        if method == "__call__":
+            return handler(ufunc, *inputs, **options)
+        try:
+            result = handler(ufunc, *inputs, **options)
+        except UserError as error:
+            raise ERRORS[0](error, getattr(ufunc, method), inputs, options) from None
+        return apply_view_rule_of_numpy(method, result, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return call_function(function, args, options)
@@ -93,12 +97,10 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if (found := fallback(function, args, options)) is not None:
             return found[0]
     if implementation is None and function in REFUSED:
-        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}", needs_values=True)
+        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
         near = nearest_name_hint(name, numpy_names_in_dispatch_tables())
-        raise UnsupportedError(
-            f"{name} cannot be traced{near}; or call it outside of the traced function", needs_values=True
-        )
+        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
     check_options_of_numpy_call(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
@@ -125,8 +127,7 @@ def check_options_of_numpy_call(implementation: Implementation, name: str, optio
     for option in options:
         if option not in known:
             raise UnsupportedError(
-                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}",
-                needs_values=True,
+                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
             )
 
 
