@@ -209,7 +209,9 @@ ERRORS = {
     "array": UNFIT,
     **dict.fromkeys(("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"), OF_MESHES),
     "replicate": {"ArgumentsError": "for a mesh of ranks before `kg.distributed.init`"},
-    **dict.fromkeys(("default_stream", "memory", "memory_stats", "synchronize", "to_device", "empty_cache"), OF_DEVICES),
+    **dict.fromkeys(
+        ("default_stream", "memory", "memory_stats", "synchronize", "to_device", "empty_cache"), OF_DEVICES
+    ),
     **dict.fromkeys(("current_stream", "stop_gradient", "waitall", "debug.print"), NO_ERRORS),
     "stream": {"DeviceUnavailableError": "for a stream of a device that is not here"},
     "debug.check_finite": {"NotFiniteError": "by the call, where `x` holds NaN or an infinity"},

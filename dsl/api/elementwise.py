@@ -223,7 +223,9 @@ def _dtype_of_elementwise_operand(x: Any) -> Any:
 # what a function captured
 
 
-_unfit = functools.partial(UnsupportedError, needs_values=False)  # of a scalar function, which NumPy does not run either
+_unfit = functools.partial(
+    UnsupportedError, needs_values=False
+)  # of a scalar function, which NumPy does not run either
 
 
 def source_of_user_function(

@@ -16,7 +16,7 @@ from ...compiler.graph.precision import precision_attrs
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, ShapeError
 from ..core.precision import precision as given_precision_of_calls
-from ..core.spec import to_index
+from ..core.spec import checked_dtype, to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
 from ..functions.host_calls import host_call_of_any_arrays
@@ -56,7 +56,8 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     def in_float32(*args: Any, **options: Any) -> Any:
         if not args and first in options:  # by name, maybe behind others
             args = (options.pop(first), *args)
-        given = [x.dtype for x in (*args, *options.values()) if hasattr(x, "dtype") and dtype_kind(x.dtype) == "f"]
+        dtypes = [checked_dtype(x.dtype) for x in (*args, *options.values()) if hasattr(x, "dtype")]
+        given = [dtype for dtype in dtypes if dtype_kind(dtype) == "f"]
         if all(dtype.itemsize > 2 for dtype in given):
             return function(*args, **options)
         result = function(*map(_widened_float, args), **{name: _widened_float(x) for name, x in options.items()})

@@ -25,7 +25,7 @@ from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import device_named, name_of, open_device
 from ..core.context import context
-from ..core.errors import DTypeError, NumberError, ShapeError
+from ..core.errors import DTypeError, NumberError, ShapeError, user_frames
 from ..core.spec import checked_dtype
 from ..functions.creation import full
 from ..functions.elementwise import apply
@@ -403,7 +403,10 @@ def _traced_or_compiled_sampler(traced: Callable[..., Tracer]) -> Callable[..., 
     def sample_traced_or_compiled(*args: Any, device: str | None = None, **options: Any) -> Any:
         if current_trace() is not None:
             return traced(*args, **options)
-        return _eager_sampler_call(traced, device, args, options)
+        try:
+            return _eager_sampler_call(traced, device, args, options)
+        except Exception as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
 
     return sample_traced_or_compiled
 
