@@ -26,10 +26,47 @@ REST = (W, V, S, K, A, B, 2, 1, 0, (2, 0), (4, 3), (0,), [0.5], 0.5, "f8", ([0, 
 MODULES = {"np": np, "np.linalg": np.linalg, "np.fft": np.fft}
 # what reads files, prints, or is about NumPy itself; and what gives other numbers each time
 LEFT_OUT = set(
-    "save savez savez_compressed savetxt load loadtxt genfromtxt fromfile fromregex memmap info show_config "
-    "show_runtime test getbufsize setbufsize geterr seterr geterrcall seterrcall get_include get_printoptions "
-    "set_printoptions printoptions errstate busday_count busday_offset is_busday datetime_as_string datetime_data "
-    "nested_iters from_dlpack empty empty_like require bmat asmatrix may_share_memory shares_memory".split()
+    [
+        "save",
+        "savez",
+        "savez_compressed",
+        "savetxt",
+        "load",
+        "loadtxt",
+        "genfromtxt",
+        "fromfile",
+        "fromregex",
+        "memmap",
+        "info",
+        "show_config",
+        "show_runtime",
+        "test",
+        "getbufsize",
+        "setbufsize",
+        "geterr",
+        "seterr",
+        "geterrcall",
+        "seterrcall",
+        "get_include",
+        "get_printoptions",
+        "set_printoptions",
+        "printoptions",
+        "errstate",
+        "busday_count",
+        "busday_offset",
+        "is_busday",
+        "datetime_as_string",
+        "datetime_data",
+        "nested_iters",
+        "from_dlpack",
+        "empty",
+        "empty_like",
+        "require",
+        "bmat",
+        "asmatrix",
+        "may_share_memory",
+        "shares_memory",
+    ]
 )
 # values of keywords by their names; any keyword is also tried with those under `any`
 VALUES: dict[str, tuple[Any, ...]] = {

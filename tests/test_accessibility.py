@@ -66,7 +66,8 @@ def test_reports(browser: Browser, axe: str, tmp_path: Path, width: int, dark: b
 def test_what_is_wrong_is_found(browser: Browser, axe: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
-        '<html lang="en"><meta name="viewport" content="width=device-width"><title>x</title><main><h1>x</h1><img src="data:,"></main></html>'
+        '<html lang="en"><meta name="viewport" content="width=device-width"><title>x</title>'
+        '<main><h1>x</h1><img src="data:,"></main></html>'
     )
     assert [text.partition(":")[0] for text in serious(browser, axe, page, 400, False)] == ["image-alt"]
 

@@ -1,7 +1,7 @@
 """A newcomer's first hour with what is installed, in processes of their own and an empty folder: every command of
 `kernelgraph` with what it prints and its exit status, and both type checkers on 60 lines of a user's code.
 
-`make wheel-test` runs it in a fresh environment with nothing but the wheel on its path; continuous integration there alone.
+`make wheel-test` runs it in a fresh environment with nothing but the wheel on its path, and CI there alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FILES = {
     "only.py": "import numpy as np, kernelgraph as kg\nf = kg.kernel_graph(lambda x: np.unique(x))\nf(np.ones(3))\n",
     "several.py": (
         "import numpy as np\nimport kernelgraph as kg\n\n\n@kg.kernel_graph\ndef f(x):\n    return (x * 2).sum()\n\n\n"
-        "@kg.kernel_graph\ndef un(x):\n    return np.unique(x)\n\n\nfor n in (3, 4, 5):\n    f(np.ones(n))\nun(np.ones(3))\n"
+        "@kg.kernel_graph\ndef un(x):\n    return np.unique(x)\n\n\n"
+        "for n in (3, 4, 5):\n    f(np.ones(n))\nun(np.ones(3))\n"
     ),
     "none.py": "print(1)\n",
     "exits.py": "import numpy as np, kernelgraph as kg\nkg.kernel_graph(lambda x: x + 1)(np.ones(4)).wait()\nexit(3)\n",

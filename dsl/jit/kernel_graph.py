@@ -126,7 +126,10 @@ def _as_called_in_block(look: Callable[Concatenate[Any, Q], T]) -> Callable[Conc
 
     @functools.wraps(look)
     def look_as_called_here(self: Any, *args: Q.args, **options: Q.kwargs) -> T:
-        return look(self._as_called_here(), *args, **options)
+        try:
+            return look(self._as_called_here(), *args, **options)
+        except UserError as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
 
     return look_as_called_here
 
@@ -884,6 +887,13 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     >>> float(length(np.array([3.0, 4.0])))
     5.0
     """
+    try:
+        return _decorator_or_decorated(function, options)
+    except UserError as error:
+        raise error_at_user_line(error)  # noqa: B904  # the same one
+
+
+def _decorator_or_decorated(function: Callable[..., Any] | None, options: Any) -> Any:
     if options.get("mesh") is not None:
         made = import_module(ON_MESH, __package__).MeshFunction
         return made(function, **options) if function is not None else lambda f: made(f, **options)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
-from ..core.errors import TraceError, UnsupportedError, UserError, nearest_name_hint
+from ..core.errors import ArgumentsError, TraceError, UnsupportedError, UserError, nearest_name_hint
+from ..core.foreign_names import FOREIGN_KEYWORDS, instead_of
 from .trace import TracedLoopSymbolBase, loop_recorder_of_trace
 
 Implementation = Callable[..., Any]
@@ -126,9 +128,25 @@ def check_options_of_numpy_call(implementation: Implementation, name: str, optio
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for option in options:
         if option not in known:
+            _check_option_is_numpys(name, option)
             raise UnsupportedError(
                 f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
             )
+
+
+def _check_option_is_numpys(name: str, option: str) -> None:
+    """Raises ArgumentsError for a keyword that NumPy's function has not either."""
+    import inspect
+
+    path = name.strip(".()").removeprefix("np.").split(".")
+    try:
+        of_methods = inspect.signature(getattr(np.ndarray, path[-1])).parameters if name.startswith(".") else {}
+        known = {**of_methods, **inspect.signature(reduce(getattr, path, np)).parameters}
+    except (AttributeError, TypeError, ValueError):
+        return  # NumPy says nothing of it
+    if option not in known and not {"kw", "kwargs"} & ({*known} - {*of_methods}):
+        instead = instead_of(option, FOREIGN_KEYWORDS, known) or f"; write one of {', '.join(known)}"
+        raise ArgumentsError(f"{name} has no argument {option}={instead}")
 
 
 def public_numpy_name(function: Any) -> str:

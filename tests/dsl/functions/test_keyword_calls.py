@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests.keyword_calls import A, K, S, V, Call, calls, differences, functions, judge, keywords
 from tests.counts import examples
+from tests.keyword_calls import A, Call, K, S, V, calls, differences, functions, judge, keywords
 
 FOUND = [
     Call("np.concatenate", ([V, V],), "out", np.zeros(8)),

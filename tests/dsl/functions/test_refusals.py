@@ -328,7 +328,7 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (found, kg.UnsupportedError, ("depends on data", "np.where(mask, a, b)")),
     (unique, kg.UnsupportedError, ("depends on data", "outside of the traced function")),
     (unsupported, kg.UnsupportedError, ("np.poly cannot be traced", "outside of the traced function")),
-    (unsupported_argument, kg.UnsupportedError, ("order=", "supported are", "keepdims")),
+    (unsupported_argument, kg.ArgumentsError, ("order=", "write one of", "keepdims")),
     (assigns_global, kg.TraceError, ("global 'COUNT'", "return the value instead")),
     (assigns_array, kg.TraceError, ("no argument", "pass it as an argument")),
     (assigns_dict, kg.TraceError, ("the dict NAMES", "return the value instead")),
