@@ -182,10 +182,10 @@ def arguments(function: Any, count: int) -> Iterator[tuple[Any, ...]]:
         for _ in range(count - 1):
             tails = [(*tail, x) for tail in tails[:40] for x in REST]
         for tail in tails:
-            if any(isinstance(x, np.ndarray) for x in (first, *tail)) or type(first) is list:
-                if result(function, (first, *tail), {}) is not None:
-                    yield first, *tail
-                    break
+            arrays = type(first) is list or any(isinstance(x, np.ndarray) for x in (first, *tail))
+            if arrays and result(function, (first, *tail), {}) is not None:
+                yield first, *tail
+                break
 
 
 def calls(only: list[str]) -> Iterator[Call]:

@@ -107,8 +107,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", default=Any)
     S = TypeVar("S")
     Rest = ParamSpec("Rest")
-    Q = ParamSpec("Q")
-    T = TypeVar("T")
+    Look = TypeVar("Look", bound=Callable[..., Any])
 else:
     from typing import ParamSpec, TypeVar
 
@@ -121,17 +120,17 @@ def _report_module_of_decorator() -> Any:
     return import_module(VIEW, __package__)
 
 
-def _as_called_in_block(look: Callable[Concatenate[Any, Q], T]) -> Callable[Concatenate[Any, Q], T]:
+def _as_called_in_block(look: Look) -> Look:
     """A method that shows a call, as it would be made in the block of a device or a precision that runs."""
 
     @functools.wraps(look)
-    def look_as_called_here(self: Any, *args: Q.args, **options: Q.kwargs) -> T:
+    def look_as_called_here(self: Any, *args: Any, **options: Any) -> Any:
         try:
             return look(self._as_called_here(), *args, **options)
         except UserError as error:
             raise error_at_user_line(error)  # noqa: B904  # the same one
 
-    return look_as_called_here
+    return look_as_called_here  # type: ignore[return-value]
 
 
 def _show_decorator_stages_in_notebook() -> None:

@@ -141,7 +141,7 @@ def _check_option_is_numpys(name: str, option: str) -> None:
     path = name.strip(".()").removeprefix("np.").split(".")
     try:
         of_methods = inspect.signature(getattr(np.ndarray, path[-1])).parameters if name.startswith(".") else {}
-        known = {**of_methods, **inspect.signature(reduce(getattr, path, np)).parameters}
+        known = {**of_methods, **inspect.signature(reduce(getattr, path, np)).parameters}  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError):
         return  # NumPy says nothing of it
     if option not in known and not {"kw", "kwargs"} & ({*known} - {*of_methods}):
