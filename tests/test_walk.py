@@ -120,6 +120,6 @@ def test_type_checkers_accept_a_users_code(checker: str, folder: Path) -> None:
     text = (ROOT / "tests" / "types" / "programs.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) >= 60
     shutil.copy(ROOT / "tests" / "types" / "programs.py", folder)
-    options = {"mypy": ["--strict"], "basedpyright": ["--level", "error"]}[checker]
+    options = {"mypy": ["--strict"], "basedpyright": ["--level", "error", "--pythonpath", sys.executable]}[checker]
     done = run(folder, [sys.executable, "-m", checker, *options, "programs.py"])
     assert done.returncode == 0, done.stdout
