@@ -127,7 +127,7 @@ def _as_called_in_block(look: Look) -> Look:
     def look_as_called_here(self: Any, *args: Any, **options: Any) -> Any:
         try:
             return look(self._as_called_here(), *args, **options)
-        except UserError as error:
+        except Exception as error:
             raise error_at_user_line(error)  # noqa: B904  # the same one
 
     return look_as_called_here  # type: ignore[return-value]
