@@ -24,7 +24,11 @@ class MemoryAccount:
     `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
     bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
     and of the host's memory. system: what is free, and all there is, by what the driver says; None where nobody
-    knows."""
+    knows.
+
+    >>> "results" in kg.memory("cpu").in_use
+    True
+    """
 
     device: str
     in_use: Mapping[str, int]

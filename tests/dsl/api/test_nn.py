@@ -405,3 +405,23 @@ def test_float16_does_not_overflow_inside(size: float) -> None:
     ):
         expected = np.asarray(function(x.astype(np.float64)))
         same(function, expected.astype(np.float16), x, dtype=np.float16, tolerance=2e-3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: kg.nn.linear(x, np.ones((2, 2))),
+        lambda x: kg.nn.linear(kg.array(x), kg.array(np.ones((2, 2)))),
+        lambda x: kg.nn.softmax(x, axis=3),
+        lambda x: kg.nn.relu(np.array(["a"])),
+        lambda x: kg.nn.softmax(np.array(["a"])),
+        lambda x: kg.nn.conv2d(x, x),
+        lambda x: kg.matmul(x, np.ones((2, 2))),
+        lambda x: kg.zeros((-1,)),
+        lambda x: kg.random.normal(kg.random.key(0), 1.5),
+    ],
+)
+def test_an_error_outside_of_a_decorated_function_shows_one_entry_of_this_package(call: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(np.ones(3))
+    assert len(caught.traceback) == 3  # here, the function above, and the name that it called
