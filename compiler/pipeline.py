@@ -79,7 +79,9 @@ def run_graph_pass_stages(
         return (simple,)
     if not target.epilogues:
         simple = forget_precision(simple)
-    simple = compute_large_products_in_blocks(simple, target.block_bytes)
+    narrow = multiply_16_bit_operands(simple) if target.epilogues else simple
+    blocked = compute_large_products_in_blocks(narrow, target.block_bytes)
+    simple = simple if blocked is narrow else blocked
     check_graph_after_stage(simple, types, "blocked products")
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)
