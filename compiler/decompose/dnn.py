@@ -21,6 +21,7 @@ FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
 MOST_ELEMENTS = 2**31
 MOST_FLOAT16 = 65504.0
+LOW_BIAS = -1e4
 MOST_BIAS = 2**28  # bytes of what is added to scores; more is computed block by block
 
 Padding = tuple[tuple[int, int], ...]
@@ -158,6 +159,7 @@ def call_dnn_attention(
     added = _additions_to_scores(builder, args[0], args[1], args[3:], options["hidden"])
     if added.nbytes > MOST_BIAS:
         return LARGE_MASK
+    q = added.without_hidden_rows(builder, q)
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
     types = [
         ArrayType((*q.shape[:3], v.shape[3]), q.dtype),
@@ -190,8 +192,7 @@ def call_dnn_attention_gradient(
     added = _additions_to_scores(builder, args[0], args[1], masks, options["hidden"])
     if added.nbytes > MOST_BIAS:
         return LARGE_MASK
-    if added.rows is not None:  # scores that are hidden give nothing back, also of queries that see nothing
-        q = builder.map("where", added.rows, q, builder.const(0, q.dtype))
+    q = added.without_hidden_rows(builder, q)
     orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
     whole = {
         "scale": options["scale"],
@@ -206,8 +207,7 @@ def call_dnn_attention_gradient(
     result = add_dnn_call(library, builder, every, types, whole, node.attr("part"))
     if not isinstance(result, Value):
         return result
-    if added.rows is not None and not node.attr("part"):
-        result = builder.map("where", added.rows, result, builder.const(0, q.dtype))
+    result = result if node.attr("part") else added.without_hidden_rows(builder, result)
     return builder.reshape(result, node.type.shape)
 
 
@@ -232,6 +232,11 @@ class _Additions:
     def nbytes(self) -> int:
         return sum(each.type.nbytes for each in self.bias)
 
+    def without_hidden_rows(self, builder: GraphBuilder, x: Value) -> Value:
+        """Queries, or what comes back to them, with zeros for those that see nothing: all scores of these are equal,
+        and give nothing back."""
+        return x if self.rows is None else builder.map("where", self.rows, x, builder.const(0, x.dtype))
+
 
 def split_attention_masks(masks: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """What is added to scores, and what says which are seen."""
@@ -254,12 +259,24 @@ def _additions_to_scores(
         bias = builder.map("where", seen[0], bias, builder.const(hidden, bias.dtype))
         if finite and bound is None:
             rows = _kept_reduction(builder, "any", _with_all_columns(builder, seen[0], k))
-    bias = builder.broadcast(bias, np.broadcast_shapes(bias.shape, (q.shape[-2], k.shape[-2])))
-    # a query that sees nothing gets NaN, as of NumPy's softmax
+    bias = _relative_to_hidden_rows(builder, _with_all_columns(builder, bias, k))
+    whole = np.broadcast_shapes(bias.shape, (q.shape[-2], k.shape[-2]))
+    return _Additions(
+        bound,
+        (_mask_with_four_axes(builder, builder.broadcast(bias, whole), q),),
+        rows and _mask_with_four_axes(builder, rows, q),
+    )
+
+
+def _relative_to_hidden_rows(builder: GraphBuilder, bias: Value) -> Value:
+    """What is added to the scores of a query that sees nothing is NaN, as of NumPy's softmax, where it is -inf, and 0
+    where it is a low number, beside which the library would lose the scores."""
     largest = _kept_reduction(builder, "max", bias)
+    low = builder.map("less", largest, builder.const(LOW_BIAS, bias.dtype))
     nothing = builder.map("equal", largest, builder.const(-np.inf, bias.dtype))
-    bias = builder.map("where", nothing, builder.const(np.nan, bias.dtype), bias)
-    return _Additions(bound, (_mask_with_four_axes(builder, bias, q),), rows and _mask_with_four_axes(builder, rows, q))
+    shift = builder.map("where", low, largest, builder.const(0, bias.dtype))
+    shift = builder.map("where", nothing, builder.const(np.nan, bias.dtype), shift)
+    return builder.cast(builder.map("subtract", bias, shift), bias.dtype)
 
 
 def _array_before_cast(builder: GraphBuilder, x: Value, dtype: Any) -> Value:

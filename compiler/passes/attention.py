@@ -216,8 +216,8 @@ class _AttentionReader:
         return _Attention(self.end, v, scores)
 
     def args_of(self, number: int, op: str) -> tuple[int, ...]:
-        """The arguments of a node that has to be an operation, before casts among floats. It becomes part of the
-        attention."""
+        """The arguments of a node that has to be an operation, before casts among floats, and as constants of
+        derivatives. It becomes part of the attention."""
         node = self.graph.nodes[number]
         _required(node.op == op)
         self.inner.add(number)
@@ -225,7 +225,14 @@ class _AttentionReader:
 
     def through_casts(self, number: int) -> int:
         node = self.graph.nodes[number]
-        while node.op == "cast" and {node.type.dtype, self.graph.nodes[node.args[0]].type.dtype} <= DTYPES:
+        while (
+            node.op in ("cast", "stop_gradient")
+            and {
+                node.type.dtype,
+                self.graph.nodes[node.args[0]].type.dtype,
+            }
+            <= DTYPES
+        ):
             self.inner.add(number)
             (number,) = node.args
             node = self.graph.nodes[number]

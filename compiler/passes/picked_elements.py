@@ -49,17 +49,18 @@ def _pick_by_index(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> 
     shape, length = node.type.shape, args[0].shape[-1]
     if labels is None or zeros is None or zeros != 0 or labels.shape != shape or node.type.dtype != x.dtype:
         return None
-    if x.shape != args[0].shape or length < FEW or constant_value_of_node(builder, x.number) is not None:
+    if length < FEW:
         return None
     labels = builder.cast(labels, INT64)
     known = builder.map("bitwise_and", builder.map("greater_equal", labels, 0), builder.map("less", labels, length))
     places = builder.map("where", known, labels, 0)
     attrs = (("axes", (rank - 1,)), ("rest", tuple(range(rank - 1))), ("checked", False))
     gather = Node("gather", (x.number, places.number), ArrayType(shape, x.dtype), attrs)
-    found = _Gather(builder, x.shape, gather, [places]).elements(x)
+    found = _Gather(builder, args[0].shape, gather, [places]).elements(x)
     if found is None:
         return None
-    return builder.map("add", builder.map("where", known, found, builder.const(0, x.dtype)), builder.const(0, x.dtype))
+    chosen = builder.map("where", known, found, builder.const(0, x.dtype))
+    return builder.broadcast(builder.map("add", chosen, builder.const(0, x.dtype)), shape)
 
 
 def _labels_of_one_place(builder: GraphBuilder, condition: Value) -> Value | None:
@@ -106,8 +107,12 @@ class _Gather:
 
     def elements(self, x: Value) -> Value | None:
         """Computed of elements of arrays in memory; None where there is none such."""
+        if not x.shape:
+            return x
         if x.number not in self.known:
             node = self.builder.nodes[x.number]
+            if node.op == "broadcast":
+                return self.elements(self.builder.at(node.args[0]))
             computed = OPS[node.op].kind == "map" and not _may_end_a_product(self.builder, node)
             self.known[x.number] = self.computed(node) if computed else self.looked_up(x)
         return self.known[x.number]
@@ -115,7 +120,7 @@ class _Gather:
     def computed(self, node: Node) -> Value | None:
         found = list[int]()
         for arg in map(self.builder.at, node.args):
-            part = self.elements(arg) if arg.shape else arg
+            part = self.elements(arg)
             if part is None:
                 return None
             found.append(part.number)

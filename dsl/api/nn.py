@@ -331,10 +331,16 @@ def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[
 # probabilities
 
 
+def _largest_as_constant(x: Any, axis: Any) -> Any:
+    """What results do not depend on, so that derivatives need not say so."""
+    largest = np.max(x, axis=axis, keepdims=True)
+    return apply("stop_gradient", largest) if isinstance(largest, Tracer) else largest
+
+
 @_in_float32
 def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is."""
-    largest = np.max(x, axis=axis, keepdims=True)
+    largest = _largest_as_constant(x, axis)
     safe = np.where(np.isfinite(largest), largest, 0)
     total = np.sum(np.exp(x - safe), axis=axis, keepdims=True)
     total = np.where(total == 0, -math.inf, np.log(total)) + safe  # of nothing but -inf, nothing comes back
@@ -344,14 +350,14 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
 @_in_float32
 def softmax(x: Any, axis: Any = -1) -> Any:
     """exp(x) / sum(exp(x)) without overflow."""
-    powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    powers = np.exp(x - _largest_as_constant(x, axis))
     return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
 @_in_float32
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """log(softmax(x)) without its underflow."""
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    shifted = x - _largest_as_constant(x, axis)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 

@@ -30,7 +30,6 @@ BLOCK = 1 << 12  # bytes, so that there are several blocks and some rows that ar
 @pytest.fixture(autouse=True)
 def _few_rows_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_products, "LEAST_ROWS", 5)
-    monkeypatch.setattr(blocked_products, "WIDE_ROWS", 5)
 
 
 def arrays(*shapes: tuple[int, ...], seed: int = 0, dtype: Any = np.float64) -> list[Array]:
@@ -216,6 +215,12 @@ WHOLE: dict[str, Callable[..., Any]] = {
 K = 16  # what is multiplied: too much for a product that is thin
 
 
+@pytest.fixture
+def _few_rows_in_a_wide_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_products, "WIDE_ROWS", 5)
+
+
+@pytest.mark.usefixtures("_few_rows_in_a_wide_block")
 @pytest.mark.parametrize("name", LAST)
 def test_a_last_layer_of_which_little_is_kept(name: str) -> None:
     args = [*arrays((N, K), (K, M)), np.random.default_rng(0).integers(0, M, N)]
@@ -229,6 +234,7 @@ def test_a_last_layer_of_which_little_is_kept(name: str) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.usefixtures("_few_rows_in_a_wide_block")
 @pytest.mark.parametrize("name", WHOLE)
 def test_layers_that_are_not_computed_twice(name: str) -> None:
     graph = traced(WHOLE[name], [*arrays((N, K), (K, M)), np.zeros(N, int)])
