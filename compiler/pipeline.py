@@ -26,6 +26,7 @@ from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
 from .passes.online_sums import sum_exponentials_in_parts
+from .passes.picked_elements import compute_picked_elements
 from .passes.product_precision import forget_precision, multiply_16_bit_operands, round_operands_as_allowed
 from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
@@ -72,13 +73,15 @@ def run_graph_pass_stages(
     if target.dnn is not None and (called := call_attention(simple)) is not simple:
         simple = simplify_graph(run_decomposition_stage(called, target.name, layouts, dnn=target.dnn))
         check_graph_after_stage(simple, types, "attention")
-    simple = compute_rows_in_scalars(simple)
+    simple = compute_picked_elements(compute_rows_in_scalars(simple))
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if not target.epilogues:
         simple = forget_precision(simple)
-    simple = compute_large_products_in_blocks(simple, target.block_bytes)
+    narrow = multiply_16_bit_operands(simple) if target.epilogues else simple
+    blocked = compute_large_products_in_blocks(narrow, target.block_bytes)
+    simple = simple if blocked is narrow else blocked
     check_graph_after_stage(simple, types, "blocked products")
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)

@@ -369,6 +369,12 @@ def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[
 # probabilities
 
 
+def _largest_as_constant(x: Any, axis: Any) -> Any:
+    """What results do not depend on, so that derivatives need not say so."""
+    largest = np.max(x, axis=axis, keepdims=True)
+    return apply("stop_gradient", largest) if isinstance(largest, Tracer) else largest
+
+
 @_in_float32
 def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is.
@@ -376,7 +382,7 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     >>> float(kg.nn.logsumexp(np.array([1000.0, 1000.0])).round(3))
     1000.693
     """
-    largest = np.max(x, axis=axis, keepdims=True)
+    largest = _largest_as_constant(x, axis)
     safe = np.where(np.isfinite(largest), largest, 0)
     total = np.sum(np.exp(x - safe), axis=axis, keepdims=True)
     total = np.where(total == 0, -math.inf, np.log(total)) + safe  # of nothing but -inf, nothing comes back
@@ -390,7 +396,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     >>> np.asarray(kg.nn.softmax(np.zeros(4)))
     array([0.25, 0.25, 0.25, 0.25])
     """
-    powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    powers = np.exp(x - _largest_as_constant(x, axis))
     return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
@@ -401,7 +407,7 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
     >>> np.asarray(kg.nn.log_softmax(np.zeros(2))).round(3)
     array([-0.693, -0.693])
     """
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    shifted = x - _largest_as_constant(x, axis)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 

@@ -203,6 +203,7 @@ def describe_cudnn_graph(frontend: Any, handle: Any, call: DnnCall) -> Any:
         handle=handle,
     )
     reads, describe = _OPERATIONS[call.operation]
+    reads += bool(call.option("bias"))
     given = [
         graph.tensor(dim=list(t.shape), stride=list(t.strides), data_type=kinds[t.dtype], uid=number)
         for number, t in enumerate(call.tensors[:reads], 1)
@@ -232,21 +233,24 @@ def _describe_convolution(method: str, first: str, second: str) -> Describe:
 
 
 def _describe_attention(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
-    result, stats = graph.sdpa(*given, generate_stats=call.option("stats"), **_scores_of_attention(frontend, call))
+    scores = _scores_of_attention(frontend, given[3:], call)
+    result, stats = graph.sdpa(*given[:3], generate_stats=call.option("stats"), **scores)
     return [result, stats] if call.option("stats") else [result]
 
 
 def _describe_attention_gradient(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
-    return list(graph.sdpa_backward(*given, **_scores_of_attention(frontend, call)))
+    return list(graph.sdpa_backward(*given[:6], **_scores_of_attention(frontend, given[6:], call)))
 
 
-def _scores_of_attention(frontend: Any, call: DnnCall) -> dict[str, Any]:
+def _scores_of_attention(frontend: Any, bias: Sequence[Any], call: DnnCall) -> dict[str, Any]:
     bound = call.option("bound")
+    added = {"bias": bias[0]} if bias else {}
     band = {} if bound is None else {"diagonal_band_right_bound": bound}
-    return {"attn_scale": call.option("scale"), "diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT, **band}
+    aligned = {"diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT}
+    return {"attn_scale": call.option("scale"), **aligned, **band, **added}
 
 
-# by the operation: how many arrays it reads, and what adds it to a graph
+# by the operation: how many arrays it reads, a bias of scores aside, and what adds it to a graph
 _OPERATIONS: dict[str, tuple[int, Describe]] = {
     "convolution": (2, _describe_convolution("conv_fprop", "image", "weight")),
     "convolution_image": (2, _describe_convolution("conv_dgrad", "loss", "filter")),
