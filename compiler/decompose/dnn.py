@@ -14,14 +14,12 @@ from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 from ..passes.attention import bound_of_mask, matrix_transpose
-from ..passes.simplify import constant_value_of_node
+from .convolution import Padding, image_within_zeros
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
 MOST_ELEMENTS = 2**31
-
-Padding = tuple[tuple[int, int], ...]
 
 
 def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
@@ -117,26 +115,10 @@ def _with_rows(shape: Sequence[int], rows: tuple[int, ...]) -> tuple[int, ...]:
 
 def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> Iterator[tuple[Value, Padding]]:
     """To try in turn: the image without the zeros that were put around it, which the call adds; the image as it is."""
-    plain, around = x, [(0, 0)] * (len(x.shape) - 2)
-    while padded and (found := _image_within_zeros(builder, plain)) is not None:
-        plain, axis, (before, after) = found
-        around[axis - 2] = (around[axis - 2][0] + before, around[axis - 2][1] + after)
-    if plain is not x:
-        yield plain, tuple(around)
+    plain, around = image_within_zeros(builder, x)
+    if padded and plain.number != x.number:
+        yield plain, around
     yield x, ((0, 0),) * len(around)
-
-
-def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tuple[int, int]] | None:
-    """Of concat(zeros, image, zeros) the image, the axis, and how many zeros there are along it."""
-    node = builder.nodes[x.number]
-    if node.op != "concat" or (axis := node.attr("axis")) < 2:
-        return None
-    places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
-    if len(places) != 1:
-        return None
-    lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
-    (place,) = places
-    return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
 
 
 # attention
