@@ -67,10 +67,12 @@ def run_graph_pass_stages(
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
     types = types_checked_between_stages(graph)
-    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn))
+    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn, model=target.model))
     check_graph_after_stage(simple, types, "simplify")
     if target.dnn is not None and (called := call_attention(simple)) is not simple:
-        simple = simplify_graph(run_decomposition_stage(called, target.name, layouts, dnn=target.dnn))
+        simple = simplify_graph(
+            run_decomposition_stage(called, target.name, layouts, dnn=target.dnn, model=target.model)
+        )
         check_graph_after_stage(simple, types, "attention")
     simple = compute_rows_in_scalars(simple)
     check_graph_after_stage(simple, types, "rows in scalars")
@@ -152,23 +154,29 @@ def run_decomposition_stage(
     layouts: Sequence[MemoryLayout] | None,
     remarks: dict[str, None] | None = None,
     dnn: DnnLibrary | None = None,
+    model: WorkCostModel | None = None,
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
     if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
         return graph
     from .decompose.rules import decompose_host_calls
 
-    return decompose_host_calls(graph, target, layouts, remarks, dnn)
+    return decompose_host_calls(graph, target, layouts, remarks, dnn, model)
 
 
 def explain_decomposition_stage(
-    graph: Graph, target: str, layouts: Sequence[MemoryLayout], dnn: DnnLibrary | None = None
+    graph: Graph,
+    target: str,
+    layouts: Sequence[MemoryLayout],
+    dnn: DnnLibrary | None = None,
+    gpu: GpuProperties = H200,
 ) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn))
+    model = target_of(target, gpu).model
+    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn, model))
     if target == "cuda" and (called := call_attention(simple)) is not simple:
-        run_decomposition_stage(called, target, layouts, remarks, dnn)
+        run_decomposition_stage(called, target, layouts, remarks, dnn, model)
     return list(remarks)
 
 

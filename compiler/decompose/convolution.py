@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from ..core.cost import TF32_SPEED, WorkCostModel
 from ..core.types import FLOAT32, FLOAT64, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
@@ -18,6 +19,10 @@ from ..passes.simplify import constant_value_of_node
 
 FEW = 32  # weights
 FEW_OUT = 2  # results that one element of a window is multiplied for
+# measured: a product's tile (rows, columns), us for each product that is added to a sum, products of float32 in a us as
+# part of the model's flops; bytes that are moved while an element of a window is laid out, in rows so wide
+TILE, STEP_US, PRODUCT_SPEED = (64, 128), 0.004, 0.7
+WINDOW_BYTES, WIDE_ROW = 16, 28
 
 
 def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -127,6 +132,21 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     both = (builder.cast(a, node.type.dtype) for a in (rows, columns))
     result = builder.matmul(*both, precision=options.get("precision", ""))
     return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+
+
+def microseconds_of_convolution_as_products(node: Node, weights: ArrayType, model: WorkCostModel) -> float:
+    """What `decompose_convolution` takes on a GPU, as measured on an H200 (float32, batches of 1 and 16): products in
+    tiles, of sums that are added up one after another, and the windows laid out before."""
+    options = dict(node.attr("options"))
+    (out, each, *kernel), groups, (n, _, *lengths) = weights.shape, options["groups"], node.type.shape
+    summed, places = each * math.prod(kernel), math.prod(kernel)
+    tiles = math.ceil(out / groups / TILE[0]) * math.ceil(math.prod(lengths) / TILE[1])
+    work = n * groups * tiles * math.prod(TILE) * summed
+    speed = TF32_SPEED if options.get("precision") == "tf32" else 1.0
+    products = 2 * model.launch + STEP_US * summed + work / (PRODUCT_SPEED * speed * model.flops)
+    elements = n * groups * summed * math.prod(lengths)
+    rate = model.bandwidth / (WINDOW_BYTES if lengths[-1] >= WIDE_ROW else 3 * WINDOW_BYTES)
+    return products if places == 1 else products + 2 * model.launch + elements / rate
 
 
 def _elements_at_place_in_window(builder: GraphBuilder, x: Value, place: Sequence[int], node: Node) -> Value:

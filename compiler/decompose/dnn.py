@@ -10,16 +10,18 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
+from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 from ..passes.attention import bound_of_mask, matrix_transpose
-from .convolution import Padding, image_within_zeros
+from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
 MOST_ELEMENTS = 2**31
+EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
 def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
@@ -37,14 +39,19 @@ def add_dnn_call(
     results: Sequence[ArrayType],
     options: dict[str, Any],
     part: int = 0,
+    limit: float = math.inf,
 ) -> Value | str:
-    """Add the library's call; one of its results, or why it refuses. All arrays come to lie without gaps, their axes as
-    the option `orders` says, which costs nothing where they lie so."""
+    """Add the library's call; one of its results, or why there is none. All arrays come to lie without gaps, their axes
+    as the option `orders` says, which costs nothing where they lie so. limit: microseconds that it may take, if that is
+    known."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
-    workspace = library.workspace(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options))
+    call = dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options)
+    workspace = library.workspace(call)
     if isinstance(workspace, str):
         return workspace
+    if (took := library.microseconds(call)) is not None and took > limit:
+        return f"cuDNN takes {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
@@ -71,10 +78,11 @@ CONVOLUTION_CALLS = tuple(_PLACES)
 
 
 def call_dnn_convolution(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """A convolution or a gradient of one. Zeros around the image are part of the call where that is not refused; one
-    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them."""
+    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them. Of float32 the library's
+    is not the fastest of every convolution: its time is measured, that of products predicted."""
     name, options = str(node.attr("function")), dict(node.attr("options"))
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
@@ -94,7 +102,10 @@ def call_dnn_convolution(
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        result = add_dnn_call(library, builder, given, [type], whole)
+        limit = math.inf
+        if name == "convolution" and node.type.dtype == FLOAT32:
+            limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
+        result = add_dnn_call(library, builder, given, [type], whole, limit=limit)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
     return result
@@ -125,7 +136,7 @@ def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> 
 
 
 def call_dnn_attention(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
@@ -156,7 +167,7 @@ def call_dnn_attention(
 
 
 def call_dnn_attention_gradient(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
     bound, stats = _bound_of_attention(builder, args[6:]), args[5]
