@@ -100,11 +100,11 @@ class _CopyMaterializer:
                 times = Counter(node.args)
                 regions = _materialized_regions_of_concat(args, node.attr("axis"))
                 args = [
-                    self._materialize_concat_part(
+                    self._product_within(v, a, node.type)
+                    or self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
                         is_materialized_region_contiguous(v.shape, r[1], node.type.shape),
-                        self._is_product_that_lies_in(a, node.type),
                     )
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
@@ -316,24 +316,24 @@ class _CopyMaterializer:
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
 
-    def _is_product_that_lies_in(self, part: int, whole: ArrayType) -> bool:
-        """Whether a part of a concat is a reshape of a product, which nothing else reads, and which a library writes
-        with the strides that it has there."""
-        nodes, users = self.graph.nodes, self.graph.users
-        (root,) = nodes[part].args if nodes[part].op == "reshape" else (part,)
+    def _product_within(self, value: Value, part: int, whole: ArrayType) -> Value | None:
+        """A part of a concat that is a reshape of a product, where nothing else reads that, and a library writes it with
+        the strides that it has there. None of any other."""
+        nodes, users, node = self.graph.nodes, self.graph.users, self.builder.nodes[value.number]
+        root = nodes[part].args[0] if nodes[part].op == "reshape" else part
         if root == part or nodes[root].op != "matmul" or not self.outputs.isdisjoint((part, root)):
-            return False
+            return None
         strides = contiguous_strides(whole.shape, whole.dtype.itemsize)
         own = reshape_strides(nodes[part].type.shape, strides, nodes[root].type.shape)
-        return len(users[root]) == len(users[part]) == 1 and own is not None and has_matrix_order(nodes[root].type, own)
+        alone = len(users[root]) == len(users[part]) == 1 and self.builder.nodes[node.args[0]].op == "matmul"
+        if not alone or own is None or not has_matrix_order(nodes[root].type, own):
+            return None
+        self.taken.add(node.args[0])
+        return value
 
-    def _materialize_concat_part(self, value: Value, elsewhere: bool, no_gaps: bool, product: bool = False) -> Value:
-        """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself. product:
-        see `_is_product_that_lies_in`."""
+    def _materialize_concat_part(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
+        """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""
         node = self.builder.nodes[value.number]
-        if product and node.op == "reshape" and self.builder.nodes[node.args[0]].op == "matmul":
-            self.taken.add(node.args[0])
-            return value
         root = value.number
         if node.op == "reshape":
             stacked = no_gaps and self._is_stacked_by_loop(node.args[0])
