@@ -100,7 +100,7 @@ class _CopyMaterializer:
                 times = Counter(node.args)
                 regions = _materialized_regions_of_concat(args, node.attr("axis"))
                 args = [
-                    self._product_within(v, a, node.type)
+                    (self._product_within(v, a, node.type) if times[a] == 1 else None)
                     or self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
@@ -325,7 +325,8 @@ class _CopyMaterializer:
             return None
         strides = contiguous_strides(whole.shape, whole.dtype.itemsize)
         own = reshape_strides(nodes[part].type.shape, strides, nodes[root].type.shape)
-        alone = len(users[root]) == len(users[part]) == 1 and self.builder.nodes[node.args[0]].op == "matmul"
+        plain = node.op == "reshape" and self.builder.nodes[node.args[0]].op == "matmul"
+        alone = plain and len(users[root]) == len(users[part]) == 1
         if not alone or own is None or not has_matrix_order(nodes[root].type, own):
             return None
         self.taken.add(node.args[0])
