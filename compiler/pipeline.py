@@ -34,6 +34,7 @@ from .targets.target import Target, target_of
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
 # several tasks replayed as a graph.
 ALONE_US, REPLAYED_US = 30.0, 10.0
+SURELY = 0.05  # part of a predicted time by which predictions must differ
 
 
 def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
@@ -228,8 +229,12 @@ def run_pipeline_stages(
         return (
             found[0]
             if len(found) == 1
-            else min(found, key=lambda each: predicted_call_microseconds(each.program, streams))
+            else min(found, key=lambda each: weight_of_form(each) * predicted_call_microseconds(each.program, streams))
         )
+
+    def weight_of_form(stages: PipelineStages) -> float:
+        """Epilogues are given up for what is surely faster: the model knows little of how tasks share a GPU."""
+        return 1.0 if any("epilogue" in dict(node.attrs) for node in stages.prepared.nodes) else 1 + SURELY
 
     def predicted_call_microseconds(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""

@@ -21,6 +21,7 @@ NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
 MOST_ELEMENTS = 2**31
+SLOWER = "cuDNN takes"
 EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
@@ -51,7 +52,7 @@ def add_dnn_call(
     if isinstance(workspace, str):
         return workspace
     if (took := library.microseconds(call)) is not None and took > limit:
-        return f"cuDNN takes {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
+        return f"{SLOWER} {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
@@ -97,17 +98,19 @@ def call_dnn_convolution(
     options |= {key: (*rows, *options[key]) for key in ("stride", "dilation")}
     if "shape" in options:
         options["shape"] = _with_rows(options["shape"], rows)
+    limit = math.inf
+    if name == "convolution" and node.type.dtype == FLOAT32:
+        limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
     result: Value | str = ""
     for x, padding in _images_and_their_padding(builder, args[0], name != "convolution_image"):
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        limit = math.inf
-        if name == "convolution" and node.type.dtype == FLOAT32:
-            limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
         result = add_dnn_call(library, builder, given, [type], whole, limit=limit)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
+        if result.startswith(SLOWER):
+            break
     return result
 
 
@@ -115,6 +118,8 @@ def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, An
     few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
     if name == "convolution" and few:
         return "few products for each element"
+    if name == "convolution" and math.prod(weights.shape[2:]) == 1 and weights.dtype == FLOAT32:
+        return "windows of one element: products of matrices"
     precision = options.get("precision", "float32")
     has = precision in ("float32", "tf32")
     return "" if has else f"precision={precision!r}, of which cuDNN has no convolution; write 'tf32'"

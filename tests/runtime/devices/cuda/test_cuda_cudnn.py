@@ -95,6 +95,7 @@ def test_convolutions_and_their_gradients(seed: int, given: Any, dtype: Any) -> 
     library = Library()
     found = decided(graph, library)
     few = weights[0] // options["groups"] <= 2 and np.prod(weights[1:]) <= 32
+    few |= dtype == np.float32 and np.prod(weights[2:]) == 1  # which is a product of matrices
     assert calls_in(found) == ["convolution"] * (not few) + ["convolution_image", "convolution_weights"]
     assert all(n.op not in ("concat", "loop") for n in found.nodes) or few
     same_values(found, graph, [x, w], 1e-5 if dtype == np.float32 else 3e-2)
