@@ -317,8 +317,8 @@ class _CopyMaterializer:
         return self.builder.reshape(value, shape)
 
     def _product_within(self, value: Value, part: int, whole: ArrayType) -> Value | None:
-        """A part of a concat that is a reshape of a product, where nothing else reads that, and a library writes it with
-        the strides that it has there. None of any other."""
+        """A part of a concat that is a reshape of a product, where nothing else reads that, and a library writes it
+        with the strides that it has there. None of any other."""
         nodes, users, node = self.graph.nodes, self.graph.users, self.builder.nodes[value.number]
         root = nodes[part].args[0] if nodes[part].op == "reshape" else part
         if root == part or nodes[root].op != "matmul" or not self.outputs.isdisjoint((part, root)):
