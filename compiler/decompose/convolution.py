@@ -146,7 +146,7 @@ def microseconds_of_convolution_as_products(node: Node, weights: ArrayType, mode
     products = 2 * model.launch + STEP_US * summed + work / (PRODUCT_SPEED * speed * model.flops)
     elements = n * groups * summed * math.prod(lengths)
     rate = model.bandwidth / (WINDOW_BYTES if lengths[-1] >= WIDE_ROW else 3 * WINDOW_BYTES)
-    return products if places == 1 else products + 2 * model.launch + elements / rate
+    return float(products if places == 1 else products + 2 * model.launch + elements / rate)
 
 
 def _elements_at_place_in_window(builder: GraphBuilder, x: Value, place: Sequence[int], node: Node) -> Value:
