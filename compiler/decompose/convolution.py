@@ -174,7 +174,7 @@ def _image_within_zeros_of_axis(builder: GraphBuilder, x: Value) -> tuple[Value,
     if node.op != "concat" or (axis := node.attr("axis")) < 2:
         return None
     places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
-    if len(places) != 1:
+    if len(places) != 1 or not builder.nodes[node.args[places[0]]].type.size:
         return None
     lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
     (place,) = places
