@@ -10,11 +10,12 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
+from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 from ..passes.attention import bound_of_mask, matrix_transpose
-from ..passes.simplify import constant_value_of_node
+from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
@@ -23,8 +24,8 @@ MOST_ELEMENTS = 2**31
 MOST_FLOAT16 = 65504.0
 LOW_BIAS = -1e4
 MOST_BIAS = 2**28  # bytes of what is added to scores; more is computed block by block
-
-Padding = tuple[tuple[int, int], ...]
+SLOWER = "cuDNN takes"
+EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
 def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
@@ -42,14 +43,19 @@ def add_dnn_call(
     results: Sequence[ArrayType],
     options: dict[str, Any],
     part: int = 0,
+    limit: float = math.inf,
 ) -> Value | str:
-    """Add the library's call; one of its results, or why it refuses. All arrays come to lie without gaps, their axes as
-    the option `orders` says, which costs nothing where they lie so."""
+    """Add the library's call; one of its results, or why there is none. All arrays come to lie without gaps, their axes
+    as the option `orders` says, which costs nothing where they lie so. limit: microseconds that it may take, if that is
+    known."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
-    workspace = library.workspace(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options))
+    call = dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options)
+    workspace = library.workspace(call)
     if isinstance(workspace, str):
         return workspace
+    if (took := library.microseconds(call)) is not None and took > limit:
+        return f"{SLOWER} {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
@@ -76,10 +82,11 @@ CONVOLUTION_CALLS = tuple(_PLACES)
 
 
 def call_dnn_convolution(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """A convolution or a gradient of one. Zeros around the image are part of the call where that is not refused; one
-    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them."""
+    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them. Of float32 the library's
+    is not the fastest of every convolution: its time is measured, that of products predicted."""
     name, options = str(node.attr("function")), dict(node.attr("options"))
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
@@ -94,14 +101,19 @@ def call_dnn_convolution(
     options |= {key: (*rows, *options[key]) for key in ("stride", "dilation")}
     if "shape" in options:
         options["shape"] = _with_rows(options["shape"], rows)
+    limit = math.inf
+    if name == "convolution" and node.type.dtype == FLOAT32:
+        limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
     result: Value | str = ""
     for x, padding in _images_and_their_padding(builder, args[0], name != "convolution_image"):
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        result = add_dnn_call(library, builder, given, [type], whole)
+        result = add_dnn_call(library, builder, given, [type], whole, limit=limit)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
+        if result.startswith(SLOWER):
+            break
     return result
 
 
@@ -109,6 +121,8 @@ def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, An
     few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
     if name == "convolution" and few:
         return "few products for each element"
+    if name == "convolution" and math.prod(weights.shape[2:]) == 1 and weights.dtype == FLOAT32:
+        return "windows of one element: products of matrices"
     precision = options.get("precision", "float32")
     has = precision in ("float32", "tf32")
     return "" if has else f"precision={precision!r}, of which cuDNN has no convolution; write 'tf32'"
@@ -120,33 +134,17 @@ def _with_rows(shape: Sequence[int], rows: tuple[int, ...]) -> tuple[int, ...]:
 
 def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> Iterator[tuple[Value, Padding]]:
     """To try in turn: the image without the zeros that were put around it, which the call adds; the image as it is."""
-    plain, around = x, [(0, 0)] * (len(x.shape) - 2)
-    while padded and (found := _image_within_zeros(builder, plain)) is not None:
-        plain, axis, (before, after) = found
-        around[axis - 2] = (around[axis - 2][0] + before, around[axis - 2][1] + after)
-    if plain is not x:
-        yield plain, tuple(around)
+    plain, around = image_within_zeros(builder, x)
+    if padded and plain.number != x.number:
+        yield plain, around
     yield x, ((0, 0),) * len(around)
-
-
-def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tuple[int, int]] | None:
-    """Of concat(zeros, image, zeros) the image, the axis, and how many zeros there are along it."""
-    node = builder.nodes[x.number]
-    if node.op != "concat" or (axis := node.attr("axis")) < 2:
-        return None
-    places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
-    if len(places) != 1:
-        return None
-    lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
-    (place,) = places
-    return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
 
 
 # attention
 
 
 def call_dnn_attention(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
@@ -181,7 +179,7 @@ def call_dnn_attention(
 
 
 def call_dnn_attention_gradient(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
     stats, masks, options = args[5], args[6:], dict(node.attr("options"))

@@ -36,12 +36,14 @@ def near(found: Any, expected: Any, bound: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=bound * float(np.abs(expected).max()))
 
 
-def called(function: Any, *args: Any, tasks: list[str], calls: int = 4) -> Any:
-    """The result of the last call, of several that may be replayed; which tasks of cuDNN's the plan has."""
+def called(function: Any, *args: Any, tasks: list[str], calls: int = 4, maybe: bool = False) -> Any:
+    """The result of the last call, of several that may be replayed; which tasks of cuDNN's the plan has. maybe: or
+    none."""
     decorated = kg.kernel_graph(function, device="cuda")
     results = [decorated(*args) for _ in range(calls)]
     names = {"convolution", "convolution_image", "convolution_weights", "attention", "attention_gradient"}
-    assert [t.name for t in decorated.plan(*args).tasks if t.name in names] == tasks
+    found = [t.name for t in decorated.plan(*args).tasks if t.name in names]
+    assert found == tasks or (maybe and not found)
     assert "runs on the host" not in decorated.explain(*args, verbose=True)
     return results[-1]
 
@@ -83,7 +85,9 @@ def test_convolutions(case: Any, dtype: Any) -> None:
     (ct,) = arrays(dtype, shape.nodes[shape.outputs[0]].type.shape, seed=1)
     expected = convolved(x, w, ct, options)
     bound = BOUNDS[np.dtype(dtype)]
-    forward = called(lambda x, w: np.maximum(function(x, w, **options), 0), x, w, tasks=["convolution"])
+    clocked = dtype is np.float32  # in which products of matrices may be faster
+    relu = lambda x, w: np.maximum(function(x, w, **options), 0)  # noqa: E731
+    forward = called(relu, x, w, tasks=["convolution"], maybe=clocked)
     near(forward, np.maximum(expected[0], 0), bound)
 
     def loss(x: Any, w: Any) -> Any:

@@ -32,6 +32,7 @@ from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
+from .libraries.trial_clock import TrialClock
 from .memory.pinned import PinnedHostPool
 from .memory.pool import GpuMemoryPool
 from .memory.transfer import GpuCopyEngine
@@ -42,6 +43,7 @@ from .timing import CudaTimedRunClock
 
 STREAMS_WAY, REPLAY_WAY = "streams", "replay"
 RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
+TRIAL_PARTS = 16  # of the memory, one of which a library's trial may take
 STREAMS = 8  # that calls rotate over; a wider plan adds more
 
 
@@ -80,6 +82,9 @@ class CUDADevice(Device):
             lambda: self.identity,
             dnn,
         )
+        if dnn is not None:
+            most = self.properties.memory_bytes // TRIAL_PARTS
+            dnn.clock = TrialClock(self.context.driver, self.pool.allocate, lambda: self.new_stream(False), most)
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
         self.graphs = GraphReplays(self)

@@ -100,6 +100,18 @@ def test_convolutions(seed: int, given: Any, direct: bool, target: str) -> None:
             np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
+@pytest.mark.parametrize("image", [(1, 40, 0, 4), (2, 40, 4, 0), (0, 40, 4, 4)])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_images_of_padding_alone(image: tuple[int, ...], target: str) -> None:
+    """Nothing is read of an image that has no elements."""
+    x, w = random(0, *image, dtype=np.float16), random(1, 8, 40, 3, 3, dtype=np.float16)
+    graph = kg.kernel_graph(lambda x, w: kg.nn.conv2d(x, w, padding=2), device="cpu").graph(x, w)
+    found = run_decomposition_stage(graph, target, None)
+    assert all(0 not in found.nodes[n.args[0]].type.shape for n in found.nodes if n.op == "gather" and n.type.size)
+    (result,) = interpret_graph(found, [x, w])
+    assert result.shape == (image[0], 8, image[2] + 2, image[3] + 2) and not result.any()
+
+
 @given(seeds, convolutions(), st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=12, deadline=None)
 def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:

@@ -43,9 +43,9 @@ seeds = st.integers(0, 2**32 - 1)
 class Library:
     """Takes all calls but those that `refuses` says no to."""
 
-    def __init__(self, refuses: Any = lambda call: "") -> None:
+    def __init__(self, refuses: Any = lambda call: "", times: Any = lambda call: None) -> None:
         self.calls: list[DnnCall] = []
-        self.refuses = refuses
+        self.refuses, self.times = refuses, times
 
     def __repr__(self) -> str:
         return "a stand-in"
@@ -53,6 +53,9 @@ class Library:
     def workspace(self, call: DnnCall) -> int | str:
         self.calls.append(call)
         return self.refuses(call) or 48
+
+    def microseconds(self, call: DnnCall) -> float | None:
+        return self.times(call)
 
 
 def decided(graph: Graph, library: Any) -> Graph:
@@ -93,6 +96,7 @@ def test_convolutions_and_their_gradients(seed: int, given: Any, dtype: Any) -> 
     library = Library()
     found = decided(graph, library)
     few = weights[0] // options["groups"] <= 2 and np.prod(weights[1:]) <= 32
+    few |= dtype == np.float32 and np.prod(weights[2:]) == 1  # which is a product of matrices
     assert calls_in(found) == ["convolution"] * (not few) + ["convolution_image", "convolution_weights"]
     assert all(n.op not in ("concat", "loop") for n in found.nodes) or few
     same_values(found, graph, [x, w], 1e-5 if dtype == np.float32 else 3e-2)
@@ -615,6 +619,55 @@ def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
     again = Cudnn("GPU", lambda: None, lambda: frontend)
     assert again.workspace(call) == 80
     assert [entry[0] for entry in log[11:]] == ["pygraph", "deserialize"]  # kept on disk
+
+
+class Clock:
+    """Plans of a graph take these microseconds; those that take none are refused."""
+
+    def __init__(self, times: list[float | None]) -> None:
+        self.times, self.sizes = times, list[Any]()
+
+    def microseconds(self, sizes: Any, enqueue: Any) -> float | None:
+        self.sizes.append(sizes)
+        enqueue([0] * len(sizes), 7)
+        return self.times[len(self.sizes) - 1]
+
+
+@pytest.mark.parametrize(("times", "built", "known"), [([30.0, None, 20.0, 25.0], 2, 20.0), ([None] * 4, None, None)])
+def test_the_fastest_way_to_do_a_convolution_is_kept(
+    times: list[float | None], built: int | None, known: float | None, no_cache: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = random(0, 2, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    call = library_call(kg.nn.conv2d, x, w)
+    log: list[Any] = []
+    monkeypatch.setattr(RecordedGraph, "get_execution_plan_count", lambda self: len(times), raising=False)
+    monkeypatch.setattr(RecordedGraph, "get_workspace_size_plan_at_index", lambda self, at: 16, raising=False)
+    library = Cudnn("GPU", lambda: None, lambda: Recorder(log))
+    library.clock = clock = Clock(times)  # type: ignore[assignment]
+    assert library.microseconds(call) == known
+    assert clock.sizes == [[4 * x.size, 4 * w.size, 4 * 2 * 8 * 4 * 4, 16]] * len(times)
+    last = [entry[1] for entry in log if entry[0] in ("build_plan_at_index", "build_plans")][-1]
+    assert last == ([] if built is None else [built])
+    again = Cudnn("GPU", lambda: None, lambda: Recorder(log))
+    again.clock = Clock([])  # type: ignore[assignment]
+    assert again.microseconds(call) == known  # kept on disk
+
+
+@pytest.mark.parametrize(("took", "library_does"), [(1.0, True), (1e6, False), (None, True)])
+def test_a_convolution_of_float32_is_done_by_what_is_faster(took: float | None, library_does: bool) -> None:
+    x, w = random(0, 2, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    graph = traced(lambda x, w: kg.nn.conv2d(x, w, padding=1), x, w)
+    found = decided(graph, Library(times=lambda call: took))
+    assert calls_in(found) == ["convolution"] * library_does
+    assert [n.op for n in found.nodes].count("matmul") == (not library_does)
+    same_values(found, graph, [x, w], 1e-5)
+    (line,) = explain_decomposition_stage(
+        graph,
+        "cuda",
+        [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs],
+        Library(times=lambda call: took),
+    )
+    assert library_does or "cuDNN takes 1000000 us, products of matrices" in line
 
 
 def test_float32_is_float32(no_cache: Any) -> None:
