@@ -34,7 +34,7 @@ _ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count te
 
 
 class Flight:
-    """A call. things: what it uses. before: calls that are over when it starts. number: later calls have higher ones."""
+    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher."""
 
     __slots__ = ("before", "events", "nbytes", "number", "things")
 

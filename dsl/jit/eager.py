@@ -136,9 +136,10 @@ _NUMBERS = frozenset({int, float, complex, bool, *(t for t in np.sctypeDict.valu
 
 
 def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
-    """A ufunc of arrays on one device and numbers: queued, or, where that takes longer on a CPU, by NumPy at once. None,
-    and nothing is done, for other inputs."""
-    device, waits, nbytes, kind = None, False, 0, [ufunc]
+    """A ufunc of arrays on one device and numbers: queued, or, where that takes longer on a CPU, by NumPy at once. For
+    other inputs None, and nothing is done."""
+    device, waits, nbytes = None, False, 0
+    kind: list[Any] = [ufunc]
     for x in inputs:
         if type(x) is Array:
             if x._device is not device is not None:

@@ -16,6 +16,7 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
+from ...core.settings import settings
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
 from ...program.multi_device import MultiDevicePlan
 from ...program.plan import Plan, all_kernels_of_plan
@@ -67,7 +68,12 @@ class CUDADevice(Device):
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
         self.pool = GpuMemoryPool(
-            self._allocate_from_driver, self.context.release, self.context.synchronize, self.context.shrink_pool
+            self._allocate_from_driver,
+            self.context.release,
+            self.context.synchronize,
+            self.context.shrink_pool,
+            settings.pool_bytes or self.properties.memory_bytes // 4,
+            self.relaxed,
         )
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]

@@ -306,6 +306,31 @@ def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(
     assert driver.log == order[: order.index(room) + 1] + (["shrink"] if room == "idle" else [])
 
 
+@given(seed=st.integers(0, 1 << 32))
+def test_what_is_free_beyond_a_bound_is_any_librarys_at_once(seed: int) -> None:
+    """Nobody empties a cache: blocks that die go back to the driver, the largest first, but for the bound."""
+    rng, held, address = random.Random(seed), dict[int, int](), 0
+
+    def source(nbytes: int) -> Any:
+        nonlocal address
+        address += 1 << 40
+        held[address] = nbytes
+        return SimpleNamespace(handle=address)
+
+    pending, bound = list[int](), 16 * LARGE
+    pool = GpuMemoryPool(source, lambda memory: pending.append(held.pop(memory.handle)), int, pending.clear, bound)
+    blocks: list[Any] = []
+    for _ in range(60):
+        if blocks and rng.random() < 0.5:
+            blocks.pop(rng.randrange(len(blocks)))
+        else:
+            blocks.append(pool.allocate(rng.choice((LARGE, 3 * LARGE, 20 * LARGE))))
+        stats = pool.statistics()
+        assert stats["cached"] <= bound and sum(held.values()) == stats["reserved"] and not pending
+    blocks.clear()
+    assert sum(held.values()) <= bound and not pending
+
+
 def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     make_modules(monkeypatch, torch={}, cupy={"get_default_memory_pool": lambda: 1 / 0})
     allocators.trim_gpu_caches_of_other_libraries()
