@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -97,7 +98,7 @@ def print_small_operators(device: str) -> None:
             for _ in range(1000):
                 a + a
 
-        found = least_seconds_in_turns({"ours": lambda x=x: repeat(x), "numpy": lambda v=values: repeat(v)})
+        found = least_seconds_in_turns({"ours": partial(repeat, x), "numpy": partial(repeat, values)})
         print(f"x + x of {n} elements: {1e3 * found['ours']:.2f} us (NumPy {1e3 * found['numpy']:.2f} us)")
 
 

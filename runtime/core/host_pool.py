@@ -23,7 +23,6 @@ import numpy as np
 from .errors import OutOfMemory
 from .readable_text import byte_count_in_words
 from .recycling import FreeBlocks, RecyclingPool
-from .settings import settings
 
 ALIGNMENT = 64
 HUGE = 2 << 20
@@ -86,7 +85,7 @@ class HostMemoryPool(RecyclingPool):
     alignment = ALIGNMENT
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(physical_memory_bytes() // 4)
         self._by_size: dict[int, _HostSizeClass] = {}
         self._classes: dict[int, _HostSizeClass] = {}
         self._lent_classes: dict[int, _HostSizeClass] = {}
@@ -94,7 +93,6 @@ class HostMemoryPool(RecyclingPool):
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
-        self._bound = 0
         _pools.add(self)
 
     def allocate(self, nbytes: int) -> Any:
@@ -115,12 +113,6 @@ class HostMemoryPool(RecyclingPool):
 
     def _own_free_blocks(self) -> list[FreeBlocks]:
         return [found.free for found in list(self._classes.values())]
-
-    @property
-    def bound(self) -> int:
-        if not self._bound:
-            self._bound = settings.pool_bytes or physical_memory_bytes() // 4
-        return self._bound
 
     def _release_block(self, address: int) -> None:
         del self._mappings[address]

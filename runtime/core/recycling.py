@@ -67,8 +67,10 @@ class RecyclingPool:
     large = 256 << 10
     _lock: Any
 
-    def __init__(self) -> None:
+    def __init__(self, most_free: int) -> None:
+        """most_free: what `bound` is where the setting `pool_bytes` says nothing."""
         self.limit = MemoryLimit()
+        self._most_free = most_free
         self._own_bytes = self._peak = 0
         self._free_bytes = 0  # of large blocks, at most
         self._lender: Lender | None = None
@@ -81,11 +83,6 @@ class RecyclingPool:
 
     def _allocate_own(self, size: int) -> int:
         """The address of a new block. Raises OutOfMemory."""
-        raise NotImplementedError
-
-    @property
-    def bound(self) -> int:
-        """Bytes of large blocks that may be free."""
         raise NotImplementedError
 
     def _release_block(self, address: int) -> None:
@@ -101,6 +98,11 @@ class RecyclingPool:
         return (self.trim,)
 
     # what follows from it
+
+    @property
+    def bound(self) -> int:
+        """Bytes of large blocks that may be free."""
+        return settings.pool_bytes or self._most_free
 
     @property
     def reserved(self) -> int:

@@ -16,7 +16,6 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...core.settings import settings
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
 from ...program.multi_device import MultiDevicePlan
 from ...program.plan import Plan, all_kernels_of_plan
@@ -72,7 +71,7 @@ class CUDADevice(Device):
             self.context.release,
             self.context.synchronize,
             self.context.shrink_pool,
-            settings.pool_bytes or self.properties.memory_bytes // 4,
+            self.properties.memory_bytes // 4,
             self.relaxed,
         )
         self.allocate = self.pool.allocate  # type: ignore[method-assign]

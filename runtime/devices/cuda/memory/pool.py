@@ -39,8 +39,8 @@ class DeviceBlock:
 
 class GpuMemoryPool(RecyclingPool):
     """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory. Release(memory) takes it back;
-    idle() returns when nothing is running any more; shrink() makes what was released the system's. bound: bytes of
-    large blocks that may be free. Within `unforbidden` memory may go back though somebody captures a stream. All
+    idle() returns when nothing is running any more; shrink() makes what was released the system's. most_free:
+    see `RecyclingPool`. Within `unforbidden` memory may go back though somebody captures a stream. All
     methods may be called from any thread."""
 
     alignment = ALIGNMENT
@@ -52,11 +52,11 @@ class GpuMemoryPool(RecyclingPool):
         release: Callable[[Any], None],
         idle: Callable[[], None],
         shrink: Callable[[], Any] = int,
-        bound: int = sys.maxsize,
+        most_free: int = sys.maxsize,
         unforbidden: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        super().__init__()
-        self._most_free, self._unforbidden = bound, unforbidden
+        super().__init__(most_free)
+        self._unforbidden = unforbidden
         self._source, self._release, self._idle, self._shrink = source, release, idle, shrink
         self._free: dict[int, FreeBlocks] = {}  # by size class
         self._own = self._free  # those of its own, while a lender gives the memory
@@ -79,10 +79,6 @@ class GpuMemoryPool(RecyclingPool):
         """Whether it is a block of this pool's."""
         free = getattr(getattr(memory, "_free", None), "__self__", None)
         return isinstance(free, FreeBlocks) and free.pool is self
-
-    @property
-    def bound(self) -> int:
-        return self._most_free
 
     def _own_free_blocks(self) -> list[FreeBlocks]:
         return list(self._own.values())
