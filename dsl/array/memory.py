@@ -106,7 +106,7 @@ def use_allocator(allocator: Any, device: str | None = None) -> None:
     allocator: `"driver"` (what it is before: the driver's, or the system's), `"torch"`, `"cupy"`, `"rmm"`, or an object
     with `allocate(nbytes, stream)`, which returns an address, and `free(pointer, nbytes, stream)`. stream: the driver's
     handle; 0 on a CPU. A block goes back to the allocator as soon as nobody needs it: this process keeps no others.
-    What is in use stays where it is. Raises OptionError.
+    What is in use stays where it is. Raises OptionError, and KernelGraphError for a GPU whose memory other GPUs reach.
 
     >>> kg.use_allocator("driver", "cpu")
     """

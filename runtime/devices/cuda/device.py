@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.allocators import Allocator
-from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
@@ -225,6 +225,11 @@ class CUDADevice(Device):
         return self.graphs.bytes_kept_by_graphs()
 
     def use_allocator(self, allocator: Allocator | None) -> None:
+        if allocator is not None and any(self._peers.values()):
+            raise KernelGraphError(
+                f"kernels of other GPUs reach the memory of {self.kind}:{self.index}, and may not reach another "
+                "allocator's; call use_allocator before the first call or copy on several GPUs"
+            )
         stream = self.new_stream(False)
         self.pool.use_allocator(allocator, stream, lambda: self.context.driver.synchronize_stream(stream))
 
