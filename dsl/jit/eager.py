@@ -22,7 +22,6 @@ from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
 from ..trace.operands import is_traced, to_traced_array
-from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from ..trace.view_rules import VIEWS
 
@@ -205,15 +204,15 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: di
 
 def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_function__` answers."""
-    if current_trace() is not None:
+    if context.trace is not None:
         return call_function(function, args, options)
     return run_eagerly(function, args, options)
 
 
 def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
-    from ..functions import tables  # noqa: F401  # fills METHODS
-
+    if name not in METHODS:
+        from ..functions import tables  # noqa: F401  # fills METHODS
     if hasattr(Array, name):  # of its own, which raised this
         return object.__getattribute__(array, name)  # type: ignore[no-any-return]
     if name.startswith("_") or name not in METHODS:
@@ -226,17 +225,15 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
         raise AttributeError(f"'Array' object has no attribute {name!r}{instead}")
 
     def call_eager_array_method(*args: Any, **options: Any) -> Any:
-        if current_trace() is not None:
+        if context.trace is not None:
             return METHODS[name](to_traced_array(array), *args, **options)
-        return run_eagerly(_METHOD_CALLS.setdefault(name, _eager_method_caller(name)), (array, *args), options)
+        return run_eagerly(_eager_method_caller(name), (array, *args), options)
 
     call_eager_array_method.__name__ = name
     return call_eager_array_method
 
 
-_METHOD_CALLS: dict[str, Callable[..., Any]] = {}
-
-
+@cache
 def _eager_method_caller(name: str) -> Callable[..., Any]:
     def call_eager_method_by_name(x: Any, *args: Any, **options: Any) -> Any:
         return getattr(x, name)(*args, **options)
@@ -287,7 +284,7 @@ class _EagerArrayOperations:
     run_function = staticmethod(run_function)
 
     def get_item(self, array: Array, key: Any) -> Array:
-        if current_trace() is not None:  # an array that the traced function brought along
+        if context.trace is not None:  # an array that the traced function brought along
             return to_traced_array(array)[key]  # type: ignore[no-any-return]
         host = array.numpy()
         if type(key) is slice or type(key) is int:
