@@ -137,14 +137,13 @@ _NUMBERS = frozenset({int, float, complex, bool, *(t for t in np.sctypeDict.valu
 def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
     """A ufunc of arrays on one device and numbers: queued, or, where that takes longer on a CPU, by NumPy at once. For
     other inputs None, and nothing is done."""
-    device, waits, nbytes = None, False, 0
+    device, nbytes = None, 0
     kind: list[Any] = [ufunc]
     for x in inputs:
         if type(x) is Array:
             if x._device is not device is not None:
                 return None
             device, spec = x._device, x._spec
-            waits = waits or (x._event is not None and not _has_values(x._event))
             nbytes = spec.nbytes if spec.nbytes > nbytes else nbytes
             kind.append(spec)
         elif type(x) in _NUMBERS:
@@ -154,7 +153,8 @@ def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
     if device is None:
         return None
     if not device.host_memory:
-        return _queue_ufunc(kind, inputs, device, device.computes)
+        return _queue_ufunc(kind, inputs, device, True) if device.computes else None
+    waits = any([type(x) is Array and x._event is not None and not _has_values(x._event) for x in inputs])
     if (waits or nbytes >= QUEUED_BYTES) and _RAISES_NOTHING(np.geterr().values()):
         result = _queue_ufunc(kind, inputs, device, waits or nbytes >= COMPILED_BYTES)
         if result is not None:
