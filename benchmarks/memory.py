@@ -222,7 +222,7 @@ def print_soak(seconds: float) -> None:
             time.sleep(seconds / 2000)
             with peers.lock:  # theirs is read in one go
                 account, theirs = kg.memory("cuda"), peers.reserved()
-            checks.append((abs(others(account) - theirs - context), account.reserved))
+            checks.append((abs(account.others - theirs - context), account.reserved))
         for thread in threads:
             thread.join()
     end, _ = settled_account(peers)
@@ -241,12 +241,6 @@ def print_soak(seconds: float) -> None:
     print(end)
 
 
-def others(account: Any) -> int:
-    """Bytes of the device that are neither free nor ours."""
-    free, every = account.system
-    return int(every - free - account.reserved)
-
-
 def settled_account(peers: Peers) -> tuple[Any, int]:
     """The account when nothing runs and caches are empty, and the bytes of contexts."""
     kg.waitall()
@@ -254,7 +248,7 @@ def settled_account(peers: Peers) -> tuple[Any, int]:
     kg.empty_cache("cuda")
     peers.trim()
     account = kg.memory("cuda")
-    return account, others(account) - peers.reserved()
+    return account, account.others - peers.reserved()
 
 
 def halves_peaks(amounts: list[int]) -> tuple[int, int]:
@@ -274,7 +268,7 @@ def print_idle_share() -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         import jax.numpy as jnp
 
-        makers["JAX"] = lambda n: jnp.full((n,), 7, jnp.uint8)  # the last: it gives nothing back
+        makers["JAX"] = lambda n: jnp.full((n >> 12, 1 << 12), 7, jnp.uint8)[-1]  # the last: it gives nothing back
     for name, make in makers.items():
         ours = words(kg.memory("cuda").reserved)
         try:

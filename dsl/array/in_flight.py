@@ -230,6 +230,13 @@ def track_memory(events: tuple[Event, ...], things: Any) -> None:
     _on_devices.track(events, things, sum([thing.nbytes for thing in things]))
 
 
+def forget_finished_calls() -> None:
+    """Where calls hold much, let go of those that are over: whoever has waited may be idle from now on."""
+    for flights in (_on_host, _on_devices):
+        if flights.held > flights.many:
+            flights.forget_finished()
+
+
 def track_host_memory(events: tuple[Event, ...], things: Any, before: FollowedCalls | None = None) -> None:
     """`track_memory` of a call on the CPU. before: what it follows as a whole."""
     _on_host.forget_finished()

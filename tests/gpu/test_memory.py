@@ -23,10 +23,7 @@ ALONE = "PYTEST_XDIST_WORKER" not in os.environ  # others take and give memory o
 
 def others_and_context() -> int:
     """Bytes of the card that are neither free nor ours."""
-    account = kg.memory("cuda")
-    assert account.system is not None
-    free, every = account.system
-    return every - free - account.reserved
+    return kg.memory("cuda").others
 
 
 def emptied() -> int:

@@ -238,7 +238,8 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        return {"code": self.modules.nbytes, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes}
+        return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 
     def system_memory(self) -> tuple[int, int] | None:
         self.context.enter()

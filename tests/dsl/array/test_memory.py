@@ -16,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.array import in_flight
 from kernelgraph.dsl.array.memory import MemoryAccount
 from kernelgraph.runtime.core import allocators
 from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.devices.cuda.memory.pool import LARGE, GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
 from tests.dsl.gpu_in_memory import SharedContext, device_on
@@ -358,6 +360,39 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
             kg.kernel_graph(device="cuda")(lambda x: x[:, None] * x[None, :])(
                 kg.asarray(np.ones(1 << 15), device="cuda")
             )
+
+
+def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits may make no other call for long: others may need what the calls before held."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(in_flight._on_devices, "many", 1 << 20)
+    with opened("cuda", device_on(SharedContext())):
+        f = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
+        x = kg.asarray(np.ones(1 << 16), device="cuda")
+        results = [f(x) for _ in range(6)]
+        results[-1].wait()
+        for y in results:
+            y.wait()
+        del results, y
+        assert in_flight.in_flight_counts()[1] <= 1 << 20
+
+
+def test_what_cublas_takes_for_handles_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another library takes and gives memory meanwhile."""
+    free, others = [80 << 30], iter((0, 300 << 20, 0, -(200 << 20), 0))
+
+    def create() -> int:
+        free[0] -= (70 << 20) + next(others)
+        return 1
+
+    cublas = dict.fromkeys(("set_stream", "set_workspace", "set_math_mode"), lambda *_: None) | {"create": create}
+    make_modules(monkeypatch, nvmath={}, nvmath__bindings={}, nvmath__bindings__cublas=cublas)
+    driver: Any = SimpleNamespace(memory_info=lambda: (free[0], 80 << 30))
+    handles = CublasHandles(lambda n: SimpleNamespace(address=0, nbytes=n), 80 << 30, driver, lambda: 0, str)
+    assert handles.handle_bytes == 0
+    for stream in (1, 2, 3, 4, 5, 1, 2):
+        handles.handle(stream)
+    assert handles.handle_bytes == 5 * (70 << 20)
 
 
 def test_a_gpu_takes_memory_of_an_allocator_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
