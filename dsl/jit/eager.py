@@ -154,12 +154,17 @@ def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
         return None
     if not device.host_memory:
         return _queue_ufunc(kind, inputs, device, True) if device.computes else None
+    return _run_ufunc_on_cpu(kind, inputs, device, nbytes)
+
+
+def _run_ufunc_on_cpu(kind: list[Any], inputs: tuple[Any, ...], device: Device, nbytes: int) -> Any:
+    """nbytes: of the largest input. kind: see `_queue_ufunc`."""
     waits = any([type(x) is Array and x._event is not None and not _has_values(x._event) for x in inputs])
     if (waits or nbytes >= QUEUED_BYTES) and _RAISES_NOTHING(np.geterr().values()):
         result = _queue_ufunc(kind, inputs, device, waits or nbytes >= COMPILED_BYTES)
         if result is not None:
             return result
-    result = ufunc(*[x.numpy() if type(x) is Array else x for x in inputs])
+    result = kind[0](*[x.numpy() if type(x) is Array else x for x in inputs])
     made = own_numpy_array(result, device) if type(result) is np.ndarray else None
     return to_kg_arrays(result, device) if made is None else made
 
