@@ -135,9 +135,7 @@ TABLE = (
         _parse_count_setting,
         "free bytes that the driver's pool of a GPU keeps from other libraries and processes",
     ),
-    Setting(
-        "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
-    ),
+    Setting("pool_bytes", 0, _parse_count_setting, "freed bytes a device keeps for reuse; 0: a quarter of its memory"),
 )
 
 PROFILED = ("engine", "profile")  # what a profile in progress sets

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.allocators import Allocator
-from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
@@ -69,7 +69,12 @@ class CUDADevice(Device):
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
         self.pool = GpuMemoryPool(
-            self._allocate_from_driver, self.context.release, self.context.synchronize, self.context.shrink_pool
+            self._allocate_from_driver,
+            self.context.release,
+            self.context.synchronize,
+            self.context.shrink_pool,
+            self.properties.memory_bytes // 4,
+            self.relaxed,
         )
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
@@ -225,6 +230,11 @@ class CUDADevice(Device):
         return self.graphs.bytes_kept_by_graphs()
 
     def use_allocator(self, allocator: Allocator | None) -> None:
+        if allocator is not None and any(self._peers.values()):
+            raise KernelGraphError(
+                f"kernels of other GPUs reach the memory of {self.kind}:{self.index}, and may not reach another "
+                "allocator's; call use_allocator before the first call or copy on several GPUs"
+            )
         stream = self.new_stream(False)
         self.pool.use_allocator(allocator, stream, lambda: self.context.driver.synchronize_stream(stream))
 
@@ -233,7 +243,8 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        return {"code": self.modules.nbytes, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes}
+        return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 
     def system_memory(self) -> tuple[int, int] | None:
         self.context.enter()

@@ -99,7 +99,14 @@ class CublasHandles:
         self._stopwatch: GpuStopwatch | None = None
         self._lt = CublasLt(self._workspace, self._relu_keeps_nan)
         self._handles: dict[int, tuple[int, Any]] = {}
+        self._taken: list[int] = []  # bytes that the driver had less after each handle
         self._cublas: Any = None
+
+    @property
+    def handle_bytes(self) -> int:
+        """About what cuBLAS itself has taken for handles: others may take and give memory meanwhile."""
+        taken = sorted(self._taken)
+        return max(0, taken[len(taken) // 2]) * len(taken) if taken else 0
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +119,11 @@ class CublasHandles:
         if found is None:
             if self._cublas is None:
                 self._cublas = import_module("nvmath.bindings.cublas")
+            before = self._driver.memory_info()
             handle = self._cublas.create()
+            after = self._driver.memory_info()
+            if before is not None and after is not None:
+                self._taken.append(before[0] - after[0])
             workspace = self.allocate(self._workspace)
             self._cublas.set_stream(handle, stream)
             self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
