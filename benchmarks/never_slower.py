@@ -1,10 +1,13 @@
-"""Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs.
+"""Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs and the field's.
 
     python benchmarks/never_slower.py --device cpu            # all; --only sorts,attention for some
+    python benchmarks/never_slower.py --device cuda --minutes 8 --pairs 60 --seconds 2
     python benchmarks/never_slower.py --rival numpy           # programs that were slower than NumPy itself
 
 The rivals are one stream, 2, 4 and 8 streams, and on a GPU each of them replayed as a graph and launched step by step.
-The best of them is found in rounds of its own; then `auto` and it are called in pairs, in alternating order. The answer
+Each program is called in both ways: `waited`, each call is waited for, and `queued`, calls one behind the other and one
+wait at the end. The best rival of each way is found in rounds of its own; then `auto` and it are called in pairs, in
+alternating order. The answer
 is the median of the pairs' ratios with its 95 % interval (order statistics). A program is lost where all of the
 interval lies above 1.03. With `--rival numpy` the rival is the function as it stands, called with NumPy's arrays.
 """
@@ -28,6 +31,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent))
 from common import machine, show
+from field_programs import FIELD_PROGRAMS
+from workloads import numpy_words
 
 import kernelgraph as kg
 from kernelgraph.dsl.array.devices import device_place_of_name, open_device
@@ -35,8 +40,11 @@ from kernelgraph.runtime.core.settings import override
 
 LOST = 1.03
 STREAMS = (1, 2, 4, 8)
-SAMPLE = 100e-6  # seconds of one sample at least: shorter calls are made several times
-SETTLING = 100  # calls that `auto` may need to make up its mind
+WAYS = ("waited", "queued")
+SAMPLE = {"waited": 100e-6, "queued": 1e-3}  # seconds of one sample at least: shorter calls are made several times
+QUEUE = 8  # calls of a sample of queued ones, at least
+SETTLING = 500  # calls in each way that `auto` may need to make up its mind,
+SETTLING_SECONDS = 3.0  # if they take no longer
 PACE = 5  # rounds among the rivals before the best is known
 
 
@@ -208,6 +216,15 @@ CASES = (
 )
 
 
+def field_cases() -> list[Case]:
+    """The programs of `workloads.py`."""
+    words = numpy_words()
+    return [
+        Case(p.name, lambda *args, body=p.body: body(words, *args), lambda rng, arrays=p.arrays: arrays())
+        for p in FIELD_PROGRAMS
+    ]
+
+
 def scalars(a, b, c):
     return a * b + c, a - c
 
@@ -275,8 +292,10 @@ def leaves(result: Any) -> Iterator[Any]:
         yield result
 
 
-def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
-    """A call, and the wait for all of its results."""
+def caller(f: Callable[..., Any], arguments: Sequence[Any], way: str) -> Callable[[], Any]:
+    """A call and, unless calls are queued, the wait for all of its results."""
+    if way == "queued":
+        return lambda: f(*arguments)
 
     def call() -> Any:
         result = f(*arguments)
@@ -288,10 +307,10 @@ def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]
     return call
 
 
-def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[[], Any]]:
-    """A call for each fixed choice that gives a plan of its own."""
+def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[..., Any]]:
+    """A function for each fixed choice that gives a plan of its own."""
     opened: Any = open_device(device_place_of_name(device) or ("cpu", 0))
-    found: dict[str, Callable[[], Any]] = {}
+    found: dict[str, Callable[..., Any]] = {}
     plans = []
     for streams in STREAMS:
         plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given)
@@ -302,7 +321,7 @@ def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[
             f = kg.kernel_graph(device=device, streams=streams)(case.function)
             with forced(opened, way):
                 f.compile(*given)
-            found[", ".join(filter(None, (f"{streams} streams", way)))] = caller(f, given)
+            found[", ".join(filter(None, (f"{streams} streams", way)))] = f
     return found
 
 
@@ -311,7 +330,7 @@ def forced(device: Any, way: str) -> Iterator[None]:
     """Whatever the device makes ready in the block runs in this way."""
     own = device.prepare
     if way:
-        device.prepare = lambda plan: own(plan, way)
+        device.prepare = lambda plan, _="": own(plan, way)
     try:
         yield
     finally:
@@ -319,15 +338,21 @@ def forced(device: Any, way: str) -> Iterator[None]:
             del device.prepare
 
 
+def calls_in_a_way(way: str, f: Callable[[], Any]) -> Callable[[int], float]:
+    """Seconds of a call, of so many. f: a call that is waited for, or, where they are queued, is not."""
+
+    def sample(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            f()
+        kg.waitall()
+        return (time.perf_counter() - start) / times
+
+    return sample
+
+
 def bits(result: Any) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in leaves(result)]
-
-
-def sample(call: Callable[[], Any], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
@@ -343,6 +368,7 @@ class Row:
     """What came out of one case."""
 
     name: str
+    way: str
     chosen: str
     best: str
     auto: float
@@ -357,50 +383,76 @@ class Row:
         low, high = interval(self.ratios)
         ratio = statistics.median(self.ratios)
         return (
-            f"| {self.name} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | {ratio:.3f} | "
+            f"| {self.name} | {self.way} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | {ratio:.3f} | "
             f"{low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
         )
 
 
-def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Row:
-    """At least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
+def settle(f: Callable[..., Any], given: Sequence[Any], ways: Sequence[str]) -> None:
+    """Calls in each way, in turns, until `auto` has made up its mind."""
+    end = time.perf_counter() + SETTLING_SECONDS
+    for _ in range(SETTLING // QUEUE):
+        for way in ways:
+            calls_in_a_way(way, caller(f, given, way))(QUEUE)
+        if time.perf_counter() > end:
+            return
+
+
+def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Iterator[Row]:
+    """In each way of calling at least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
     given = list(case.arrays(np.random.default_rng(0)))
-    if device != "cpu":
-        given = [kg.asarray(a, device=device) for a in given]
+    if device != "cpu" or not numpy:
+        given = [kg.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in given]
+    ways = WAYS[:1] if numpy else WAYS
     with override(tune=False):
-        fixed = {"NumPy": caller(case.function, given)} if numpy else rivals(case, device, given)
-    auto_function = kg.kernel_graph(device=device)(case.function)
-    auto = caller(auto_function, given)
-    for _ in range(SETTLING):
-        auto()
+        fixed = {"NumPy": case.function} if numpy else rivals(case, device, given)
+    auto = kg.kernel_graph(device=device)(case.function)
+    settle(auto, given, ways)
     if not numpy and case.function is not update:
-        wanted = bits(auto())
-        for name, call in fixed.items():
-            assert bits(call()) == wanted, f"{case.name}: {name} gives other bits"
-    end = time.perf_counter() + seconds  # all is compiled
-    times = max(1, math.ceil(SAMPLE / min(sample(auto, 3) for _ in range(3))))
-    seen: dict[str, list[float]] = {name: [] for name in fixed}
+        wanted = bits(auto(*given))
+        for name, function in fixed.items():
+            assert bits(function(*given)) == wanted, f"{case.name}: {name} gives other bits"
+    for way in ways:
+        yield race_in_a_way(case, way, auto, fixed, given, pairs, seconds / len(ways))
+
+
+def race_in_a_way(
+    case: Case,
+    way: str,
+    auto_function: Any,
+    fixed: dict[str, Callable[..., Any]],
+    given: Sequence[Any],
+    pairs: int,
+    seconds: float,
+) -> Row:
+    """All is compiled, and `auto` has decided."""
+    end = time.perf_counter() + seconds
+    auto = calls_in_a_way(way, caller(auto_function, given, way))
+    others = {name: calls_in_a_way(way, caller(function, given, way)) for name, function in fixed.items()}
+    least = QUEUE if way == "queued" else 1
+    times = max(least, math.ceil(SAMPLE[way] / min(auto(max(3, least)) for _ in range(3))))
+    paces: dict[str, list[float]] = {name: [] for name in fixed}
     for _ in range(PACE if len(fixed) > 1 else 1):
-        for name, call in fixed.items():
-            for _ in range(3):
-                seen[name].append(sample(call, times))
-    best = min(seen, key=lambda name: statistics.median(seen[name]))
-    autos, others = [], []
-    while len(autos) < pairs and (len(autos) < 20 or time.perf_counter() < end):
-        if len(autos) % 2:
-            others.append(sample(fixed[best], times))
-            autos.append(sample(auto, times))
-        else:
-            autos.append(sample(auto, times))
-            others.append(sample(fixed[best], times))
+        for name, call in others.items():
+            paces[name] += [call(times) for _ in range(3)]
+    best = min(paces, key=lambda name: statistics.median(paces[name]))
+    ours, theirs = [], []
+    while len(ours) < pairs and (len(ours) < 20 or time.perf_counter() < end):
+        for mine in (True, False) if len(ours) % 2 else (False, True):
+            if mine:
+                ours.append(auto(times))
+            else:
+                theirs.append(others[best](times))
+    trial = auto_function.inspect(tuple(given), {}).compiled.trial
     report = auto_function.plan(*given).report
     return Row(
         case.name,
-        report.chosen if report else "",
+        way,
+        report.chosen if trial is None and report else trial.winner_names().get(way, "") if trial else "",
         best,
-        statistics.median(autos),
-        statistics.median(others),
-        tuple(a / b for a, b in zip(autos, others, strict=True)),
+        statistics.median(ours),
+        statistics.median(theirs),
+        tuple(a / b for a, b in zip(ours, theirs, strict=True)),
     )
 
 
@@ -412,20 +464,27 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each program, at most")
     parser.add_argument("--cache", default="", help="folder of compiled code and tuned winners; empty: a fresh one")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for all of them")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     parts = [part for part in options.only.split(",") if part]
     print(machine(None, ["numpy"]), "\n")
-    print("| program | auto chose | auto | best rival | rival | ratio | 95 % interval | pairs | |")
-    print("|---|---|--:|---|--:|--:|--:|--:|---|")
+    print("| program | way | auto chose | auto | best rival | rival | ratio | 95 % interval | pairs | |")
+    print("|---|---|---|--:|---|--:|--:|--:|--:|---|")
     rows = []
     with tempfile.TemporaryDirectory() as fresh, override(cache_dir=options.cache or fresh):
         numpy = options.rival == "numpy"
-        for case in SLOWER_THAN_NUMPY if numpy else CASES:
-            if not parts or any(part in case.name for part in parts):
-                rows.append(race(case, options.device, options.pairs, options.seconds, numpy))
-                print(rows[-1], flush=True)
-    lost = [row.name for row in rows if row.lost]
-    print(f"\n{len(rows)} programs, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))
+        for case in SLOWER_THAN_NUMPY if numpy else (*CASES, *field_cases()):
+            if parts and not any(part in case.name for part in parts):
+                continue
+            if time.monotonic() > end:
+                print(f"no time for {case.name}")
+                continue
+            for row in race(case, options.device, options.pairs, options.seconds, numpy):
+                rows.append(row)
+                print(row, flush=True)
+    lost = [f"{row.name}, {row.way}" for row in rows if row.lost]
+    print(f"\n{len(rows)} rows, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))
     return len(lost)
 
 

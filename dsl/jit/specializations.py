@@ -58,7 +58,6 @@ from .launcher import (
     NOT_TAKEN,
     OFTEN,
     Launcher,
-    Run,
     call_waits,
     failing_launcher,
     generate_launcher,

@@ -43,7 +43,7 @@ def prepare_plan_for_trial(device: Device, plan: Plan, way: str = "") -> Executa
 
 
 ALONE, QUEUED = "alone", "queued"
-"""The ways of calling: a call that comes when the one before it is over, and one right behind another, which still runs."""
+"""The ways of calling: a call that comes when the one before is over, and one behind another, which still runs."""
 
 UNTIMED, TIMED, MARKED = range(3)
 """How a call runs: as any, with `run_timed`, or as the first or last of a stretch, with `run_marked`."""
@@ -53,7 +53,7 @@ UNASKED = 1000  # calls in a way that is decided, after which the trial no longe
 
 
 class Stretch:
-    """Queued calls of one candidate, one behind the other. calls: those that have started. mark: the first one's end."""
+    """Queued calls of one candidate. calls: those that have started. mark: the end of the first."""
 
     def __init__(self, candidate: int) -> None:
         self.candidate, self.calls = candidate, 0
@@ -120,7 +120,7 @@ class PlanTrial:
         return None if None in found else set(found)  # type: ignore[arg-type]
 
     def untimed_candidate(self, way: str) -> int:
-        """The candidate that runs a call where none is measured: the winner or, before there is one, the other way's."""
+        """The candidate that runs a call where none is measured: the winner or, until there is one, the other way's."""
         for tuner in (self.tuners[way], *self.tuners.values()):
             if tuner.winner is not None:
                 return tuner.winner

@@ -145,7 +145,10 @@ class GraphInstance:
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
-        return all([event.query() for event in self.results])
+        for event in self.results:
+            if not event.query():
+                return False
+        return True
 
     def note_end(self, event: CudaEvent) -> None:
         """A launch whose results all come with this event."""
