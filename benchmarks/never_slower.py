@@ -1,4 +1,4 @@
-"""Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs and the field's.
+"""Is `streams="auto"` ever slower than the best fixed choice? Paired, calls of 34 programs and the field's.
 
     python benchmarks/never_slower.py --device cpu            # all; --only sorts,attention for some
     python benchmarks/never_slower.py --device cuda --minutes 8 --pairs 60 --seconds 2
@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +37,15 @@ from workloads import numpy_words
 import kernelgraph as kg
 from kernelgraph.dsl.array.devices import device_place_of_name, open_device
 from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.tune.trial import ALONE, QUEUED
 
 LOST = 1.03
 STREAMS = (1, 2, 4, 8)
-WAYS = ("waited", "queued")
 SAMPLE = {"waited": 100e-6, "queued": 1e-3}  # seconds of one sample at least: shorter calls are made several times
 QUEUE = 8  # calls of a sample of queued ones, at least
 SETTLING = 500  # calls in each way that `auto` may need to make up its mind,
 SETTLING_SECONDS = 3.0  # if they take no longer
+Given = dict[str, Sequence[Any]]  # the arguments of each way of calling
 PACE = 5  # rounds among the rivals before the best is known
 
 
@@ -292,35 +293,43 @@ def leaves(result: Any) -> Iterator[Any]:
         yield result
 
 
-def caller(f: Callable[..., Any], arguments: Sequence[Any], way: str) -> Callable[[], Any]:
-    """A call and, unless calls are queued, the wait for all of its results."""
-    if way == "queued":
-        return lambda: f(*arguments)
+def sampler(f: Callable[..., Any], arguments: Sequence[Any], way: str) -> Callable[[int], float]:
+    """Seconds of a call, of so many."""
 
-    def call() -> Any:
-        result = f(*arguments)
+    def wait(result: Any) -> None:
         for leaf in leaves(result):
             if isinstance(leaf, kg.Array):
                 leaf.wait()
-        return result
 
-    return call
+    def sample(times: int) -> float:
+        start = time.perf_counter()
+        if way == "queued":
+            for _ in range(times):
+                f(*arguments)
+            kg.waitall()
+        else:
+            for _ in range(times):
+                wait(f(*arguments))
+        return (time.perf_counter() - start) / times
+
+    return sample
 
 
-def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[..., Any]]:
+def rivals(case: Case, device: str, given: Given) -> dict[str, Callable[..., Any]]:
     """A function for each fixed choice that gives a plan of its own."""
     opened: Any = open_device(device_place_of_name(device) or ("cpu", 0))
     found: dict[str, Callable[..., Any]] = {}
     plans = []
     for streams in STREAMS:
-        plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given)
+        plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given["queued"])
         if plan.steps in plans:  # fewer branches than streams
             continue
         plans.append(plan.steps)
         for way in getattr(opened, "ways", lambda plan: ("",))(plan):
             f = kg.kernel_graph(device=device, streams=streams)(case.function)
             with forced(opened, way):
-                f.compile(*given)
+                for arguments in given.values():
+                    f.compile(*arguments)
             found[", ".join(filter(None, (f"{streams} streams", way)))] = f
     return found
 
@@ -336,19 +345,6 @@ def forced(device: Any, way: str) -> Iterator[None]:
     finally:
         if way:
             del device.prepare
-
-
-def calls_in_a_way(way: str, f: Callable[[], Any]) -> Callable[[int], float]:
-    """Seconds of a call, of so many. f: a call that is waited for, or, where they are queued, is not."""
-
-    def sample(times: int) -> float:
-        start = time.perf_counter()
-        for _ in range(times):
-            f()
-        kg.waitall()
-        return (time.perf_counter() - start) / times
-
-    return sample
 
 
 def bits(result: Any) -> list[bytes]:
@@ -383,77 +379,82 @@ class Row:
         low, high = interval(self.ratios)
         ratio = statistics.median(self.ratios)
         return (
-            f"| {self.name} | {self.way} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | {ratio:.3f} | "
-            f"{low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
+            f"| {self.name} | {self.way} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | "
+            f"{ratio:.3f} | {low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
         )
 
 
-def settle(f: Callable[..., Any], given: Sequence[Any], ways: Sequence[str]) -> None:
+def settle(f: Callable[..., Any], given: Given) -> None:
     """Calls in each way, in turns, until `auto` has made up its mind."""
     end = time.perf_counter() + SETTLING_SECONDS
     for _ in range(SETTLING // QUEUE):
-        for way in ways:
-            calls_in_a_way(way, caller(f, given, way))(QUEUE)
+        for way, arguments in given.items():
+            sampler(f, arguments, way)(QUEUE)
         if time.perf_counter() > end:
             return
 
 
 def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Iterator[Row]:
     """In each way of calling at least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
-    given = list(case.arrays(np.random.default_rng(0)))
-    if device != "cpu" or not numpy:
-        given = [kg.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in given]
-    ways = WAYS[:1] if numpy else WAYS
+    arrays = list(case.arrays(np.random.default_rng(0)))
+    placed = [kg.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in arrays]
+    given: Given = {"waited": arrays if device == "cpu" else placed}
+    if not numpy:
+        given["queued"] = placed
     with override(tune=False):
         fixed = {"NumPy": case.function} if numpy else rivals(case, device, given)
     auto = kg.kernel_graph(device=device)(case.function)
-    settle(auto, given, ways)
+    settle(auto, given)
     if not numpy and case.function is not update:
-        wanted = bits(auto(*given))
+        wanted = bits(auto(*arrays))
         for name, function in fixed.items():
-            assert bits(function(*given)) == wanted, f"{case.name}: {name} gives other bits"
-    for way in ways:
-        yield race_in_a_way(case, way, auto, fixed, given, pairs, seconds / len(ways))
+            assert bits(function(*arrays)) == wanted, f"{case.name}: {name} gives other bits"
+    for way, arguments in given.items():
+        yield race_in_a_way(case, way, auto, fixed, arguments, pairs, seconds / len(given))
 
 
 def race_in_a_way(
     case: Case,
     way: str,
-    auto_function: Any,
-    fixed: dict[str, Callable[..., Any]],
-    given: Sequence[Any],
+    auto: Any,
+    fixed: Mapping[str, Callable[..., Any]],
+    arguments: Sequence[Any],
     pairs: int,
     seconds: float,
 ) -> Row:
     """All is compiled, and `auto` has decided."""
     end = time.perf_counter() + seconds
-    auto = calls_in_a_way(way, caller(auto_function, given, way))
-    others = {name: calls_in_a_way(way, caller(function, given, way)) for name, function in fixed.items()}
+    mine = sampler(auto, arguments, way)
+    others = {name: sampler(function, arguments, way) for name, function in fixed.items()}
     least = QUEUE if way == "queued" else 1
-    times = max(least, math.ceil(SAMPLE[way] / min(auto(max(3, least)) for _ in range(3))))
+    times = max(least, math.ceil(SAMPLE[way] / min(mine(max(3, least)) for _ in range(3))))
     paces: dict[str, list[float]] = {name: [] for name in fixed}
     for _ in range(PACE if len(fixed) > 1 else 1):
-        for name, call in others.items():
-            paces[name] += [call(times) for _ in range(3)]
+        for name, other in others.items():
+            paces[name] += [other(times) for _ in range(3)]
     best = min(paces, key=lambda name: statistics.median(paces[name]))
-    ours, theirs = [], []
-    while len(ours) < pairs and (len(ours) < 20 or time.perf_counter() < end):
-        for mine in (True, False) if len(ours) % 2 else (False, True):
-            if mine:
-                ours.append(auto(times))
-            else:
-                theirs.append(others[best](times))
-    trial = auto_function.inspect(tuple(given), {}).compiled.trial
-    report = auto_function.plan(*given).report
+    seen: dict[bool, list[float]] = {True: [], False: []}
+    while len(seen[True]) < pairs and (len(seen[True]) < 20 or time.perf_counter() < end):
+        for ours in (False, True) if len(seen[True]) % 2 else (True, False):
+            seen[ours].append((mine if ours else others[best])(times))
     return Row(
         case.name,
         way,
-        report.chosen if trial is None and report else trial.winner_names().get(way, "") if trial else "",
+        chosen(auto, arguments, way),
         best,
-        statistics.median(ours),
-        statistics.median(theirs),
-        tuple(a / b for a, b in zip(ours, theirs, strict=True)),
+        statistics.median(seen[True]),
+        statistics.median(seen[False]),
+        tuple(a / b for a, b in zip(seen[True], seen[False], strict=True)),
     )
+
+
+def chosen(auto: Any, arguments: Sequence[Any], way: str) -> str:
+    """What `auto` runs in this way of calling."""
+    trial = auto.inspect(tuple(arguments), {}).compiled.trial
+    if trial is None:
+        report = auto.plan(*arguments).report
+        return report.chosen if report else ""
+    return str(trial.candidates[trial.untimed_candidate(QUEUED if way == "queued" else ALONE)].name)
 
 
 def main() -> int:

@@ -145,10 +145,7 @@ class GraphInstance:
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
-        for event in self.results:
-            if not event.query():
-                return False
-        return True
+        return all([event.query() for event in self.results])
 
     def note_end(self, event: CudaEvent) -> None:
         """A launch whose results all come with this event."""
