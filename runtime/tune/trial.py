@@ -314,6 +314,11 @@ class PlanTrial:
         return f"won: {name}, {tuner.reason}" if tuner.winner is not None else f"not decided yet; so far: {name}"
 
 
+def _is_there_a_choice(program: Program, plan: Plan, streams: str | int, ways: Sequence[str]) -> bool:
+    side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
+    return side_by_side or len(ways) > 1 or plan.program is not program
+
+
 def open_plan_trial(
     program: Program, plan: Plan, streams: str | int, memory: str, machine: MachineModel, device: Device
 ) -> PlanTrial | None:
@@ -321,36 +326,47 @@ def open_plan_trial(
     if not settings.tune or settings.engine != "async" or not is_schedule_worth_tuning(program, plan, machine):
         return None
     ways = device.ways(plan)
-    side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
-    if not side_by_side and len(ways) == 1 and plan.program is program:
+    if not _is_there_a_choice(program, plan, streams, ways):
         return None
-    options = {ALONE: (str(streams), memory), QUEUED: (str(streams), memory, QUEUED)}
-    keys = {
-        calling: size_free_program_key(program, device.identity, *options[calling])
-        for calling in ((ALONE, QUEUED) if device.overlaps else (ALONE,))
-    }
+    keys = _keys_of_winners(program, device, str(streams), memory)
     sizes = size_bucket_of_program(program)
     known = {calling: found for calling, key in keys.items() if (found := load_stored_tuning_winner(key, sizes))}
-    chosen = ScheduledPlanCandidate(plan, ways[0], plan.program is not program)
+    first = ScheduledPlanCandidate(plan, ways[0], plan.program is not program)
+    wanted = tuple(dict.fromkeys(winner.winner for winner in known.values()))
     decided = len(known) == len(keys) and all(winner.exact for winner in known.values())
-    candidates: Sequence[ScheduledPlanCandidate] = (chosen,)
-    if not decided or any(winner.winner != chosen.name for winner in known.values()):
-        kept = tuple(dict.fromkeys(winner.winner for winner in known.values()))
-        candidates = choose_plan_candidates(program, streams, memory, machine, ways, kept)
+    candidates: Sequence[ScheduledPlanCandidate] = (first,)
+    if not decided or wanted != (first.name,):
+        candidates = choose_plan_candidates(program, streams, memory, machine, ways, wanted)
         if len(candidates) < 2:
             return None
-        if decided and all(name in [c.name for c in candidates] for name in kept):
-            candidates = [c for c in candidates if c.name in kept]
+    if decided:
+        candidates = _candidates_named(candidates, wanted)
     names = [c.name for c in candidates]
     start = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0)
     known = {calling: winner for calling, winner in known.items() if winner.winner in names}
-    starts = {calling: names.index(known[calling].winner) if calling in known else start for calling in keys}
+    starts = dict.fromkeys(keys, start) | {calling: names.index(winner.winner) for calling, winner in known.items()}
     trial = PlanTrial(candidates, starts, device, "; ".join(dict.fromkeys(map(_origin_of_start, known.values()))))
     for calling, winner in known.items():
         if winner.exact:
             trial.settle(calling, starts[calling], "measured before")
     trial.on_winner = partial(_store_tuned_winner, keys, sizes, program.name)
     return trial
+
+
+def _candidates_named(
+    candidates: Sequence[ScheduledPlanCandidate], names: Sequence[str]
+) -> Sequence[ScheduledPlanCandidate]:
+    """Those of these names; all where one is missing."""
+    found = [c for c in candidates if c.name in names]
+    return found if len(found) == len(names) else candidates
+
+
+def _keys_of_winners(program: Program, device: Device, *options: str) -> dict[str, str]:
+    """Where the winner of each way of calling is kept."""
+    keys = {ALONE: size_free_program_key(program, device.identity, *options)}
+    return keys | (
+        {QUEUED: size_free_program_key(program, device.identity, *options, QUEUED)} if device.overlaps else {}
+    )
 
 
 def _store_tuned_winner(keys: Mapping[str, str], sizes: Sequence[int], name: str, way: str, tuner: PlanTuner) -> None:
