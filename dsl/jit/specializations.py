@@ -308,9 +308,10 @@ class Specializations:
         )
         if type(entry) is Launcher and self._may_be_numpys(captured):
             code = getattr(self.function, "__code__", None)
-            direct = entry.fast is not not_taken_by_fast_launcher
+            compiled = self.compiled(captured, leaves)
+            direct = entry.fast is not not_taken_by_fast_launcher and compiled.is_decided
             text = f"{self.name} {'' if code is None else code.co_code.hex()}"
-            entry.contest = open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
+            entry.contest = open_contest(compiled.program, self.device, direct, text)
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
 
