@@ -340,6 +340,30 @@ def test_every_call_gives_the_same_bits(cache, monkeypatch, function, on_device)
     assert is_plain(only_entry(f))
 
 
+@pytest.mark.parametrize("function", [branches, heavy])
+@pytest.mark.parametrize("chained", [False, True])
+def test_calls_queued_and_alone_in_any_order_give_the_same_bits(cache, monkeypatch, function, chained):
+    """Each candidate's queued calls, also of what the call before gave, and of more programs than one."""
+    monkeypatch.setattr(trial, "UNASKED", 40)
+    f, g = (kg.kernel_graph(device="cpu")(lambda *xs: function(*xs)) for _ in range(2))
+    arguments = [kg.asarray(a, device="cpu") for a in small()]
+    with override(tune=False):
+        plain = kg.kernel_graph(device="cpu", streams=1)(lambda *xs: function(*xs))
+        first = [np.array(r) for r in plain(*arguments)]
+    rng, queue, given = np.random.default_rng(3), [], arguments
+    for _ in range(300):
+        queue.append((given, (g if rng.random() < 0.05 else f)(*given)))
+        if chained:
+            given = [queue[-1][1][0], *arguments[1:]] if queue[-1][1][0].shape == arguments[0].shape else arguments
+        if rng.random() < 0.08:
+            for taken, results in queue:
+                with override(tune=False):
+                    wanted = [np.array(r) for r in plain(*taken)] if chained else first
+                for got, want in zip(results, wanted, strict=True):
+                    np.testing.assert_array_equal(np.asarray(got), want)
+            queue, given = [], arguments
+
+
 def small():
     rng = np.random.default_rng(0)
     return [rng.random((160, 160), np.float32) for _ in range(5)]
