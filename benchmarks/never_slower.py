@@ -220,10 +220,11 @@ CASES = (
 def field_cases() -> list[Case]:
     """The programs of `workloads.py`."""
     words = numpy_words()
-    return [
-        Case(p.name, lambda *args, body=p.body: body(words, *args), lambda rng, arrays=p.arrays: arrays())
-        for p in FIELD_PROGRAMS
-    ]
+
+    def bound(body: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: body(words, *args)
+
+    return [Case(p.name, bound(p.body), lambda rng, arrays=p.arrays: arrays()) for p in FIELD_PROGRAMS]
 
 
 def scalars(a, b, c):
