@@ -17,6 +17,7 @@ from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.schedule import ScheduledPlanCandidate, choose_plan_candidates, is_schedule_worth_tuning
 from .tuner import (
+    ENOUGH,
     PlanTuner,
     StoredWinner,
     load_stored_tuning_winner,
@@ -145,8 +146,7 @@ class PlanTrial:
                 if way == QUEUED and stretch.calls:
                     self._stretch = stretch
                     return stretch.candidate, MARKED if stretch.calls == STRETCH else UNTIMED
-                self.tuners[QUEUED].add_sample(stretch.candidate, math.nan)
-                self._announce_winners()
+                self._lose_stretch(stretch.candidate)
             number = self._next_candidate_that_runs(way) if settings.engine == "async" else None
             if number is None:
                 self._count_unasked_call(way)
@@ -155,6 +155,15 @@ class PlanTrial:
                 return number, TIMED
             self._stretch = Stretch(number)
             return number, MARKED
+
+    def _lose_stretch(self, candidate: int) -> None:
+        """A stretch that ended early. Where others' do not, it is since the host is slower than the device."""
+        tuner = self.tuners[QUEUED]
+        tuner.add_sample(candidate, math.nan)
+        others = [c for c in tuner.live_candidates if c != candidate]
+        if tuner.lost[candidate] >= ENOUGH and any(tuner.times[c] for c in others):
+            tuner.drop(candidate, "its launches take the host longer than its work takes the device")
+        self._announce_winners()
 
     def next_untimed_candidate(self) -> int | None:
         """The candidate of the next call where that is known at a look, and nothing is to be measured."""

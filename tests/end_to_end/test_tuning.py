@@ -122,6 +122,22 @@ def test_each_way_of_calling_has_its_winner(device, alone, queued):
     assert "measured before" in again.explain(*ARGUMENTS, verbose=True)
 
 
+def test_a_candidate_whose_calls_never_overlap_holds_up_no_other(device):
+    """Its work is over as soon as it is launched, so that the next call is no queued one."""
+
+    def time_and_end(plan, way):
+        device.eager = way == "launches"
+        return 7.0 if streams_of(plan) == 1 else 20.0
+
+    device.overlaps, device.ways = True, lambda plan: ("graph", "launches")
+    device.time_of, device.queued_time_of = lambda plan, way: 10.0 if way == "graph" else 30.0, time_and_end
+    f = decorated()
+    call_alone_and_queued(f, device, 5 * MOST)
+    queued = f.inspect(ARGUMENTS, {}).compiled.trial.tuners[trial.QUEUED]
+    assert queued.names[queued.winner] == "1 stream, graph" and queued.is_measured
+    assert "take the host longer" in f.explain(*ARGUMENTS, verbose=True)
+
+
 def test_a_way_in_which_nobody_calls_is_not_waited_for(device, monkeypatch):
     monkeypatch.setattr(trial, "UNASKED", 8)
     device.overlaps = True
