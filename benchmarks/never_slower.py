@@ -390,7 +390,7 @@ def settle(f: Callable[..., Any], given: Given) -> None:
     end = time.perf_counter() + SETTLING_SECONDS
     for _ in range(SETTLING // QUEUE):
         for way, arguments in given.items():
-            sampler(f, arguments, way)(QUEUE)
+            sampler(f, arguments, way)(2 * QUEUE if way == "queued" else QUEUE // 2)
         if time.perf_counter() > end:
             return
 

@@ -157,11 +157,12 @@ class PlanTrial:
             return number, MARKED
 
     def _lose_stretch(self, candidate: int) -> None:
-        """A stretch that ended early. Where others' do not, it is since the host is slower than the device."""
+        """A stretch that ended early: the caller waited. Or, where that happens to one candidate's alone, the host was
+        slower than the device."""
         tuner = self.tuners[QUEUED]
         tuner.add_sample(candidate, math.nan)
-        others = [c for c in tuner.live_candidates if c != candidate]
-        if tuner.lost[candidate] >= ENOUGH and any(tuner.times[c] for c in others):
+        never = not tuner.times[candidate] and tuner.lost[candidate] > ENOUGH
+        if never and any(len(times) >= ENOUGH for times in tuner.times):
             tuner.drop(candidate, "its launches take the host longer than its work takes the device")
         self._announce_winners()
 

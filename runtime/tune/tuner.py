@@ -23,7 +23,7 @@ WARM = 1  # before them: loads code, touches memory, builds graphs
 TIE = 0.01  # a candidate must be this much faster than one that comes before it
 OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
 ENOUGH = 3  # once both have as many samples
-PATIENCE = 32  # samples that do not count before it is left to the model
+PATIENCE = 32  # so many samples that do not count, more than do, and it is left to the model
 BUCKETS = 32  # size classes kept of one program
 FORMAT = 1
 
@@ -149,7 +149,7 @@ class PlanTuner:
             else:
                 second = min((usual[c] for c in live if c != fastest), default=math.inf)
                 self.reason = f"measured {second / max(usual[fastest], 1e-9):.2f} times as fast as the next"
-        elif sum(self.lost) >= PATIENCE:
+        elif sum(self.lost) >= PATIENCE + sum(map(len, self.times)):
             self.winner = self.start if self.start in live else live[0]
             self._gave_up = True
             self.reason = f"left to the model: {sum(self.lost)} calls overlapped other work"
