@@ -53,7 +53,7 @@ class CUDADevice(Device):
 
     kind = "cuda"
     exchange = 2
-    measures = overlaps = True
+    measures = True
     copies_later = True
     foreign_streams = True
     communicates = True
@@ -285,11 +285,6 @@ class CUDADevice(Device):
     def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
         """way: one of `ways`; empty: what the model finds better."""
         return CUDAExecutable(self, plan, way)
-
-    @property
-    def runs(self) -> int:  # type: ignore[override]
-        """How many it has started."""
-        return self.clock.runs
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
         """How a plan can be run, what the model finds better first. Raises CompileError."""

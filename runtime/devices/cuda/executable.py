@@ -182,16 +182,6 @@ class CUDAExecutable(Executable):
             counts = device.clock.runs == runs + 1 and (self._replay is None or self._replay.settled)
             return events, device.clock.stop(start, events, counts)
 
-    def run_marked(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
-    ) -> tuple[tuple[Any, ...], CudaEvent]:
-        """As `run`, and its end, which nothing waits for."""
-        events = self.run(memories, arena, scalars, after)
-        return events, self._device.clock.mark(events)
-
-    def time_between_marks(self, first: CudaEvent, last: CudaEvent) -> CudaRunTiming:
-        return self._device.clock.time_between(first, last)  # type: ignore[no-any-return]
-
     def _make_streams_follow(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
         """Everything also waits for an event."""
         return after if event is None else [*after, *((buffer, event) for buffer in self._first_users)]

@@ -66,15 +66,6 @@ class CudaTimedRunClock:
         self.end = self._events.record(self._stream)
         return CudaRunTiming(self._driver, start, self.end, counts)
 
-    def mark(self, events: Sequence[Any]) -> CudaEvent:
-        """The moment when the events have happened."""
-        for event in set(events):
-            self._make_launches_follow(event)
-        return self._events.record(self._stream)
-
-    def time_between(self, first: CudaEvent, last: CudaEvent) -> CudaRunTiming:
-        return CudaRunTiming(self._driver, first, last, first.error is None)
-
     def pending(self) -> CudaEvent | None:
         """The end of a timed run that may still be on."""
         if self.end is not None and self.end.query():

@@ -207,30 +207,3 @@ def test_a_timed_run_that_fails_does_not_count() -> None:
     with pytest.raises(cuda.LaunchError):
         events[0].wait()
     assert math.isnan(timing.query())
-
-
-@pytest.mark.parametrize("way", ["streams", "replay"])
-@pytest.mark.parametrize("seed", range(4))
-def test_marked_runs_overlap_as_any_others(way: str, seed: int) -> None:
-    """A mark is where the run's events have happened, and nothing waits for it."""
-    device = device_on(FakeContext(seed), replay=True)
-    executable = device.prepare(ready(chain(4)), way)
-    _, inputs = start(device, chain(4))
-    log, kept, marks, waits = device.context.driver.log, [], [], []
-    for turn in range(8):
-        log.clear()
-        memories = [device.allocate(max(1, b.nbytes)) for b in executable.plan.program.buffers]
-        run = executable.run_marked if turn % 2 else executable.run
-        arena = device.allocate(max(1, executable.plan.arena_bytes))
-        addresses = [
-            None if o is not None else m.address for m, o in zip(memories, executable.plan.offsets, strict=True)
-        ]
-        found = run(addresses, arena.address, (), [(executable.plan.program.inputs[0], inputs[0][1])])
-        kept.append((memories, arena, found))
-        if turn % 2:
-            marks.append(found[1])
-        waits.append(sum(entry[0] == "wait" and device.clock._stream not in entry for entry in log))
-    device.synchronize()
-    assert waits[-1] == waits[-2] and device.clock.pending() is None
-    times = [executable.time_between_marks(marks[0], mark).query() for mark in marks]
-    assert times[0] == 0 and all(us > 0 for us in times[1:])
