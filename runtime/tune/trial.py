@@ -69,7 +69,9 @@ class StretchTiming:
 
     def query(self) -> float | None:
         found = self._whole.query()
-        return None if found is None else found / STRETCH
+        if found is None:
+            return None
+        return found / STRETCH if found > 0 else math.nan  # a later call may end first
 
 
 class PlanTrial:
