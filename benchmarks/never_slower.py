@@ -1,10 +1,13 @@
-"""Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs.
+"""Is `streams="auto"` ever slower than the best fixed choice? Paired, calls of 34 programs and the field's.
 
     python benchmarks/never_slower.py --device cpu            # all; --only sorts,attention for some
+    python benchmarks/never_slower.py --device cuda --minutes 8 --pairs 60 --seconds 2
     python benchmarks/never_slower.py --rival numpy           # programs that were slower than NumPy itself
 
 The rivals are one stream, 2, 4 and 8 streams, and on a GPU each of them replayed as a graph and launched step by step.
-The best of them is found in rounds of its own; then `auto` and it are called in pairs, in alternating order. The answer
+Each program is called in both ways: `waited`, each call is waited for, and `queued`, calls one behind the other and one
+wait at the end. The best rival of each way is found in rounds of its own; then `auto` and it are called in pairs, in
+alternating order. The answer
 is the median of the pairs' ratios with its 95 % interval (order statistics). A program is lost where all of the
 interval lies above 1.03. With `--rival numpy` the rival is the function as it stands, called with NumPy's arrays.
 """
@@ -17,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +31,21 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent))
 from common import machine, show
+from field_programs import FIELD_PROGRAMS
+from workloads import numpy_words
 
 import kernelgraph as kg
 from kernelgraph.dsl.array.devices import device_place_of_name, open_device
 from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.tune.trial import ALONE, QUEUED
 
 LOST = 1.03
 STREAMS = (1, 2, 4, 8)
-SAMPLE = 100e-6  # seconds of one sample at least: shorter calls are made several times
-SETTLING = 100  # calls that `auto` may need to make up its mind
+SAMPLE = {"waited": 100e-6, "queued": 1e-3}  # seconds of one sample at least: shorter calls are made several times
+QUEUE = 8  # calls of a sample of queued ones, at least
+SETTLING = 500  # calls in each way that `auto` may need to make up its mind,
+SETTLING_SECONDS = 3.0  # if they take no longer
+Given = dict[str, Sequence[Any]]  # the arguments of each way of calling
 PACE = 5  # rounds among the rivals before the best is known
 
 
@@ -208,6 +217,16 @@ CASES = (
 )
 
 
+def field_cases() -> list[Case]:
+    """The programs of `workloads.py`."""
+    words = numpy_words()
+
+    def bound(body: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: body(words, *args)
+
+    return [Case(p.name, bound(p.body), lambda rng, arrays=p.arrays: arrays()) for p in FIELD_PROGRAMS]
+
+
 def scalars(a, b, c):
     return a * b + c, a - c
 
@@ -275,34 +294,44 @@ def leaves(result: Any) -> Iterator[Any]:
         yield result
 
 
-def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
-    """A call, and the wait for all of its results."""
+def sampler(f: Callable[..., Any], arguments: Sequence[Any], way: str) -> Callable[[int], float]:
+    """Seconds of a call, of so many."""
 
-    def call() -> Any:
-        result = f(*arguments)
+    def wait(result: Any) -> None:
         for leaf in leaves(result):
             if isinstance(leaf, kg.Array):
                 leaf.wait()
-        return result
 
-    return call
+    def sample(times: int) -> float:
+        start = time.perf_counter()
+        if way == "queued":
+            for _ in range(times):
+                f(*arguments)
+            kg.waitall()
+        else:
+            for _ in range(times):
+                wait(f(*arguments))
+        return (time.perf_counter() - start) / times
+
+    return sample
 
 
-def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[[], Any]]:
-    """A call for each fixed choice that gives a plan of its own."""
+def rivals(case: Case, device: str, given: Given) -> dict[str, Callable[..., Any]]:
+    """A function for each fixed choice that gives a plan of its own."""
     opened: Any = open_device(device_place_of_name(device) or ("cpu", 0))
-    found: dict[str, Callable[[], Any]] = {}
+    found: dict[str, Callable[..., Any]] = {}
     plans = []
     for streams in STREAMS:
-        plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given)
+        plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given["queued"])
         if plan.steps in plans:  # fewer branches than streams
             continue
         plans.append(plan.steps)
         for way in getattr(opened, "ways", lambda plan: ("",))(plan):
             f = kg.kernel_graph(device=device, streams=streams)(case.function)
             with forced(opened, way):
-                f.compile(*given)
-            found[", ".join(filter(None, (f"{streams} streams", way)))] = caller(f, given)
+                for arguments in given.values():
+                    f.compile(*arguments)
+            found[", ".join(filter(None, (f"{streams} streams", way)))] = f
     return found
 
 
@@ -311,7 +340,7 @@ def forced(device: Any, way: str) -> Iterator[None]:
     """Whatever the device makes ready in the block runs in this way."""
     own = device.prepare
     if way:
-        device.prepare = lambda plan: own(plan, way)
+        device.prepare = lambda plan, _="": own(plan, way)
     try:
         yield
     finally:
@@ -321,13 +350,6 @@ def forced(device: Any, way: str) -> Iterator[None]:
 
 def bits(result: Any) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in leaves(result)]
-
-
-def sample(call: Callable[[], Any], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
@@ -343,6 +365,7 @@ class Row:
     """What came out of one case."""
 
     name: str
+    way: str
     chosen: str
     best: str
     auto: float
@@ -357,51 +380,84 @@ class Row:
         low, high = interval(self.ratios)
         ratio = statistics.median(self.ratios)
         return (
-            f"| {self.name} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | {ratio:.3f} | "
-            f"{low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
+            f"| {self.name} | {self.way} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | "
+            f"{ratio:.3f} | {low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
         )
 
 
-def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Row:
-    """At least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
-    given = list(case.arrays(np.random.default_rng(0)))
-    if device != "cpu":
-        given = [kg.asarray(a, device=device) for a in given]
+def settle(f: Callable[..., Any], given: Given) -> None:
+    """Calls in each way, in turns, until `auto` has made up its mind."""
+    end = time.perf_counter() + SETTLING_SECONDS
+    for _ in range(SETTLING // QUEUE):
+        for way, arguments in given.items():
+            sampler(f, arguments, way)(2 * QUEUE if way == "queued" else QUEUE // 2)
+        if time.perf_counter() > end:
+            return
+
+
+def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Iterator[Row]:
+    """In each way of calling at least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
+    arrays = list(case.arrays(np.random.default_rng(0)))
+    placed = [kg.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in arrays]
+    given: Given = {"waited": arrays if device == "cpu" else placed}
+    if not numpy:
+        given["queued"] = placed
     with override(tune=False):
-        fixed = {"NumPy": caller(case.function, given)} if numpy else rivals(case, device, given)
-    auto_function = kg.kernel_graph(device=device)(case.function)
-    auto = caller(auto_function, given)
-    for _ in range(SETTLING):
-        auto()
+        fixed = {"NumPy": case.function} if numpy else rivals(case, device, given)
+    auto = kg.kernel_graph(device=device)(case.function)
+    settle(auto, given)
     if not numpy and case.function is not update:
-        wanted = bits(auto())
-        for name, call in fixed.items():
-            assert bits(call()) == wanted, f"{case.name}: {name} gives other bits"
-    end = time.perf_counter() + seconds  # all is compiled
-    times = max(1, math.ceil(SAMPLE / min(sample(auto, 3) for _ in range(3))))
-    seen: dict[str, list[float]] = {name: [] for name in fixed}
+        wanted = bits(auto(*arrays))
+        for name, function in fixed.items():
+            if bits(function(*arrays)) != wanted:
+                print(f"{case.name}: {name} gives other bits")
+    for way, arguments in given.items():
+        yield race_in_a_way(case, way, auto, fixed, arguments, pairs, seconds / len(given))
+
+
+def race_in_a_way(
+    case: Case,
+    way: str,
+    auto: Any,
+    fixed: Mapping[str, Callable[..., Any]],
+    arguments: Sequence[Any],
+    pairs: int,
+    seconds: float,
+) -> Row:
+    """All is compiled, and `auto` has decided."""
+    end = time.perf_counter() + seconds
+    mine = sampler(auto, arguments, way)
+    others = {name: sampler(function, arguments, way) for name, function in fixed.items()}
+    least = QUEUE if way == "queued" else 1
+    times = max(least, math.ceil(SAMPLE[way] / min(mine(max(3, least)) for _ in range(3))))
+    paces: dict[str, list[float]] = {name: [] for name in fixed}
     for _ in range(PACE if len(fixed) > 1 else 1):
-        for name, call in fixed.items():
-            for _ in range(3):
-                seen[name].append(sample(call, times))
-    best = min(seen, key=lambda name: statistics.median(seen[name]))
-    autos, others = [], []
-    while len(autos) < pairs and (len(autos) < 20 or time.perf_counter() < end):
-        if len(autos) % 2:
-            others.append(sample(fixed[best], times))
-            autos.append(sample(auto, times))
-        else:
-            autos.append(sample(auto, times))
-            others.append(sample(fixed[best], times))
-    report = auto_function.plan(*given).report
+        for name, other in others.items():
+            paces[name] += [other(times) for _ in range(3)]
+    best = min(paces, key=lambda name: statistics.median(paces[name]))
+    seen: dict[bool, list[float]] = {True: [], False: []}
+    while len(seen[True]) < pairs and (len(seen[True]) < 20 or time.perf_counter() < end):
+        for ours in (False, True) if len(seen[True]) % 2 else (True, False):
+            seen[ours].append((mine if ours else others[best])(times))
     return Row(
         case.name,
-        report.chosen if report else "",
+        way,
+        chosen(auto, arguments, way),
         best,
-        statistics.median(autos),
-        statistics.median(others),
-        tuple(a / b for a, b in zip(autos, others, strict=True)),
+        statistics.median(seen[True]),
+        statistics.median(seen[False]),
+        tuple(a / b for a, b in zip(seen[True], seen[False], strict=True)),
     )
+
+
+def chosen(auto: Any, arguments: Sequence[Any], way: str) -> str:
+    """What `auto` runs in this way of calling."""
+    trial = auto.inspect(tuple(arguments), {}).compiled.trial
+    if trial is None:
+        report = auto.plan(*arguments).report
+        return report.chosen if report else ""
+    queued = way == "queued" and QUEUED in trial.tuners
+    return str(trial.candidates[trial.untimed_candidate(QUEUED if queued else ALONE)].name)
 
 
 def main() -> int:
@@ -412,20 +468,27 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each program, at most")
     parser.add_argument("--cache", default="", help="folder of compiled code and tuned winners; empty: a fresh one")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for all of them")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     parts = [part for part in options.only.split(",") if part]
     print(machine(None, ["numpy"]), "\n")
-    print("| program | auto chose | auto | best rival | rival | ratio | 95 % interval | pairs | |")
-    print("|---|---|--:|---|--:|--:|--:|--:|---|")
+    print("| program | way | auto chose | auto | best rival | rival | ratio | 95 % interval | pairs | |")
+    print("|---|---|---|--:|---|--:|--:|--:|--:|---|")
     rows = []
     with tempfile.TemporaryDirectory() as fresh, override(cache_dir=options.cache or fresh):
         numpy = options.rival == "numpy"
-        for case in SLOWER_THAN_NUMPY if numpy else CASES:
-            if not parts or any(part in case.name for part in parts):
-                rows.append(race(case, options.device, options.pairs, options.seconds, numpy))
-                print(rows[-1], flush=True)
-    lost = [row.name for row in rows if row.lost]
-    print(f"\n{len(rows)} programs, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))
+        for case in SLOWER_THAN_NUMPY if numpy else (*CASES, *field_cases()):
+            if parts and not any(part in case.name for part in parts):
+                continue
+            if time.monotonic() > end:
+                print(f"no time for {case.name}")
+                continue
+            for row in race(case, options.device, options.pairs, options.seconds, numpy):
+                rows.append(row)
+                print(row, flush=True)
+    lost = [f"{row.name}, {row.way}" for row in rows if row.lost]
+    print(f"\n{len(rows)} rows, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))
     return len(lost)
 
 

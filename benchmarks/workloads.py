@@ -32,6 +32,7 @@ from field_programs import FIELD_PROGRAMS, FieldProgram
 
 import kernelgraph as kg
 
+SETTLING, SETTLING_SECONDS = 1000, 1.5  # calls at most, and seconds, before any is timed
 Candidate = tuple[Callable[[], Any], Callable[[], None], Callable[[Any], Any]]
 """A call, what waits for all of them, and a result as NumPy's."""
 
@@ -219,6 +220,18 @@ def unlike(program: FieldProgram, found: Any, wanted: Any) -> str:
     return ""
 
 
+def settle(call: Callable[[], Any], wait: Callable[[], None]) -> None:
+    """Calls one behind the other and alone, until plans are chosen and warm-up is over."""
+    end = time.perf_counter() + SETTLING_SECONDS
+    for turn in range(SETTLING):
+        call()
+        if turn % 16 > 10:
+            wait()
+        if time.perf_counter() > end:
+            break
+    wait()
+
+
 def measured(
     program: FieldProgram, device: str, peers: Peers, seconds: float, middle: Callable[[Sequence[float]], float]
 ) -> dict[str, Any]:
@@ -249,9 +262,7 @@ def measured(
                 if apart := unlike(program, found, wanted):
                     row[label]["wrong"] = apart
                     continue
-                for _ in range(60 if row[label]["first"] < 0.1 else 12):  # plans are chosen, warm-up is over
-                    call()
-                wait()
+                settle(call, wait)
                 calls[label] = (call, wait, as_numpy)
         except Exception as error:
             row[f"{type(error).__name__} after {label if calls else 'nothing'}"] = {"wrong": str(error)[:200]}

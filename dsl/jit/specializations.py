@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import PipelineStages, run_pipeline_stages
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device, Executable, GpuProperties
 from ...runtime.program.plan import Plan
@@ -29,7 +31,7 @@ from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.tune.rivals import MANY_LOOPS, PLAIN, Rival, open_contest, wins_uncompiled
-from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_plan_for_trial
+from ...runtime.tune.trial import UNTIMED, PlanTrial, open_plan_trial, prepare_plan_for_trial
 from ..array.devices import (
     begin_opening_device,
     default_device_kind,
@@ -53,9 +55,9 @@ from ..trace.trace import KnownLoops
 from .graph_break import GraphBreakValueReader
 from .in_numpy import NumPyLauncher, call_without_warnings, copied_leaf_for_numpy, fresh_arguments
 from .launcher import (
+    NOT_TAKEN,
     OFTEN,
     Launcher,
-    Run,
     call_waits,
     failing_launcher,
     generate_launcher,
@@ -104,7 +106,7 @@ class CompiledProgram:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the plan is the one that stays."""
+        """Whether the plan of calls alone is the one that stays."""
         return self.executable is not None and (self.trial is None or self.trial.tuner.winner is not None)
 
     def lines(self) -> Iterator[str]:
@@ -116,10 +118,16 @@ class CompiledProgram:
 
     def entry(self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Launcher:
         """An entry for calls like the one with these leaves."""
-        trial = self.trial
-        if self.is_decided or trial is None:
+        waits = call_waits(captured, device, leaves, arrays)
+        if self._is_one_plan_final(waits):
             return self._launcher_of_final_plan(captured, device, leaves, arrays)
-        return self._launcher_during_plan_trial(trial, captured, device, leaves, arrays)
+        assert self.trial is not None
+        return self._launcher_during_plan_trial(self.trial, captured, device, leaves, arrays)
+
+    def _is_one_plan_final(self, waits: bool) -> bool:
+        """Whether all calls to come run the same plan. waits: all are alone."""
+        trial = self.trial
+        return trial is None or (waits and self.is_decided) or len(trial.winners or ()) == 1
 
     def _launcher_of_final_plan(
         self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
@@ -133,34 +141,47 @@ class CompiledProgram:
     def _launcher_during_plan_trial(
         self, trial: PlanTrial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> Launcher:
-        """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
-        made: dict[tuple[int, bool], Run] = {}
+        """An entry whose calls take turns among the candidates, then each way of calling gets its winner. One that is
+        so of both takes the entry's place."""
+        made: dict[tuple[int, int], Launcher] = {}
         waits = call_waits(captured, device, leaves, arrays)
 
-        def make_candidate_launcher(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
-            executable = trial.candidate_executable(number)
-            untimed = executable.run_and_wait if waits else executable.run
-            execute = trial.run_timed_candidate(number, waits) if timed else untimed
-            return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
+        def make_candidate_launcher(number: int, how: int, leaves: Sequence[Any]) -> Launcher:
+            execute = trial.runner(number, how, waits)
+            direct = trial.direct(number) if how == UNTIMED else None
+            return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays, direct)
 
         def run_next_candidate(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
             while True:
-                number, timed = (trial.current, False) if caller else trial.next_candidate()
-                if trial.tuner.winner is not None:
+                number, how = (trial.current, UNTIMED) if caller else trial.next_candidate()
+                if self.is_decided:
                     self.adopt()
+                if self._is_one_plan_final(waits):
                     final = self._launcher_of_final_plan(captured, device, leaves, arrays)
                     entry.run, entry.text, entry.fast = final.run, final.text, final.fast
+                    made.clear()
                     return entry.run(leaves, places, caller)
-                if (number, timed) not in made:
-                    made[number, timed] = make_candidate_launcher(number, timed, leaves).run
+                if trial.winners is not None:  # the others' memory goes
+                    for other in [key for key in made if key[0] not in trial.winners or key[1] != UNTIMED]:
+                        del made[other]
+                if (number, how) not in made:
+                    made[number, how] = make_candidate_launcher(number, how, leaves)
                 try:
-                    return made[number, timed](leaves, places, caller)
+                    return made[number, how].run(leaves, places, caller)
                 except OutOfMemory:
                     if not trial.drop(number, "out of memory"):
                         raise
 
-        entry = make_candidate_launcher(trial.current, False, leaves)
+        def run_untimed_candidate(leaves: Sequence[Any], caller: int = 0) -> Any:
+            number = None if caller or settings.engine != "async" else trial.next_untimed_candidate()
+            launcher = None if number is None else made.get((number, UNTIMED))
+            return NOT_TAKEN if launcher is None else launcher.fast(leaves, caller)
+
+        entry = make_candidate_launcher(trial.current, UNTIMED, leaves)
+        made[trial.current, UNTIMED] = copy(entry)
         entry.run = run_next_candidate
+        if entry.fast is not not_taken_by_fast_launcher:
+            entry.fast = run_untimed_candidate
         return entry
 
 
@@ -287,9 +308,10 @@ class Specializations:
         )
         if type(entry) is Launcher and self._may_be_numpys(captured):
             code = getattr(self.function, "__code__", None)
-            direct = entry.fast is not not_taken_by_fast_launcher
+            compiled = self.compiled(captured, leaves)
+            direct = entry.fast is not not_taken_by_fast_launcher and compiled.is_decided
             text = f"{self.name} {'' if code is None else code.co_code.hex()}"
-            entry.contest = open_contest(self.compiled(captured, leaves).program, self.device, direct, text)
+            entry.contest = open_contest(compiled.program, self.device, direct, text)
         self._remember_launcher(key, leaves, known, needed, entry)
         return entry
 

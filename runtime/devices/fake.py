@@ -112,7 +112,7 @@ class FakeDevice(Device):
     capacity: bytes that can be allocated at once; more raises OutOfMemory. eager: work is done as soon as it is asked
     for; otherwise events happen when they are waited for, or when the test says so. ways: how a plan can be run, the
     default first. time_of: the microseconds of a timed run of a plan in a way, nan for one that does not count; by
-    default what the cost model predicted.
+    default what the cost model predicted. queued_time_of: how much later than the run before it a run ends.
     """
 
     computes = False
@@ -122,6 +122,10 @@ class FakeDevice(Device):
     capacity: int | None = None
     eager: bool = True
     time_of: Callable[[Plan, str], float] | None = None
+    overlaps: bool = False
+    queued_time_of: Callable[[Plan, str], float] | None = None
+    queued_microseconds: float = 0.0
+    runs: int = 0
     ways: Callable[[Plan], tuple[str, ...]] = lambda plan: ("",)  # type: ignore[assignment]
     kind: str = "fake"
     log: list[tuple[Any, ...]] = field(default_factory=list)
@@ -321,6 +325,9 @@ class FakeExecutable(Executable):
         after: Sequence[tuple[int, Event]],
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
+        device.runs += 1
+        if device.queued_time_of is not None:
+            device.queued_microseconds += device.queued_time_of(plan, self.way)
         poison = SerialPoisonTracker(plan, poisoned_buffers_of_plan(plan, after))
         for place, step in enumerate(plan.steps):
             match step:
@@ -356,6 +363,15 @@ class FakeExecutable(Executable):
         report = self.plan.report
         predicted = [c.predicted for c in report.candidates if c.name == report.chosen] if report else []
         return events, FakeTiming(events, predicted[0] if predicted else math.nan)
+
+    def run_marked(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
+    ) -> tuple[tuple[Event, ...], tuple[tuple[Any, ...], float]]:
+        events = self.run(memories, arena, scalars, after)
+        return events, (events, self.device.queued_microseconds)
+
+    def time_between_marks(self, first: tuple[Any, float], last: tuple[Any, float]) -> FakeTiming:
+        return FakeTiming(last[0], last[1] - first[1])
 
     def _log_launch(
         self, stream: int, task: Task, bodies: Sequence[Plan], addresses: Sequence[Any], scalars: Sequence[Any]

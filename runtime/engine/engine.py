@@ -160,6 +160,7 @@ class NativeEngine:
         self._words[SIGNALS // 8] = SIGNALS_AT
         native.setup(self.address)
         self.numbers = itertools.count(1)
+        self.latest = 0  # the number of the latest run
         self.causes = itertools.count(1)
         self.runs: dict[int, RunOnEngine] = {}  # started and, as far as is known, not released; oldest first
         self.free_promises: list[Any] = []  # records of promises that nobody has any more

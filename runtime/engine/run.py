@@ -78,7 +78,7 @@ class NativeRun:
         self.engine = engine
         self.record = record
         self.owner = owner
-        self.number = next(engine.numbers)
+        self.number = engine.latest = next(engine.numbers)
         self.after: tuple[EngineRunEvent, ...] = ()
         self.failures: dict[int, EngineFailedEvent] = {}
         self.addresses: Sequence[int] = ()
@@ -294,6 +294,27 @@ class EngineRunTiming:
         if not began or words[e.OTHERS // 8] or words[e.RUN_FAILED // 8]:
             return math.nan
         return (words[e.ENDED // 8] - (self.start or began)) / 1e3
+
+
+class EngineEndsTiming:
+    """From the end of a run to that of a later one."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: NativeRun, last: NativeRun) -> None:
+        self.first, self.last = first, last
+
+    def query(self) -> float | None:
+        """Microseconds; None while one of them runs; nan if one failed."""
+        runs = self.first, self.last
+        if any(run.lost for run in runs):
+            return math.nan
+        if not all(run.released for run in runs):
+            return None
+        if any(run.record.words[e.RUN_FAILED // 8] for run in runs):
+            return math.nan
+        first, last = (run.record.words[e.ENDED // 8] for run in runs)
+        return (last - first) / 1e3
 
 
 class EngineDoneTiming:

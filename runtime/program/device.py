@@ -199,6 +199,16 @@ class Executable(Protocol):
         It blocks no longer than that does. Asked only of a device that `measures`."""
         raise NotImplementedError
 
+    def run_marked(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
+    ) -> tuple[tuple[Event, ...], Any]:
+        """As `run`, beside whatever else is on, and a mark of its end. Asked only of a device that `overlaps`."""
+        raise NotImplementedError
+
+    def time_between_marks(self, first: Any, last: Any) -> Timing:
+        """The time between two ends, of runs of this device."""
+        raise NotImplementedError
+
 
 class Timing(Protocol):
     """How long a run takes on the device."""
@@ -294,6 +304,8 @@ class Device(Protocol):
     index: int
     host_memory: bool = False  # its memory is the host's: calls read NumPy arrays where they lie, results are views
     measures: bool = False  # its executables have `run_timed`; else the cost model chooses among plans
+    overlaps: bool = False  # runs of one plan overlap each other, and its executables have `run_marked`
+    runs: int = 0  # that it has started, where it `overlaps`
     copies_later: bool = False  # copies go on while the host does: `pinned_empty`, `upload_later`, `read_later`
     computes: bool = True  # results have values: only the fake device makes none
     exchange: int | None = None  # DLPack's number of its kind of memory; None: it has no values for other libraries

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,9 @@ from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.schedule import ScheduledPlanCandidate, choose_plan_candidates, is_schedule_worth_tuning
 from .tuner import (
+    ENOUGH,
     PlanTuner,
+    StoredWinner,
     load_stored_tuning_winner,
     size_bucket_of_program,
     size_free_program_key,
@@ -40,26 +43,69 @@ def prepare_plan_for_trial(device: Device, plan: Plan, way: str = "") -> Executa
         raise
 
 
+ALONE, QUEUED = "alone", "queued"
+"""The ways of calling: a call that comes when the one before is over, and one behind another, which still runs."""
+
+UNTIMED, TIMED, MARKED = range(3)
+"""How a call runs: as any, with `run_timed`, or as the first or last of a stretch, with `run_marked`."""
+
+STRETCH = 4  # queued calls of one candidate, from the end of one to the end of the last
+UNASKED = 1000  # calls in a way that is decided, after which the trial no longer waits for calls in the other
+
+
+class Stretch:
+    """Queued calls of one candidate. calls: those that have started. mark: the end of the first."""
+
+    def __init__(self, candidate: int) -> None:
+        self.candidate, self.calls = candidate, 0
+        self.mark: Any = None
+
+
+class StretchTiming:
+    """See `Timing` in `runtime/program/device.py`: of one call in a stretch."""
+
+    def __init__(self, whole: Timing) -> None:
+        self._whole = whole
+
+    def query(self) -> float | None:
+        found = self._whole.query()
+        if found is None:
+            return None
+        return found / STRETCH if found > 0 else math.nan  # a later call may end first
+
+
 class PlanTrial:
-    """Which candidate a call gets. `plan` and `executable` are what runs where nothing is to be measured: the start's,
-    then the winner's. May be called from any thread."""
+    """Which candidate a call gets, of each way of calling. `plan` and `executable` are what runs a call alone where
+    nothing is to be measured: the start's, then the winner's. May be called from any thread.
+
+    A queued call overlaps those around it, so what it takes is told by a stretch of them, as they really run."""
 
     def __init__(
-        self, candidates: Sequence[ScheduledPlanCandidate], start: int, device: Device, origin: str = ""
+        self, candidates: Sequence[ScheduledPlanCandidate], starts: Mapping[str, int], device: Device, origin: str = ""
     ) -> None:
-        """origin: where `start` comes from, in words. on_winner is called once, with the tuner, when it has decided."""
+        """starts: of each way of calling. origin: where they come from, in words. on_winner is called once for each
+        way, with the way and its tuner, when that has decided."""
         self.candidates = tuple(candidates)
         self.origin = origin
-        self.on_winner: Callable[[PlanTuner], None] = lambda tuner: None
+        self.on_winner: Callable[[str, PlanTuner], None] = lambda way, tuner: None
         self._device = device
         self._lock = threading.RLock()
         self._ready: dict[int, Executable] = {}
-        self._pending: list[tuple[int, Timing]] = []
-        self.tuner = PlanTuner(tuple(c.name for c in candidates), start)
-        self._start = start
-        self.executable = self.candidate_executable(start)
+        self._pending: list[tuple[str, int, Timing]] = []
+        self._latest: tuple[Event, ...] = ()
+        self._runs = self._unasked = 0
+        self._stretch: Stretch | None = None
+        self._announced: set[str] = set()
+        names = tuple(c.name for c in candidates)
+        self.tuners = {way: PlanTuner(names, start) for way, start in starts.items()}
+        self.executable = self.candidate_executable(starts[ALONE])
         if not device.measures:
-            self._settle_on_winner(start, f"left to the model: {device.kind} takes no times")
+            self.settle(ALONE, starts[ALONE], f"left to the model: {device.kind} takes no times")
+
+    @property
+    def tuner(self) -> PlanTuner:
+        """Of calls alone."""
+        return self.tuners[ALONE]
 
     @property
     def plan(self) -> Plan:
@@ -67,11 +113,22 @@ class PlanTrial:
 
     @property
     def current(self) -> int:
-        """The candidate that runs where none is measured."""
-        if self.tuner.winner is not None:
-            return self.tuner.winner
-        live = self.tuner.live_candidates
-        return self._start if self._start in live else live[0]
+        """The candidate of calls alone where none is measured."""
+        return self.untimed_candidate(ALONE)
+
+    @property
+    def winners(self) -> set[int] | None:
+        """The candidates that run from now on; None where it is not decided."""
+        found = [tuner.winner for tuner in self.tuners.values()]
+        return None if None in found else set(found)  # type: ignore[arg-type]
+
+    def untimed_candidate(self, way: str) -> int:
+        """The candidate that runs a call where none is measured: the winner or, until there is one, the other way's."""
+        for tuner in (self.tuners[way], *self.tuners.values()):
+            if tuner.winner is not None:
+                return tuner.winner
+        live, start = self.tuners[way].live_candidates, self.tuners[way].start
+        return start if start in live else live[0]
 
     def candidate_executable(self, number: int) -> Executable:
         """The executable of a candidate."""
@@ -81,80 +138,197 @@ class PlanTrial:
                 self._ready[number] = prepare_plan_for_trial(self._device, candidate.plan, candidate.way)
             return self._ready[number]
 
-    def next_candidate(self) -> tuple[int, bool]:
-        """The candidate of the next call, and whether that is to be timed (with `run_timed_candidate`)."""
+    def next_candidate(self) -> tuple[int, int]:
+        """The candidate of the next call, and how that is to run."""
         with self._lock:
             self._collect_known_times()
-            while self.tuner.winner is None and settings.engine == "async":
-                number = self.tuner.next_candidate()
-                if number is None:
-                    break
-                try:
-                    self.candidate_executable(number)
-                except (CompileError, OutOfMemory) as error:
-                    if number == self._start:
-                        raise
-                    self.drop(number, f"{type(error).__name__}: {error}")
-                    continue
-                return number, True
-            return self.current, False
+            way = self._way_of_next_call()
+            stretch, self._stretch = self._stretch, None
+            if stretch is not None:
+                if way == QUEUED and stretch.calls:
+                    self._stretch = stretch
+                    return stretch.candidate, MARKED if stretch.calls == STRETCH else UNTIMED
+                self._lose_stretch(stretch.candidate)
+            number = self._next_candidate_that_runs(way) if settings.engine == "async" else None
+            if number is None:
+                self._count_unasked_call(way)
+                return self.untimed_candidate(way), UNTIMED
+            if way == ALONE:
+                return number, TIMED
+            self._stretch = Stretch(number)
+            return number, MARKED
 
-    def run_timed_candidate(self, number: int, waits: bool) -> Callable[..., tuple[Event, ...]]:
-        """`run` of the candidate's executable, its time noted."""
-        run_timed: Any = self.candidate_executable(number).run_timed
+    def _lose_stretch(self, candidate: int) -> None:
+        """A stretch that ended early: the caller waited. Or, where that happens to one candidate's alone, the host was
+        slower than the device."""
+        tuner = self.tuners[QUEUED]
+        tuner.add_sample(candidate, math.nan)
+        never = not tuner.times[candidate] and tuner.lost[candidate] > ENOUGH
+        if never and any(len(times) >= ENOUGH for times in tuner.times):
+            tuner.drop(candidate, "its launches take the host longer than its work takes the device")
+        self._announce_winners()
 
-        def run_and_time_candidate(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
-            events, timing = run_timed(memories, arena, scalars, after, waits)
-            with self._lock:
-                self._pending.append((number, timing))
+    def next_untimed_candidate(self) -> int | None:
+        """The candidate of the next call where that is known at a look, and nothing is to be measured."""
+        way, stretch = self._way_of_next_call(), self._stretch
+        if stretch is not None:
+            return stretch.candidate if way == QUEUED and 0 < stretch.calls < STRETCH else None
+        self._unasked += 1
+        return None if self._unasked > UNASKED and self.winners is None else self.tuners[way].winner
+
+    def _way_of_next_call(self) -> str:
+        if QUEUED not in self.tuners or self._runs != self._device.runs:  # somebody else's work is before it
+            return ALONE
+        return ALONE if all([event.query() for event in self._latest]) else QUEUED
+
+    def _next_candidate_that_runs(self, way: str) -> int | None:
+        tuner = self.tuners[way]
+        while tuner.winner is None:
+            number = tuner.next_candidate()
+            if number is None:
+                break
+            try:
+                self.candidate_executable(number)
+            except (CompileError, OutOfMemory) as error:
+                if number == tuner.start:
+                    raise
+                self._drop(number, f"{type(error).__name__}: {error}")
+                continue
+            return number
+        return None
+
+    def _count_unasked_call(self, way: str) -> None:
+        """Nobody may ever call in the other way."""
+        winner = self.tuners[way].winner
+        self._unasked += 1
+        if winner is not None and self._unasked > UNASKED:
+            for other, tuner in self.tuners.items():
+                if tuner.winner is None:
+                    self.settle(other, winner, f"that of calls {way}: there were hardly any {other}")
+
+    def runner(self, number: int, how: int, waits: bool) -> Callable[..., tuple[Event, ...]]:
+        """`run` of the candidate's executable; what it takes is noted. waits: the caller waits for all of it."""
+        executable: Any = self.candidate_executable(number)
+        run = executable.run_and_wait if waits else executable.run
+
+        def run_candidate(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
+            if how == TIMED:
+                events, timing = executable.run_timed(memories, arena, scalars, after, waits)
+                with self._lock:
+                    self._pending.append((ALONE, number, timing))
+            elif how == MARKED:
+                events, mark = executable.run_marked(memories, arena, scalars, after)
+                self._mark_stretch(number, mark, executable)
+            else:
+                events = run(memories, arena, scalars, after)
+            self._note_call(tuple(events))
             return tuple(events)
 
-        return run_and_time_candidate
+        return run_candidate
+
+    def direct(self, number: int) -> Callable[..., Any]:
+        """`direct` of the candidate's executable, whose calls are noted."""
+        made = self.candidate_executable(number).direct
+        if self._device.host_memory:  # such calls are over at once
+            return made
+
+        def make_noted_call(*given: Any) -> Any:
+            start = made(*given)
+
+            def start_and_note(*call: Any) -> Event | None:
+                event: Event | None = start(*call)
+                if event is not None:
+                    self._note_call((event,))
+                return event
+
+            return None if start is None else start_and_note
+
+        return make_noted_call
+
+    def _note_call(self, events: tuple[Event, ...]) -> None:
+        self._latest, self._runs = events, self._device.runs
+        if self._stretch is not None:
+            self._stretch.calls += 1
+
+    def _mark_stretch(self, number: int, mark: Any, executable: Any) -> None:
+        with self._lock:
+            stretch = self._stretch
+            if stretch is None or stretch.candidate != number:  # of another thread
+                return
+            if not stretch.calls:
+                stretch.mark = mark
+            else:
+                whole = executable.time_between_marks(stretch.mark, mark)
+                self._pending.append((QUEUED, number, StretchTiming(whole)))
+                self._stretch = None
 
     def drop(self, number: int, why: str) -> bool:
         """A call of the candidate could not start; whether another candidate is left to try."""
         with self._lock:
-            if self.tuner.winner is not None or len(self.tuner.live_candidates) < 2:
+            self._stretch = None
+            if self.winners is not None or min(len(t.live_candidates) for t in self.tuners.values()) < 2:
                 return False
-            self.tuner.drop(number, why)
-            self._settle_if_decided()
+            self._drop(number, why)
             return True
+
+    def _drop(self, number: int, why: str) -> None:
+        for tuner in self.tuners.values():
+            tuner.drop(number, why)
+        self._announce_winners()
 
     def _collect_known_times(self) -> None:
         """Take in the times that have become known."""
         if not self._pending:
             return
         waiting = []
-        for number, timing in self._pending:
+        for way, number, timing in self._pending:
             found = timing.query()
             if found is None:
-                waiting.append((number, timing))
+                waiting.append((way, number, timing))
             else:
-                self.tuner.add_sample(number, found)
+                self.tuners[way].add_sample(number, found)
         self._pending = waiting
-        self._settle_if_decided()
+        self._announce_winners()
 
-    def _settle_on_winner(self, number: int, why: str) -> None:
-        self.tuner.winner, self.tuner.reason = number, why
-        self._settle_if_decided()
+    def settle(self, way: str, number: int, why: str) -> None:
+        """A winner that is known without a trial."""
+        self.tuners[way].winner, self.tuners[way].reason = number, why
+        self._announced.add(way)
+        self._announce_winners()
 
-    def _settle_if_decided(self) -> None:
-        if self.tuner.winner is not None and len(self._ready) > 0:
+    def _announce_winners(self) -> None:
+        for way, tuner in self.tuners.items():
+            if tuner.winner is not None and way not in self._announced:
+                self._announced.add(way)
+                self.on_winner(way, tuner)
+        if self.tuner.winner is not None:
             self.executable = self.candidate_executable(self.tuner.winner)
-            self._ready = {self.tuner.winner: self.executable}  # the losers' memory goes back
+            if QUEUED in self.tuners:
+                self.tuners[QUEUED].start = self.tuner.winner
+        if (winners := self.winners) is not None:
+            self._ready = {number: self.candidate_executable(number) for number in winners}  # the losers' memory goes
             self._pending.clear()
-            self.on_winner(self.tuner)
-            self.on_winner = lambda tuner: None
 
     def lines(self) -> Iterator[str]:
-        """Predicted and measured times of the candidates, and why the winner won."""
+        """Predicted and measured times of the candidates, and why the winners won."""
         if self.origin:
             yield self.origin
-        for candidate, line in zip(self.candidates, self.tuner.lines(), strict=True):
-            yield f"{line}; predicted {candidate.predicted:.1f} us"
-        tuner = self.tuner
-        name = self.candidates[self.current].name
-        yield f"won: {name}, {tuner.reason}" if tuner.winner is not None else f"not decided yet; so far: {name}"
+        for way, tuner in self.tuners.items():
+            if len(self.tuners) > 1:
+                yield f"calls {way}:"
+            for candidate, line in zip(self.candidates, tuner.lines(), strict=True):
+                yield f"{line}; predicted {candidate.predicted:.1f} us"
+        won = [self._line_of_winner(way, tuner) for way, tuner in self.tuners.items()]
+        yield won[0] if len(set(won)) == 1 else "; ".join(map(": ".join, zip(self.tuners, won, strict=True)))
+
+    def _line_of_winner(self, way: str, tuner: PlanTuner) -> str:
+        name = self.candidates[self.untimed_candidate(way)].name
+        return f"won: {name}, {tuner.reason}" if tuner.winner is not None else f"not decided yet; so far: {name}"
+
+
+def _is_there_a_choice(program: Program, plan: Plan, streams: str | int, ways: Sequence[str]) -> bool:
+    side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
+    return side_by_side or len(ways) > 1 or plan.program is not program
 
 
 def open_plan_trial(
@@ -164,38 +338,56 @@ def open_plan_trial(
     if not settings.tune or settings.engine != "async" or not is_schedule_worth_tuning(program, plan, machine):
         return None
     ways = device.ways(plan)
-    side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
-    if not side_by_side and len(ways) == 1 and plan.program is program:
+    if not _is_there_a_choice(program, plan, streams, ways):
         return None
-    key = size_free_program_key(program, device.identity, str(streams), memory)
+    keys = _keys_of_winners(program, device, str(streams), memory)
     sizes = size_bucket_of_program(program)
-    known = load_stored_tuning_winner(key, sizes)
-    chosen = ScheduledPlanCandidate(plan, ways[0], plan.program is not program)
-    if known is not None and known.exact and known.winner == chosen.name:
-        return PlanTrial([chosen], 0, device, f"measured before: {_format_trial_times(known.times)}")
-    kept = () if known is None else (known.winner,)
-    candidates = choose_plan_candidates(program, streams, memory, machine, ways, kept)
+    known = {calling: found for calling, key in keys.items() if (found := load_stored_tuning_winner(key, sizes))}
+    first = ScheduledPlanCandidate(plan, ways[0], plan.program is not program)
+    wanted = tuple(dict.fromkeys(winner.winner for winner in known.values()))
+    decided = len(known) == len(keys) and all(winner.exact for winner in known.values())
+    candidates: Sequence[ScheduledPlanCandidate] = (first,)
+    if not decided or wanted != (first.name,):
+        candidates = choose_plan_candidates(program, streams, memory, machine, ways, wanted)
+        if len(candidates) < 2:
+            return None
+    if decided:
+        candidates = _candidates_named(candidates, wanted)
     names = [c.name for c in candidates]
-    if len(names) < 2:
-        return None
-    start, origin = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0), ""
-    if known is not None and known.winner in names:
-        start = names.index(known.winner)
-        if known.exact:
-            return PlanTrial(
-                candidates[start : start + 1], 0, device, f"measured before: {_format_trial_times(known.times)}"
-            )
-        origin = f"starts from {known.winner}, the winner of a neighbouring size"
-    trial = PlanTrial(candidates, start, device, origin)
-    trial.on_winner = partial(_store_tuned_winner, key, sizes, program.name)
+    start = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0)
+    known = {calling: winner for calling, winner in known.items() if winner.winner in names}
+    starts = dict.fromkeys(keys, start) | {calling: names.index(winner.winner) for calling, winner in known.items()}
+    trial = PlanTrial(candidates, starts, device, "; ".join(dict.fromkeys(map(_origin_of_start, known.values()))))
+    for calling, winner in known.items():
+        if winner.exact:
+            trial.settle(calling, starts[calling], "measured before")
+    trial.on_winner = partial(_store_tuned_winner, keys, sizes, program.name)
     return trial
 
 
-def _store_tuned_winner(key: str, sizes: Sequence[int], name: str, tuner: PlanTuner) -> None:
+def _candidates_named(
+    candidates: Sequence[ScheduledPlanCandidate], names: Sequence[str]
+) -> Sequence[ScheduledPlanCandidate]:
+    """Those of these names; all where one is missing."""
+    found = [c for c in candidates if c.name in names]
+    return found if len(found) == len(names) else candidates
+
+
+def _keys_of_winners(program: Program, device: Device, *options: str) -> dict[str, str]:
+    """Where the winner of each way of calling is kept."""
+    keys = {ALONE: size_free_program_key(program, device.identity, *options)}
+    return keys | (
+        {QUEUED: size_free_program_key(program, device.identity, *options, QUEUED)} if device.overlaps else {}
+    )
+
+
+def _store_tuned_winner(keys: Mapping[str, str], sizes: Sequence[int], name: str, way: str, tuner: PlanTuner) -> None:
     if tuner.is_measured:
         assert tuner.winner is not None
-        store_tuning_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), name)
+        store_tuning_winner(keys[way], sizes, tuner.names[tuner.winner], tuner.measurements(), name)
 
 
-def _format_trial_times(times: Any) -> str:
-    return ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
+def _origin_of_start(known: StoredWinner) -> str:
+    if not known.exact:
+        return f"starts from {known.winner}, the winner of a neighbouring size"
+    return "measured before: " + ", ".join(f"{name} {us:.1f} us" for name, us in known.times.items())

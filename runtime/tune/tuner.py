@@ -23,7 +23,7 @@ WARM = 1  # before them: loads code, touches memory, builds graphs
 TIE = 0.01  # a candidate must be this much faster than one that comes before it
 OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
 ENOUGH = 3  # once both have as many samples
-PATIENCE = 32  # samples that do not count before it is left to the model
+PATIENCE = 32  # so many samples that do not count, more than do, and it is left to the model
 BUCKETS = 32  # size classes kept of one program
 FORMAT = 1
 
@@ -43,7 +43,7 @@ class PlanTuner:
     times: list[list[float]] = field(default_factory=list)
     _issued: list[int] = field(default_factory=list)  # calls that count, may yet count, or were to warm up
     _warmed: list[int] = field(default_factory=list)
-    _lost: int = 0
+    lost: list[int] = field(default_factory=list)  # samples of each that did not count
     _gave_up: bool = False
     _samples: int = SAMPLES  # samples of each that is left
     _out: dict[int, str] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class PlanTuner:
         self.times = [[] for _ in self.names]
         self._issued = [0] * len(self.names)
         self._warmed = [0] * len(self.names)
+        self.lost = [0] * len(self.names)
         self._decide_winner()
 
     def next_candidate(self) -> int | None:
@@ -66,11 +67,12 @@ class PlanTuner:
         due = [c for c in self.live_candidates if self._issued[c] < WARM + self._samples]
         if not due:
             return None
-        fewest = min(self._issued[c] for c in due)
+        turns = [issued + lost for issued, lost in zip(self._issued, self.lost, strict=True)]
+        fewest = min(turns[c] for c in due)
         # The first of each round moves on, so that nobody always runs after the same neighbour.
         count = len(self.names)
         first = (self.start + max(0, fewest - WARM)) % count
-        chosen = min((c for c in due if self._issued[c] == fewest), key=lambda c: (c - first) % count)
+        chosen = min((c for c in due if turns[c] == fewest), key=lambda c: (c - first) % count)
         self._issued[chosen] += 1
         return chosen
 
@@ -80,7 +82,7 @@ class PlanTuner:
             return
         if math.isnan(microseconds):
             self._issued[candidate] -= 1
-            self._lost += 1
+            self.lost[candidate] += 1
         elif self._warmed[candidate] < WARM:
             self._warmed[candidate] += 1
         else:
@@ -147,10 +149,10 @@ class PlanTuner:
             else:
                 second = min((usual[c] for c in live if c != fastest), default=math.inf)
                 self.reason = f"measured {second / max(usual[fastest], 1e-9):.2f} times as fast as the next"
-        elif self._lost >= PATIENCE:
+        elif sum(self.lost) >= PATIENCE + sum(map(len, self.times)):
             self.winner = self.start if self.start in live else live[0]
             self._gave_up = True
-            self.reason = f"left to the model: {self._lost} calls overlapped other work"
+            self.reason = f"left to the model: {sum(self.lost)} calls overlapped other work"
 
     def lines(self) -> Iterator[str]:
         """A line for each candidate: its typical time, its samples, why it was given up."""

@@ -18,6 +18,7 @@ from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.plan import Launch, Wait
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import CANDIDATES
+from kernelgraph.runtime.tune import trial
 from kernelgraph.runtime.tune.tuner import FINAL, WARM
 
 MOST = CANDIDATES * (WARM + FINAL)
@@ -41,6 +42,7 @@ def device(cache):
     made.log.clear()
     yield made
     made.time_of, made.capacity, made.eager, made.ways = None, None, True, lambda plan: ("",)
+    made.queued_time_of, made.overlaps = None, False
     made._faults.clear()
     made.log.clear()
 
@@ -88,6 +90,77 @@ def test_the_clock_decides_and_the_winner_takes_the_entrys_place(device, best):
         g = decorated(streams=best)
         g(*ARGUMENTS)
     assert only_entry(f).text == only_entry(g).text
+
+
+def call_alone_and_queued(f, device, rounds: int) -> tuple[int, int]:
+    """Rounds of a call alone and ten queued behind it. How many streams the last round's call alone ran on, and its
+    last queued one."""
+    for _ in range(rounds):
+        streams = []
+        for _ in range(11):
+            device.log.clear()
+            f(*ARGUMENTS)
+            streams.append(len({entry[1] for entry in device.log if entry[0] == "launch"}))
+        device.synchronize()
+    return streams[0], streams[-1]
+
+
+@pytest.mark.parametrize(("alone", "queued"), [(1, 4), (4, 1), (1, 1), (4, 4)])
+def test_each_way_of_calling_has_its_winner(device, alone, queued):
+    """A call alone is timed by itself; one behind another by how fast a stretch of them comes to its ends."""
+    device.overlaps, device.eager = True, False
+    device.time_of = lambda plan, way: 10.0 if streams_of(plan) == alone else 30.0
+    device.queued_time_of = lambda plan, way: 7.0 if streams_of(plan) == queued else 20.0
+    f = decorated()
+    assert call_alone_and_queued(f, device, 5 * MOST) == (alone, queued)
+    assert is_plain(only_entry(f)) == (alone == queued)
+    text = f.explain(*ARGUMENTS, verbose=True)
+    assert "measured 10.0 us" in text and "measured 7.0 us" in text and "calls queued:" in text
+
+    again = decorated()
+    assert call_alone_and_queued(again, device, 1) == (alone, queued)
+    assert "measured before" in again.explain(*ARGUMENTS, verbose=True)
+
+
+def test_a_candidate_whose_calls_never_overlap_holds_up_no_other(device):
+    """Its work is over as soon as it is launched, so that the next call is no queued one."""
+
+    def time_and_end(plan, way):
+        device.eager = way == "launches"
+        return 7.0 if streams_of(plan) == 1 else 20.0
+
+    device.overlaps, device.ways = True, lambda plan: ("graph", "launches")
+    device.time_of, device.queued_time_of = lambda plan, way: 10.0 if way == "graph" else 30.0, time_and_end
+    f = decorated()
+    call_alone_and_queued(f, device, 5 * MOST)
+    queued = f.inspect(ARGUMENTS, {}).compiled.trial.tuners[trial.QUEUED]
+    assert queued.names[queued.winner] == "1 stream, graph" and queued.is_measured
+    assert "take the host longer" in f.explain(*ARGUMENTS, verbose=True)
+
+
+def test_a_way_in_which_nobody_calls_is_not_waited_for(device, monkeypatch):
+    monkeypatch.setattr(trial, "UNASKED", 8)
+    device.overlaps = True
+    device.time_of = lambda plan, way: 10.0 if streams_of(plan) == 1 else 30.0
+    f = decorated()
+    for _ in range(MOST + 10):
+        f(*ARGUMENTS)
+    assert is_plain(only_entry(f)) and streams_of(f.plan(*ARGUMENTS)) == 1
+    assert "hardly any queued" in f.explain(*ARGUMENTS, verbose=True)
+
+
+def test_a_stretch_with_other_work_in_it_does_not_count(device):
+    device.overlaps, device.eager = True, False
+    device.time_of = lambda plan, way: 10.0
+    device.queued_time_of = lambda plan, way: 7.0 if streams_of(plan) == 1 else 20.0
+    f, other = decorated(), decorated(lambda x: np.sort(x, axis=0))
+    for _ in range(MOST):
+        f(*ARGUMENTS)
+        other(SQUARE)
+    device.synchronize()
+    f(*ARGUMENTS)
+    found = f.explain(*ARGUMENTS, verbose=True)
+    assert "measured 7.0 us" not in found and "measured 10.0 us" in found
 
 
 def test_one_stream_wins_ties(device):
@@ -271,15 +344,40 @@ def heavy(x, *weights):
 
 @pytest.mark.parametrize("function", [branches, heavy])
 @pytest.mark.parametrize("on_device", [False, True])
-def test_every_call_gives_the_same_bits(cache, function, on_device):
+def test_every_call_gives_the_same_bits(cache, monkeypatch, function, on_device):
     f = kg.kernel_graph(device="cpu")(function)
     with override(tune=False):
         wanted = [np.array(r) for r in kg.kernel_graph(device="cpu", streams=1)(function)(*small())]
     arguments = [kg.asarray(a, device="cpu") for a in small()] if on_device else small()
-    for _ in range(MOST + 4):
+    monkeypatch.setattr(trial, "UNASKED", 8)  # these calls are not queued
+    for _ in range(MOST + 16):
         for got, want in zip(f(*arguments), wanted, strict=True):
             np.testing.assert_array_equal(np.asarray(got), want)
     assert is_plain(only_entry(f))
+
+
+@pytest.mark.parametrize("function", [branches, heavy])
+@pytest.mark.parametrize("chained", [False, True])
+def test_calls_queued_and_alone_in_any_order_give_the_same_bits(cache, monkeypatch, function, chained):
+    """Each candidate's queued calls, also of what the call before gave, and of more programs than one."""
+    monkeypatch.setattr(trial, "UNASKED", 40)
+    f, g = (kg.kernel_graph(device="cpu")(lambda *xs: function(*xs)) for _ in range(2))
+    arguments = [kg.asarray(a, device="cpu") for a in small()]
+    with override(tune=False):
+        plain = kg.kernel_graph(device="cpu", streams=1)(lambda *xs: function(*xs))
+        first = [np.array(r) for r in plain(*arguments)]
+    rng, queue, given = np.random.default_rng(3), [], arguments
+    for _ in range(300):
+        queue.append((given, (g if rng.random() < 0.05 else f)(*given)))
+        if chained:
+            given = [queue[-1][1][0], *arguments[1:]] if queue[-1][1][0].shape == arguments[0].shape else arguments
+        if rng.random() < 0.08:
+            for taken, results in queue:
+                with override(tune=False):
+                    wanted = [np.array(r) for r in plain(*taken)] if chained else first
+                for got, want in zip(results, wanted, strict=True):
+                    np.testing.assert_array_equal(np.asarray(got), want)
+            queue, given = [], arguments
 
 
 def small():

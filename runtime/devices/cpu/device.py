@@ -29,6 +29,7 @@ from ...engine.engine import NativeEngine, engine_of_process, native_engine_func
 from ...engine.host_steps import make_engine_control_flow_call
 from ...engine.run import (
     EngineDoneTiming,
+    EngineEndsTiming,
     EngineFailedEvent,
     EngineRunEvent,
     EngineRunTiming,
@@ -243,6 +244,16 @@ class CPUExecutable(Executable):
         failed = any(event.failure is not None for event in events)
         return events, EngineDoneTiming(took if alone and not delayed and not failed else math.nan)
 
+    def run_marked(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Events, NativeRun | None]:
+        """As `run`, and what the engine has started, if it has."""
+        events = self.run(memories, arena, scalars, after)
+        return events, events[0].run if events and isinstance(events[0], EngineRunEvent) else None
+
+    def time_between_marks(self, first: NativeRun | None, last: NativeRun | None) -> Timing:
+        return EngineDoneTiming(math.nan) if first is None or last is None else EngineEndsTiming(first, last)
+
     def _submit_to_engine(
         self,
         native_engine: NativeEngine,
@@ -337,8 +348,14 @@ class CPUDevice(Device):
 
     kind = "cpu"
     host_memory = True
-    measures = True
+    measures = overlaps = True
     exchange = 1
+
+    @property
+    def runs(self) -> int:  # type: ignore[override]
+        """How many the engine was given."""
+        found = engine_of_process()
+        return 0 if found is None else found.latest
 
     def __init__(self, index: int = 0) -> None:
         self.index = index

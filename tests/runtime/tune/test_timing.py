@@ -115,3 +115,19 @@ def test_a_failed_run_does_not_count():
         events[0].wait()
     DEVICE.synchronize()
     assert math.isnan(finish(timing))
+
+
+def test_the_time_between_two_ends_is_that_of_the_runs_behind_the_first():
+    """Marked runs may overlap others, which does not matter."""
+    ready, short = executable(2_000_000, 1000.0), executable(10, 1000.0)
+    DEVICE.synchronize()
+    marks, began = [], DEVICE.runs
+    given = [arrays(2) for _ in range(4)]
+    for each, mine in zip((ready, ready, short, ready), given, strict=True):
+        _, mark = each.run_marked([a.ctypes.data for a in mine], None, (), ())
+        marks.append(mark)
+    assert DEVICE.runs == began + 4
+    DEVICE.synchronize()
+    assert ready.time_between_marks(marks[0], marks[0]).query() == 0
+    assert ready.time_between_marks(marks[0], marks[3]).query() != 0
+    assert math.isnan(ready.time_between_marks(None, marks[3]).query())  # done in the caller

@@ -91,6 +91,7 @@ class PlanReplay:
         self._native = native_driver_calls() is not None
         self._numbers: tuple[Any, ...] | None = None if self._scalars else ()
         self._calls = self._turn = 0
+        self._crowded = False  # whether a call has come while all instances ran
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self.broken = False
         self.settled = False  # whether the latest call was a replay of what was there before
@@ -169,8 +170,11 @@ class PlanReplay:
     ) -> GraphInstance:
         """One that is idle, or that this call follows anyway; else another, up to INSTANCES."""
         streams = {event.stream for _, event in after}
+        crowded, self._crowded = self._crowded, False  # by now the latest call may be over: the next ones crowd again
         for instance in self.instances:
-            if instance.lane.stream in streams or instance.idle():
+            if instance.lane.stream in streams or (
+                instance.idle() and not (crowded and len(self.instances) < INSTANCES)
+            ):
                 return instance
         if len(self.instances) < INSTANCES:
             with self._device.graphs.lock:
@@ -244,14 +248,14 @@ class PlanReplay:
         if caller or self._device.clock.end is not None or not self.instances:
             return None
         instances = self.instances
-        chosen = instances[0]
-        streams = [event.stream for event in after]
-        for instance in instances:
-            if instance.stream in streams or instance.idle():
-                chosen = instance
-                break
-        else:
+        chosen = instances[self._turn % len(instances)]
+        streams = [event.stream for event in after] if after else ()
+        followed = [instance for instance in instances if instance.stream in streams] if streams else ()
+        if followed:
+            chosen = followed[0]
+        elif not chosen.idle():
             if len(instances) < INSTANCES:
+                self._crowded = True
                 return None
             self._turn += 1
             chosen = instances[self._turn % len(instances)]

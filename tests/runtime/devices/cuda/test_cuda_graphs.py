@@ -321,6 +321,44 @@ def test_a_plan_of_several_tasks_is_one_native_call() -> None:
     assert go((), 1, *addresses) is None  # somebody's stream
 
 
+def ready_for_native_calls() -> tuple[Any, Any, Any, list[int], tuple[Any, Any]]:
+    """A device, an executable that was replayed, its direct call, the addresses for that, and its input."""
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    program = executable.plan.program
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
+    for _ in range(2):
+        for event in call(device, executable, inputs)[1][0]:
+            event.wait()
+    targets = [device.allocate(160) for _ in program.outputs]
+    executable.kept = targets
+    return device, executable, go, [inputs[0][0].address, *(t.address for t in targets)], inputs
+
+
+def test_a_short_plan_that_is_called_faster_than_it_runs_gets_a_second_graph() -> None:
+    """Also where the call that finds the first one running comes to an end before another is made."""
+    device, executable, go, addresses, inputs = ready_for_native_calls()
+    first = go((), 0, *addresses)
+    assert first is not None and go((), 0, *addresses) is None
+    first.wait()
+    for event in call(device, executable, inputs)[1][0]:
+        event.wait()
+    found = [go((), 0, *addresses) for _ in range(4)]
+    assert None not in found and len({event.stream for event in found}) == 2
+
+
+def test_a_wait_that_is_over_is_made_once_at_most() -> None:
+    """Uploads of arguments that nobody has waited for."""
+    device, executable, go, addresses, _ = ready_for_native_calls()
+    upload = device.upload(np.ones(40, np.float32), executable.kept[0])
+    go((upload,), 0, *addresses).wait()
+    device.synchronize()
+    before = counted(device, "wait")
+    for _ in range(3):
+        go((upload,), 0, *addresses).wait()
+    assert counted(device, "wait") == before and upload.is_known_to_be_done
+
+
 @pytest.mark.parametrize("early", [0.0, 1e9])
 def test_short_work_has_one_end(early: float, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results of long work have moments of their own, which ordinary calls alone give."""
