@@ -73,7 +73,8 @@ def stencil_graph(rng: Random, steps: int = 9, length: int = 24) -> tuple[Graph,
         given(shape)
     for _ in range(rng.randint(2, steps)):
         values.append(_step(rng, builder, values, places))
-    outputs = {*rng.sample(values, min(len(values), rng.randint(1, 4))), values[-1]}
+    most = len(values) if rng.random() < 0.2 else 4
+    outputs = {*rng.sample(values, min(len(values), rng.randint(1, most))), values[-1]}
     return builder.finish([v for v in values if v in outputs]), arrays
 
 
@@ -104,6 +105,8 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
         lengths = [n // 2 for n in a.shape]
         parts = [builder.slice(a, [at] * len(lengths), [2] * len(lengths), lengths) for at in (0, 1)]
         return builder.map("add", *parts)
+    if a.dtype.kind == "f" and rng.random() < 0.2:
+        return builder.map("divide", a, builder.const(3, a.dtype))
     b = _cut(rng, builder, rng.choice(values), a.shape)
     return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
 
