@@ -3,7 +3,7 @@
     python benchmarks/stencils.py --device cuda
     python benchmarks/stencils.py --device cpu --size 1024 --only box --busy
 
-A generated table: separable blurs, box sums, products of gradients summed over boxes, edges of blurs, of 3 x 3 to 11 x 11.
+A generated table: blurs, box sums, products of gradients summed over boxes, edges of blurs; 3 x 3 to 11 x 11.
 `chosen`: the plan's; `everything`, `nothing`: all is stored that may be, or nothing but what must be; microseconds of
 a call, queued. copy: of an array of that size; moved: bytes that the chosen plan's kernels read and write, in copies.
 """
@@ -122,7 +122,9 @@ def main() -> None:
     middle = min if given.busy else statistics.median
     x = np.random.default_rng(0).uniform(0.1, 1, (given.size, given.size)).astype(np.float32)
     array = kg.asarray(x, device=given.device)
-    print("| program | kernels | moved, copies | " + " | ".join(given.modes) + " | copy | chosen / copy | best / chosen |")
+    print(
+        "| program | kernels | moved, copies | " + " | ".join(given.modes) + " | copy | chosen / copy | best / chosen |"
+    )
     print("|---|" + "--:|" * (len(given.modes) + 5))
     copy = kg.kernel_graph(lambda x: x + 1, device=given.device)
     for name, function in programs():

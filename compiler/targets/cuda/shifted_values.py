@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ....runtime.core.frozen import dataclass
 from ...kernel.loop_nest import EFFECTS, Instr, LoopNest, Phase
 from ...kernel.primitives import COSTLY

@@ -29,11 +29,11 @@ from .launch_shape import (
     stencil_plane_of_row,
     stencil_row_of_thread,
 )
-from .shifted_values import ShiftedValues
 from .reduce import CHUNK, cuda_masked_lane_values, print_cuda_initial_totals, print_cuda_row_combination
-
+from .shifted_values import ShiftedValues
 
 _ROWS_TOGETHER = {"div": 4, "sqrt": 4}  # of operations that do several lanes at once
+
 
 def cuda_window_operands(nest: LoopNest) -> list[int]:
     return [k for window in nest.windows for k in window.operands]
