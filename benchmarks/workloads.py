@@ -330,12 +330,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way of calling")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them")
+    parser.add_argument("--peers", nargs="*", default=["torch", "jax", "numba", "cupy", "halide"])
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--busy", action="store_true", help="minima, not medians: on a machine that others use")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    peers = Peers(() if given.no_peers else ("torch", "jax", "numba", "cupy", "halide")).load()
+    peers = Peers(() if given.no_peers else given.peers).load()
     print(machine(None, ("numpy", "torch", "jax", "cupy-cuda13x", "numba-cuda", "llvmlite", "halide")))
     end, rows = time.monotonic() + 60 * given.minutes, []
     for program in (*FIELD_PROGRAMS, *IMAGE_PROGRAMS):

@@ -60,25 +60,29 @@ class ShiftedValues:
         known: dict[Any, int] = {}
         same: dict[int, Any] = {}  # values that are the same at all points, by what they are
         for number, instr in self.numbered:
-            window, shift = -1, None
-            args: list[tuple[int, Shift] | None] = []
-            if instr.op in ("const", "scalar", "size") or (instr.args and all(a in same for a in instr.args)):
-                same[number] = (instr.op, instr.dtype, instr.attr, *(same[a] for a in instr.args))
-                continue
-            if instr.op == "load" and instr.attr[0] in windows:
+            where = instr.args
+            if instr.op in ("const", "scalar", "size") or (where and all(a in same for a in where)):
+                same[number] = (instr.op, instr.dtype, instr.attr, *(same[a] for a in where))
+            elif instr.op == "load" and instr.attr[0] in windows:
                 window, shift = windows[instr.attr[0]]
-            elif instr.op not in EFFECTS and instr.args and all(a in self.of or a in same for a in instr.args):
-                places = [self.of.get(a) for a in instr.args]
-                shift = tuple(map(min, zip(*(place[1] for place in places if place), strict=True)))
-                args = [place and (place[0], tuple(map(int.__sub__, place[1], shift))) for place in places]
-            if shift is None:
-                continue
-            what = (window, instr.attr[1]) if window >= 0 else instr.attr
-            key = (instr.op, instr.dtype, what, *(same.get(a, p) for a, p in zip(instr.args, args, strict=True)))
-            if key not in known:
-                known[key] = len(self.computations)
-                self.computations.append(Computation(instr, tuple(args), window))
-            self.of[number] = known[key], shift
+                key: Any = (window, instr.attr[1])
+                self.of[number] = self._number(known, key, Computation(instr, window=window)), shift
+            elif instr.op not in EFFECTS and where and all(a in self.of or a in same for a in where):
+                shift, args = self._places_from_least_shift(where)
+                key = (instr.op, instr.dtype, instr.attr, *(arg or same[a] for a, arg in zip(where, args, strict=True)))
+                self.of[number] = self._number(known, key, Computation(instr, args)), shift
+
+    def _number(self, known: dict[Any, int], key: Any, each: Computation) -> int:
+        if key not in known:
+            known[key] = len(self.computations)
+            self.computations.append(each)
+        return known[key]
+
+    def _places_from_least_shift(self, values: Sequence[int]) -> tuple[Shift, tuple[tuple[int, Shift] | None, ...]]:
+        """The least shift of these values, and for each its computation and how far it lies beyond."""
+        places = [self.of.get(value) for value in values]
+        least = tuple(map(min, zip(*(place[1] for place in places if place), strict=True)))
+        return least, tuple(place and (place[0], tuple(map(int.__sub__, place[1], least))) for place in places)
 
     def _is_row(self, number: int) -> bool:
         """Whether a thread holds rows of a computation."""
