@@ -95,6 +95,10 @@ def programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
             yield f"{kind} {size} x {size}", lambda x, f=function, n=size: f(x, n)
 
 
+def compiled_for(function: Callable[[Any], Any], device: str) -> Any:
+    return kg.kernel_graph(lambda x: function(x), device=device)
+
+
 def plan_of(function: Any, x: Any) -> tuple[int, float]:
     """Kernels of a compiled call, and the bytes of the arrays that they read and write."""
     program = function._compiled_for((x,), {}).plan.program
@@ -131,7 +135,7 @@ def main() -> None:
         if given.only and not any(part in name for part in given.only):
             continue
         calls: dict[str, Callable[[], Any]] = {"copy": lambda: copy(array)}
-        compiled = {m: kg.kernel_graph(lambda x, f=function: f(x), device=given.device) for m in given.modes}
+        compiled = {mode: compiled_for(function, given.device) for mode in given.modes}
         results = []
         for mode, f in compiled.items():
             with storing(mode):
