@@ -286,3 +286,20 @@ def test_what_several_shifts_share_is_computed_once() -> None:
     whole, _ = kernel.source.split("        else:")  # type: ignore[union-attr]
     assert choose_cuda_launch_shape(kernel.form).strategy == "window"  # type: ignore[union-attr]
     assert whole.count(" div(") <= 2 * 3
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(9, "f4"), (11, "f4"), (8, "f8")])
+def test_windows_larger_than_the_registers_are_read_in_turn(size: int, dtype: str) -> None:
+    """Each of their elements was loaded for 16 points at once: kernels of 26,000 instructions that spilled."""
+    places = list(itertools.product(range(size), repeat=2))
+    n, m = 9, 90
+
+    def box(x: Any) -> Any:
+        return sum(x[i : i + n, j : j + m] for i, j in places)
+
+    x = np.random.default_rng(size).integers(-9, 9, (n + size - 1, m + size - 1)).astype(dtype)
+    graph, given_arrays = graph_of(box, [x])
+    program = compile_graph_to_program(graph, "cuda")
+    assert [choose_cuda_launch_shape(form).strategy for form in forms(program)] == ["window"]
+    (found,) = emulated(program, given_arrays)
+    np.testing.assert_array_equal(found.view(dtype).reshape(n, m), box(x))
