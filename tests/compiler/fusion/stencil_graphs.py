@@ -98,10 +98,10 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
         return builder.map("add", a, first)
     if kind == "rows" and a.shape:
         axis = rng.randrange(len(a.shape))
-        row = builder.reduce(rng.choice(("max", "min")), a, (axis,))
+        row = _extreme(rng, builder, a, (axis,))
         return builder.map("subtract", a, builder.reshape(row, [*a.shape[:axis], 1, *a.shape[axis + 1 :]]))
     if kind == "reduce" and a.shape:
-        reduced = builder.reduce(rng.choice(("max", "min")), a, rng.choice([(0,), tuple(range(len(a.shape)))]))
+        reduced = _extreme(rng, builder, a, rng.choice([(0,), tuple(range(len(a.shape)))]))
         return builder.map("maximum", builder.map("minimum", a, reduced), builder.const(-90, a.dtype))
     if kind == "strided" and all(n > 5 for n in a.shape):
         lengths = [n // 2 for n in a.shape]
@@ -111,6 +111,12 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
         return builder.map("divide", a, builder.const(3, a.dtype))
     b = _cut(rng, builder, rng.choice(values), a.shape)
     return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
+
+
+def _extreme(rng: Random, builder: GraphBuilder, a: Value, axes: tuple[int, ...]) -> Value:
+    """The largest or smallest along axes. Of zeros of both signs either may come out: 0 is added."""
+    found = builder.reduce(rng.choice(("max", "min")), a, axes)
+    return builder.map("add", found, builder.const(0, a.dtype)) if a.dtype.kind == "f" else found
 
 
 def _sum_at_places(
