@@ -2,18 +2,32 @@
 
 Written anew from the papers' descriptions: GrCUDA's six (Parravicini et al., IPDPS 2021): VEC, B&S, IMG, ML, HITS, DL;
 GoogLeNet (Szegedy et al., 2015) and BERT-base (Devlin et al., 2019), which Nimble and Opara publish with; a mixture of
-experts; Halide's blur, unsharp mask and Harris corners (Ragan-Kelley et al., 2013). Each is one function of words `m`
-(which library says them) and arrays; `m.fork(f, g, ...)` gives all results and may run them side by side.
+experts; Halide's blur, unsharp mask and Harris corners (Ragan-Kelley et al., 2013); those of `field_networks.py`. Each
+is one function of words `m` (which library says them) and arrays; `m.fork(f, g, ...)` gives all results and may run
+them side by side.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+from field_networks import (
+    INCEPTION_V3,
+    SQUEEZENET,
+    bert_in_batches,
+    deepfm,
+    deepfm_arrays,
+    network,
+    network_arrays,
+    randwire,
+    randwire_arrays,
+)
 
 try:
     from numba import prange
@@ -236,10 +250,11 @@ def bert_arrays(words: int) -> Arrays:
 
 
 def experts(m, x, gate, *weights):
-    chosen = m.exp(log_softmax(m, x @ gate))
+    chosen = m.exp(log_softmax(m, m.dot(x, gate)))
     half = len(weights) // 2
-    parts = m.fork(*[lambda a=a, b=b: m.relu(x @ a) @ b for a, b in zip(weights[:half], weights[half:], strict=True)])
-    return sum(part * chosen[:, i : i + 1] for i, part in enumerate(parts))
+    pairs = zip(weights[:half], weights[half:], strict=True)
+    parts = m.fork(*[lambda a=a, b=b: m.dot(m.relu(m.dot(x, a)), b) for a, b in pairs])
+    return m.like(sum(part * chosen[:, i : i + 1] for i, part in enumerate(parts)), x)
 
 
 INCEPTION = (  # 1x1, 3x3 after a reduction, 5x5 after one, after the pool: Szegedy et al., table 1
@@ -280,7 +295,41 @@ def googlenet(m, x, *weights):
         x = m.concatenate(branches, 1)
         if block in (1, 6):
             x = m.max_pool(x, 3, 2, 1)
-    return x.mean((2, 3)) @ weights[-1]
+    return m.dot(m.like(x.mean((2, 3)), x), weights[-1])
+
+
+def in_bfloat16(arrays: Sequence[np.ndarray[Any, Any]]) -> Arrays:
+    return [a.astype(ml_dtypes.bfloat16) if a.dtype == np.float32 else a for a in arrays]
+
+
+def batched_bert_arrays(batch: int, words: int) -> Arrays:
+    x, *weights = bert_arrays(words)
+    return [np.stack([np.roll(x, i, 0) for i in range(batch)]), *weights]
+
+
+def _networks() -> tuple[FieldProgram, ...]:
+    """Of the networks those that are not in float32 alone, at batches of 1 and 16."""
+    rows: list[tuple[str, Callable[..., Any], Callable[[int], Sequence[Any]], tuple[int, ...]]] = [
+        ("GoogLeNet", googlenet, googlenet_arrays, ()),
+        ("Inception-v3", network(INCEPTION_V3), lambda batch: network_arrays(INCEPTION_V3, batch, 299), (1, 16)),
+        ("SqueezeNet", network(SQUEEZENET), lambda batch: network_arrays(SQUEEZENET, batch, 224), (1, 16)),
+        ("RandWire", randwire, randwire_arrays, (1, 16)),
+        ("BERT-base, 128 words", bert_in_batches, lambda batch: batched_bert_arrays(batch, 128), (16,)),
+    ]
+    found = []
+    for name, body, arrays, batches in rows:
+        made = functools.cache(arrays)
+        found += [FieldProgram(f"{name}, batch {b}", body, lambda b=b, made=made: made(b), 5e-3) for b in batches]
+        for b in (1, 16):
+            half = lambda b=b, made=made: in_bfloat16(made(b))  # noqa: E731
+            found.append(FieldProgram(f"{name}, batch {b}, bf16", body, half, 0.1))
+    return (
+        *found,
+        *(FieldProgram(f"DeepFM, batch {b}", deepfm, lambda b=b: deepfm_arrays(b), 2e-3) for b in (1, 16)),
+        FieldProgram(
+            "8 experts, 256 x 1024 x 4096, bf16", experts, lambda: in_bfloat16(_expert_arrays(256, 1024, 4096)), 0.1
+        ),
+    )
 
 
 def _edges(nodes: int, edges: int) -> Sequence[Any]:
@@ -338,4 +387,4 @@ def _cases() -> tuple[FieldProgram, ...]:
     )
 
 
-FIELD_PROGRAMS = _cases()
+FIELD_PROGRAMS = (*_cases(), *_networks())

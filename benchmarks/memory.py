@@ -1,4 +1,4 @@
-"""Memory between calls: `python benchmarks/memory.py [--device cpu|cuda] [--seconds 480]`.
+"""Memory between calls: `python benchmarks/memory.py [--device cpu|cuda] [--minutes 8]`.
 
 Prints a row for each goal: a queued loop beside the same with a wait and beside NumPy, the time in which an operator
 returns, what a queue reserves, and, on a GPU, how far the account is from the driver's figure and what is given back.
@@ -7,11 +7,16 @@ returns, what a queue reserves, and, on a GPU, how far the account is from the d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import os
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -63,16 +68,25 @@ def print_loops(device: str, nbytes: int) -> None:
 
 
 def print_operator(device: str) -> None:
-    x, y = (kg.asarray(np.ones(18_000_000), device=device) for _ in range(2))
-    parts = []
-    for _ in range(ROUNDS + 4):
-        start = time.perf_counter()
-        z = x + y
-        returned = time.perf_counter() - start
-        z.wait()
-        parts.append(returned / (time.perf_counter() - start))
-        del z
-    print(f"x + y of two arrays of {words(x.nbytes)}: returns after {100 * min(parts):.2f} % of its time")
+    """How soon an operator on large arrays returns. A GPU adds them while Python makes a few calls: there the part of
+    its time says little, and the time beside that of 16 elements whether anything waits."""
+    found = {}
+    for n in (16, 18_000_000):
+        x, y = (kg.asarray(np.ones(n), device=device) for _ in range(2))
+        returned, parts = list[float](), list[float]()
+        for _ in range(20 * ROUNDS):
+            start = time.perf_counter()
+            z = x + y
+            returned.append(time.perf_counter() - start)
+            z.wait()
+            parts.append(returned[-1] / (time.perf_counter() - start))
+            del z
+        found[n] = min(returned), min(parts)
+    (small, _), (large, part) = found.values()
+    print(
+        f"x + y of two arrays of {words(x.nbytes)}: returns after {1e6 * large:.1f} us, {100 * part:.2f} % of its time "
+        f"(of 16 elements: after {1e6 * small:.1f} us)"
+    )
 
 
 def print_small_operators(device: str) -> None:
@@ -84,7 +98,7 @@ def print_small_operators(device: str) -> None:
             for _ in range(1000):
                 a + a
 
-        found = least_seconds_in_turns({"ours": lambda x=x: repeat(x), "numpy": lambda v=values: repeat(v)})
+        found = least_seconds_in_turns({"ours": partial(repeat, x), "numpy": partial(repeat, values)})
         print(f"x + x of {n} elements: {1e3 * found['ours']:.2f} us (NumPy {1e3 * found['numpy']:.2f} us)")
 
 
@@ -92,61 +106,205 @@ def sorted_rows(x: Any) -> Any:
     return np.cumsum(np.sort(x, axis=1), axis=1)
 
 
+# what the functions of the soak are: elementwise, reduced, sorted, with temporaries and several results
+PROGRAMS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x * 0.5 + 1.0,
+    lambda x: (x - x.mean(axis=1, keepdims=True)) / (1.0 + np.abs(x).max(axis=1, keepdims=True)),
+    sorted_rows,
+    lambda x: (np.sort(x, axis=1)[:, ::2], np.exp(-x * x)),
+    lambda x: np.where(x > 0, x, 0.0) @ np.ones((x.shape[1], 8)),
+)
+TOLERANCE = 256 << 20
+
+
+class Peers:
+    """PyTorch and CuPy, those that are there, each allocating and dropping arrays. lock: held meanwhile."""
+
+    def __init__(self) -> None:
+        self.lock, self.failures = threading.Lock(), list[str]()
+        self.makers: dict[str, Callable[[int], Any]] = {}
+        self.held: dict[str, Callable[[], int]] = {}
+        self.trims: list[Callable[[], Any]] = []
+        with contextlib.suppress(ImportError):
+            torch = import_module("torch")
+
+            if torch.cuda.is_available():
+                self.makers["PyTorch"] = lambda n: torch.full((n,), 7, dtype=torch.uint8, device="cuda")
+                self.held["PyTorch"] = torch.cuda.memory_reserved
+                self.trims.append(torch.cuda.empty_cache)
+        with contextlib.suppress(ImportError):
+            cupy = import_module("cupy")
+
+            self.makers["CuPy"] = lambda n: cupy.full((n,), 7, cupy.uint8)
+            self.held["CuPy"] = cupy.get_default_memory_pool().total_bytes
+            self.trims.append(cupy.get_default_memory_pool().free_all_blocks)
+
+    def reserved(self) -> int:
+        return sum(held() for held in self.held.values())
+
+    def allocate_in_thread(self, name: str, until: Callable[[], bool]) -> None:
+        rng, arrays = random.Random(name), deque[Any](maxlen=8)
+        while not until():
+            with self.lock:
+                try:
+                    arrays.append(self.makers[name](rng.randrange(1 << 12, 256 << 20)))
+                    if int(arrays[0][-1]) != 7 or int(arrays[-1][0]) != 7:
+                        self.failures.append(f"{name}: an array of 7 has another value")
+                except Exception as error:  # out of memory
+                    self.failures.append(f"{name}: {error}")
+                if rng.random() < 0.1:
+                    arrays.clear()
+            time.sleep(0.002)
+
+    def trim(self) -> None:
+        for trim in self.trims:
+            trim()
+
+
+class Soak:
+    """Counts of a soak. calls, functions: how many there were. wrong: calls with another result than NumPy's."""
+
+    def __init__(self, seconds: float, functions: int, calls: int) -> None:
+        self.until, self.lock = time.monotonic() + seconds, threading.Lock()
+        self.least_functions, self.calls_of_function = functions, max(1, -(-calls // functions))
+        self.calls = self.functions = self.wrong = 0
+        self.failures: list[str] = []
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.until
+
+    def use_in_thread(self, seed: int) -> None:
+        """Make a function of random kind, size and memory mode, call it, drop it; now and then what it held too."""
+        rng, kept = random.Random(seed), deque[Any](maxlen=6)
+        try:
+            while not self.is_over():
+                plain, rows = rng.choice(PROGRAMS), rng.choice((rng.randrange(1, 300), rng.randrange(300, 20_000)))
+                mode: Any = rng.choice(("balanced", "concurrency", "small"))
+                f = kg.kernel_graph(device="cuda", memory=mode)(plain)
+                values = np.random.default_rng(rows).normal(size=(rows, rng.choice((64, 200, 512))))
+                given, expected = kg.asarray(values, device="cuda"), leaves(plain(values))
+                for turn in range(self.calls_of_function):
+                    if self.is_over():
+                        return
+                    results = leaves(f(given))
+                    kept.append(results)
+                    right = turn % 8 or all(
+                        np.allclose(ours, wanted) for ours, wanted in zip(results, expected, strict=True)
+                    )
+                    with self.lock:
+                        self.calls += 1
+                        self.wrong += not right
+                with self.lock:
+                    self.functions += 1
+        except BaseException as error:
+            self.failures.append(repr(error))
+
+
+def leaves(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
 def print_soak(seconds: float) -> None:
-    """Eight threads make, call and drop functions; the account beside the driver's figure."""
+    """Eight threads make, call and drop functions beside PyTorch and CuPy; the account beside the driver's figure."""
     kg.kernel_graph(device="cuda")(sorted_rows)(np.ones((64, 64), np.float32)).wait()
-    kg.waitall()
-    gc.collect()
-    kg.empty_cache("cuda")
-    start = kg.memory("cuda")
-    assert start.system is not None
-    context = start.system[1] - start.system[0] - start.reserved
-    until, wrong, calls = time.monotonic() + seconds, [0], [0]
-    lock = threading.Lock()
-
-    def use_in_thread(seed: int) -> None:
-        rng = random.Random(seed)
-        while time.monotonic() < until:
-            f, n = kg.kernel_graph(device="cuda")(sorted_rows), rng.choice((16, 200, 1000, 4096))
-            values = np.random.default_rng(n).normal(size=(n, 512))
-            for _ in range(10):
-                result = np.asarray(f(kg.asarray(values, device="cuda")))
-                with lock:
-                    calls[0] += 1
-                    wrong[0] += not np.allclose(result, sorted_rows(values))
-
-    threads = [threading.Thread(target=use_in_thread, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    apart: list[int] = []
-    while time.monotonic() < until:
-        time.sleep(seconds / 1000)
-        account = kg.memory("cuda")
-        assert account.system is not None
-        apart.append(abs(account.system[1] - account.system[0] - account.reserved - context))
-    for thread in threads:
-        thread.join()
-    kg.waitall()
-    gc.collect()
-    kg.empty_cache("cuda")
-    end = kg.memory("cuda")
-    assert end.system is not None
-    print(f"soak: {calls[0]} calls, {wrong[0]} wrong; account and driver at most {words(max(apart))} apart")
+    peers = Peers()
+    for make in peers.makers.values():  # what a library takes when it is first used
+        make(1 << 20)
+    start, context = settled_account(peers)
+    soak = Soak(seconds, functions=200, calls=10_000)
+    threads = [threading.Thread(target=soak.use_in_thread, args=(seed,)) for seed in range(8)]
+    threads += [threading.Thread(target=peers.allocate_in_thread, args=(n, soak.is_over)) for n in peers.makers]
+    with kg.override(in_flight_bytes=4 << 30):
+        for thread in threads:
+            thread.start()
+        checks: list[tuple[int, int]] = []  # bytes apart, and reserved
+        while not soak.is_over():
+            time.sleep(seconds / 2000)
+            with peers.lock:  # theirs is read in one go
+                account, theirs = kg.memory("cuda"), peers.reserved()
+            checks.append((abs(account.others - theirs - context), account.reserved))
+        for thread in threads:
+            thread.join()
+    end, _ = settled_account(peers)
+    apart, (first, last) = [a for a, _ in checks], (halves_peaks([r for _, r in checks]))
+    names = " and ".join(peers.makers) or "nobody"
+    above = sum(a > TOLERANCE for a in apart)
+    print(
+        f"soak of {seconds:.0f} s beside {names}: {soak.functions} functions, {soak.calls} calls, {soak.wrong} wrong\n"
+        f"  {len(checks)} checks: account and driver at most {words(max(apart))} apart, {above} times more than "
+        f"{words(TOLERANCE)}; at most {words(first)} reserved in the first half, {words(last)} in the second"
+    )
+    for failure in [*dict.fromkeys(soak.failures + peers.failures)][:10]:
+        print("  failed:", failure)
+    assert start.system is not None and end.system is not None
     print(f"after empty_cache {100 * end.system[0] / start.system[0]:.1f} % of what was free at the start")
     print(end)
+
+
+def settled_account(peers: Peers) -> tuple[Any, int]:
+    """The account when nothing runs and caches are empty, and the bytes of contexts."""
+    kg.waitall()
+    gc.collect()
+    kg.empty_cache("cuda")
+    peers.trim()
+    account = kg.memory("cuda")
+    return account, account.others - peers.reserved()
+
+
+def halves_peaks(amounts: list[int]) -> tuple[int, int]:
+    half = len(amounts) // 2
+    return max(amounts[:half]), max(amounts[half:])
+
+
+def print_idle_share() -> None:
+    """What PyTorch, CuPy and JAX get of the card when all our functions are dropped and nobody empties a cache."""
+    use_much_memory()
+    account = kg.memory("cuda")
+    assert account.system is not None
+    share = int(0.6 * account.system[1])
+    peers = Peers()
+    makers = dict(peers.makers)
+    with contextlib.suppress(ImportError):
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        import jax.numpy as jnp
+
+        makers["JAX"] = lambda n: jnp.full((n >> 12, 1 << 12), 7, jnp.uint8)[-1]  # the last: it gives nothing back
+    for name, make in makers.items():
+        ours = words(kg.memory("cuda").reserved)
+        try:
+            right = int(make(share)[-1]) == 7
+            print(f"{name} gets {words(share)}, 60 % of the card, beside {ours} that are ours: {right}")
+        except Exception as error:
+            print(f"{name} does not get {words(share)}, 60 % of the card: {str(error)[:200]}; {kg.memory('cuda')}")
+        peers.trim()
+
+
+def use_much_memory() -> None:
+    """Six functions whose peaks together are several times the card's memory; all is dropped."""
+    for rows in (2048, 8192, 16_384, 24_576, 28_672, 32_768):
+        f = kg.kernel_graph(device="cuda")(sorted_rows)
+        x = kg.asarray(np.ones((rows, 16_384), np.float32), device="cuda")
+        held = [f(x) for _ in range(4)]
+        held[-1].wait()
+        del f, x, held
+    gc.collect()
+    print(f"dropped functions: {words(kg.memory('cuda').reserved)} are kept of {words(kg.memory('cuda').peak)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--minutes", type=float, default=8.0, help="of the soak, on a GPU")
+    parser.add_argument("--soak", action="store_true", help="the soak alone")
     given = parser.parse_args()
-    for nbytes in (1_000_000, 8_000_000, 32_000_000):
-        print_loops(given.device, nbytes)
-    print_operator(given.device)
-    print_small_operators(given.device)
+    if not given.soak:
+        for nbytes in (1_000_000, 8_000_000, 32_000_000):
+            print_loops(given.device, nbytes)
+        print_operator(given.device)
+        print_small_operators(given.device)
     if given.device == "cuda":
-        print_soak(given.seconds)
+        print_soak(60 * given.minutes)
+        print_idle_share()
 
 
 if __name__ == "__main__":

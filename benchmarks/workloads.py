@@ -49,7 +49,15 @@ def numpy_words() -> Any:
         np.add.at(out, index, values)
         return out
 
+    def mean_pool(x: Any, size: int, stride: int, padding: int) -> Any:
+        return kg.nn.avg_pool2d(x, size, stride=stride, padding=padding)
+
+    def depthwise(x: Any, w: Any, stride: int, padding: int) -> Any:
+        return kg.nn.conv2d(x, w, stride=stride, padding=padding, groups=x.shape[1])
+
     return SimpleNamespace(
+        dot=lambda x, w: (x @ w).astype(x.dtype), like=lambda x, other: x.astype(other.dtype), mean_pool=mean_pool,
+        depthwise=depthwise,
         fork=each, exp=np.exp, log=np.log, sqrt=np.sqrt, erf=kg.erf, clip=np.clip, pad=lambda x, n: np.pad(x, n),
         rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1), add_at=add_at,
         relu=lambda x: np.maximum(x, 0), concatenate=lambda parts, axis: np.concatenate(parts, axis),
@@ -72,12 +80,15 @@ def torch_words(torch: Any, fork: Callable[..., Any]) -> Any:
         return found if torch.is_tensor(found) else found.values
 
     return SimpleNamespace(
+        dot=lambda x, w: x @ w, like=lambda x, other: x.to(other.dtype),
+        depthwise=lambda x, w, stride, padding: nn.conv2d(x, w, stride=stride, padding=padding, groups=x.shape[1]),
+        mean_pool=lambda x, size, stride, padding: nn.avg_pool2d(x, size, stride, padding),
         fork=fork, exp=torch.exp, log=torch.log, sqrt=torch.sqrt, erf=torch.erf, clip=torch.clip,
         pad=lambda x, n: nn.pad(x, (n, n, n, n)), rows=rows, argmax_rows=lambda x: x.argmax(dim=1), add_at=add_at,
         relu=torch.relu, concatenate=lambda parts, axis: torch.cat(parts, axis),
         conv=lambda x, w, stride, padding: nn.conv2d(x, w, stride=stride, padding=padding),
         max_pool=lambda x, size, stride, padding: nn.max_pool2d(x, size, stride, padding),
-        attention=lambda q, k, v: nn.scaled_dot_product_attention(q[None], k[None], v[None])[0],
+        attention=lambda q, k, v: nn.scaled_dot_product_attention(q, k, v),
         whole=lambda x: x.to(torch.int32), real=lambda x: x.to(torch.float32), stack=torch.stack, where=torch.where,
         maximum=torch.maximum, minimum=torch.minimum,
         pad_axes=lambda x, beyond: nn.pad(x, [n for each in reversed(beyond) for n in (each, each)]),
@@ -92,15 +103,25 @@ def jax_words(jax: Any) -> Any:
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, stride, stride), pads)
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        return jax.nn.softmax(q @ k.swapaxes(1, 2) / q.shape[-1] ** 0.5) @ v
+        return jax.nn.softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v
+
+    def mean_pool(x: Any, size: int, stride: int, padding: int) -> Any:
+        pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+        shapes = (1, 1, size, size), (1, 1, stride, stride)
+        return (lax.reduce_window(x, 0.0, lax.add, *shapes, pads) / (size * size)).astype(x.dtype)
+
+    def conv(x: Any, w: Any, stride: int, padding: Any, groups: int = 1) -> Any:
+        around = padding if isinstance(padding, tuple) else (padding, padding)
+        return lax.conv_general_dilated(x, w, (stride, stride), [(p, p) for p in around], feature_group_count=groups)
 
     return SimpleNamespace(
-        attention=attention,
+        attention=attention, dot=lambda x, w: x @ w, like=lambda x, other: x.astype(other.dtype), mean_pool=mean_pool,
+        depthwise=lambda x, w, stride, padding: conv(x, w, stride, padding, x.shape[1]),
         fork=each, exp=jnp.exp, log=jnp.log, sqrt=jnp.sqrt, erf=jax.scipy.special.erf, clip=jnp.clip, pad=jnp.pad,
         rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1),
         add_at=lambda size, index, values: jnp.zeros(size, jnp.float32).at[index].add(values), relu=jax.nn.relu,
         concatenate=lambda parts, axis: jnp.concatenate(parts, axis), max_pool=max_pool,
-        conv=lambda x, w, stride, padding: lax.conv(x, w, (stride, stride), [(padding, padding)] * 2),
+        conv=conv,
         whole=lambda x: x.astype(jnp.int32), real=lambda x: x.astype(jnp.float32), stack=jnp.stack, where=jnp.where,
         maximum=jnp.maximum, minimum=jnp.minimum, pad_axes=lambda x, beyond: jnp.pad(x, [(n, n) for n in beyond]),
     )  # fmt: skip
@@ -114,15 +135,26 @@ def our_candidates(program: FieldProgram, arrays: Sequence[Any], device: str) ->
         yield label, ((lambda f=function: f(*given)), kg.waitall, lambda found: found)
 
 
+def _torch_array(torch: Any, array: Any, device: str) -> Any:
+    """Of 16 bits with channels last, which PyTorch convolves faster."""
+    if array.dtype.name != "bfloat16":
+        return torch.as_tensor(array, device=device)
+    found = torch.as_tensor(array.astype(np.float32), device=device).to(torch.bfloat16)
+    return found.contiguous(memory_format=torch.channels_last) if found.ndim == 4 else found
+
+
 def torch_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, torch: Any
 ) -> Iterator[tuple[str, Candidate]]:
     torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
-    given = [torch.as_tensor(a, device=device) for a in arrays]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    given = [_torch_array(torch, a, device) for a in arrays]
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
 
     def numpy(found: Any) -> Any:
-        return found.cpu().numpy() if torch.is_tensor(found) else [f.cpu().numpy() for f in found]
+        parts = [f.float() if f.dtype == torch.bfloat16 else f for f in ([found] if torch.is_tensor(found) else found)]
+        hosts = [f.cpu().numpy() for f in parts]
+        return hosts[0] if torch.is_tensor(found) else hosts
 
     def forked(*branches: Callable[[], Any]) -> list[Any]:
         main, found = torch.cuda.current_stream(), []
@@ -240,6 +272,7 @@ def unlike(program: FieldProgram, found: Any, wanted: Any) -> str:
     pairs = zip(found, wanted, strict=True) if isinstance(wanted, (list, tuple)) else [(found, wanted)]
     for a, b in pairs:
         a, b = np.asarray(a), np.asarray(b)
+        a, b = (x.astype(np.float32) if x.dtype.name == "bfloat16" else x for x in (a, b))
         apart = (
             float(np.mean(a != b)) if b.dtype.kind == "i" else float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
         )

@@ -26,6 +26,7 @@ from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
 from .passes.online_sums import sum_exponentials_in_parts
+from .passes.picked_elements import compute_picked_elements
 from .passes.product_precision import forget_precision, multiply_16_bit_operands, round_operands_as_allowed
 from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
@@ -34,6 +35,7 @@ from .targets.target import Target, target_of
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
 # several tasks replayed as a graph.
 ALONE_US, REPLAYED_US = 30.0, 10.0
+SURELY = 0.05  # part of a predicted time by which predictions must differ
 
 
 def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
@@ -67,18 +69,22 @@ def run_graph_pass_stages(
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
     types = types_checked_between_stages(graph)
-    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn))
+    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn, model=target.model))
     check_graph_after_stage(simple, types, "simplify")
     if target.dnn is not None and (called := call_attention(simple)) is not simple:
-        simple = simplify_graph(run_decomposition_stage(called, target.name, layouts, dnn=target.dnn))
+        simple = simplify_graph(
+            run_decomposition_stage(called, target.name, layouts, dnn=target.dnn, model=target.model)
+        )
         check_graph_after_stage(simple, types, "attention")
-    simple = compute_rows_in_scalars(simple)
+    simple = compute_picked_elements(compute_rows_in_scalars(simple))
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if not target.epilogues:
         simple = forget_precision(simple)
-    simple = compute_large_products_in_blocks(simple, target.block_bytes)
+    narrow = multiply_16_bit_operands(simple) if target.epilogues else simple
+    blocked = compute_large_products_in_blocks(narrow, target.block_bytes)
+    simple = simple if blocked is narrow else blocked
     check_graph_after_stage(simple, types, "blocked products")
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)
@@ -152,23 +158,29 @@ def run_decomposition_stage(
     layouts: Sequence[MemoryLayout] | None,
     remarks: dict[str, None] | None = None,
     dnn: DnnLibrary | None = None,
+    model: WorkCostModel | None = None,
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
     if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
         return graph
     from .decompose.rules import decompose_host_calls
 
-    return decompose_host_calls(graph, target, layouts, remarks, dnn)
+    return decompose_host_calls(graph, target, layouts, remarks, dnn, model)
 
 
 def explain_decomposition_stage(
-    graph: Graph, target: str, layouts: Sequence[MemoryLayout], dnn: DnnLibrary | None = None
+    graph: Graph,
+    target: str,
+    layouts: Sequence[MemoryLayout],
+    dnn: DnnLibrary | None = None,
+    gpu: GpuProperties = H200,
 ) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn))
+    model = target_of(target, gpu).model
+    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn, model))
     if target == "cuda" and (called := call_attention(simple)) is not simple:
-        run_decomposition_stage(called, target, layouts, remarks, dnn)
+        run_decomposition_stage(called, target, layouts, remarks, dnn, model)
     return list(remarks)
 
 
@@ -220,8 +232,12 @@ def run_pipeline_stages(
         return (
             found[0]
             if len(found) == 1
-            else min(found, key=lambda each: predicted_call_microseconds(each.program, streams))
+            else min(found, key=lambda each: weight_of_form(each) * predicted_call_microseconds(each.program, streams))
         )
+
+    def weight_of_form(stages: PipelineStages) -> float:
+        """Epilogues are given up for what is surely faster: the model knows little of how tasks share a GPU."""
+        return 1.0 if any("epilogue" in dict(node.attrs) for node in stages.prepared.nodes) else 1 + SURELY
 
     def predicted_call_microseconds(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""

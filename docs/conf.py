@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from docstrings import described_parameters, with_fields
+from docstrings import described_errors, described_parameters, described_result, escaped_stars, with_fields
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -49,6 +49,16 @@ def link_to_repository(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((\.\.?/[^)\s]+)\)", with_address, source[0])
 
 
+def fields_of_function(name: str, value: Any, made: list[str]) -> list[str]:
+    """What it gives and raises, where its prose has not become fields of these."""
+    import kernelgraph
+
+    errors = described_errors(name, value, vars(kernelgraph)) or {}
+    raised = [] if any(line.startswith(":raises") for line in made) else errors.items()
+    result = escaped_stars(described_result(name, value))
+    return [f":returns: {result}", *(f":raises {error}: {words or 'see :doc:`errors`'}" for error, words in raised)]
+
+
 def add_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Tables of parameters and errors, from the prose of a docstring."""
     if what in ("class", "function", "method", "exception"):
@@ -56,9 +66,31 @@ def add_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: 
         made = with_fields(lines, meaning)
         said = {line.split()[1].rstrip(":") for line in made if line.startswith(":param ")}
         made += [f":param {known}: {words}" for known, words in meaning.items() if words and known not in said]
+        if what == "function":
+            made += fields_of_function(name.removeprefix("kernelgraph."), value, made)
         lines[:] = made
 
 
+# What the theme leaves out: the level of the sidebar's captions, and that what scrolls can be reached by keyboard.
+REACHABLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper docutils container">': '<div class="table-wrapper docutils container" tabindex="0">',
+    '<div class="sidebar-scroll">': '<div class="sidebar-scroll" tabindex="0">',
+    '<div class="toc-scroll">': '<div class="toc-scroll" tabindex="0">',
+}
+
+
+def make_reachable(app: Any, error: Exception | None) -> None:
+    for path in Path(app.outdir).rglob("*.html") if error is None else ():
+        text = path.read_text(encoding="utf-8")
+        if "sphinx" in text:  # no report
+            for old, new in REACHABLE.items():
+                text = text.replace(old, new)
+            path.write_text(text, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
+    app.connect("build-finished", make_reachable)
     app.connect("source-read", link_to_repository)
     app.connect("autodoc-process-docstring", add_fields)

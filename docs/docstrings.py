@@ -167,6 +167,80 @@ COMMON = {
     "where": "as in NumPy",
     "x": "an array, or a tuple, list, dict or dataclass of arrays",
 }
+# What functions give whose docstring begins with what they do.
+NOTHING = "nothing"
+RESULTS = {
+    "all_to_all": "on each device the parts that it got, joined",
+    "checkpoint": "the function, which is called as before",
+    "cond": "what the function that ran gives",
+    "custom_jvp": "the function, with `defjvp`",
+    "custom_vjp": "the function, with `defvjp`",
+    "debug.print": NOTHING,
+    "device": "a context manager",
+    "fori_loop": "the value after the last turn",
+    "kernel": "the written arrays, one or a tuple of several",
+    "kernel_graph": "a `kg.KernelGraph`; without a function, a decorator that makes one",
+    "memory": "a `MemoryAccount`, which prints as a table",
+    "override": "a context manager",
+    "precision": "a context manager",
+    "profile": "a context manager, which gives a `kg.Profile`",
+    "save_sharded": NOTHING,
+    "scan": "the last carry, and what the turns gave, stacked",
+    "spec": "a `kg.Spec`",
+    "stream": "a context manager",
+    "synchronize": NOTHING,
+    "use_allocator": NOTHING,
+    "waitall": NOTHING,
+    "while_loop": "the value for which `cond_fun` is false",
+}
+# Errors of functions whose docstring names none, and of layers and collectives, by what precedes a dot.
+UNFIT = {
+    "TypeError": "for arrays of strings or objects (in a decorated function DTypeError)",
+    "ValueError": "for shapes that do not fit (in a decorated function ShapeError)",
+}
+OF_DEVICES = {
+    "OptionError": "for a device that there is no name for",
+    "DeviceUnavailableError": "for one that is not here",
+}
+OF_MESHES = {"ArgumentsError": "outside of a function with `mesh=`", "ShapeError": "for parts that are not equal"}
+NO_ERRORS: dict[str, str] = {}
+ERRORS = {
+    "nn": UNFIT,
+    "array": UNFIT,
+    **dict.fromkeys(("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"), OF_MESHES),
+    "replicate": {"ArgumentsError": "for a mesh of ranks before `kg.distributed.init`"},
+    **dict.fromkeys(
+        ("default_stream", "memory", "memory_stats", "synchronize", "to_device", "empty_cache"), OF_DEVICES
+    ),
+    **dict.fromkeys(("current_stream", "stop_gradient", "waitall", "debug.print"), NO_ERRORS),
+    "stream": {"DeviceUnavailableError": "for a stream of a device that is not here"},
+    "debug.check_finite": {"NotFiniteError": "by the call, where `x` holds NaN or an infinity"},
+    "compare": {"TypeError": "for what is no report", "OSError": "for a file that is not there"},
+}
+AS_OTHERS = re.compile(r"Raises as `(?:kg\.)?(\w+)` does")
+
+
+def described_result(name: str, value: Any) -> str:
+    """What a function gives: what its docstring says after "Returns", or its first sentence; "" for a class."""
+    if isinstance(value, type):
+        return ""
+    prose = " ".join((inspect.getdoc(value) or "").partition(">>>")[0].split())
+    said = re.search(r"\bReturns\s+((?:[^.]|\.(?=\w))+)\.", prose)
+    if name in RESULTS or said:
+        return RESULTS.get(name) or said[1]  # type: ignore[index]
+    return re.split(r"(?<=[^.])(?:[.;]|:(?![^(]*\)))(?:\s|$)", prose)[0]
+
+
+def described_errors(name: str, value: Any, functions: dict[str, Any]) -> dict[str, str] | None:
+    """When a function raises which errors, as its docstring says, else by the table; None where nothing is known."""
+    text = inspect.getdoc(value) or ""
+    if found := split_docstring(text, [])[2]:
+        return found
+    if other := AS_OTHERS.search(" ".join(text.split())):
+        return described_errors(other[1], functions[other[1]], functions)
+    return ERRORS.get(name, ERRORS.get(name.partition(".")[0]))
+
+
 # Classes whose objects functions of ours give: nobody makes them.
 GIVEN = frozenset({"Array", "Comparison", "Elementwise", "Event", "KernelGraph", "Profile", "Report", "Sharded"})
 

@@ -82,6 +82,59 @@ MISTAKES = {
     "a DataFrame's method": body(
         "return x.rolling(2).mean()", "labels", "x.to_numpy()", argument="__import__('pandas').Series([1.0, 2.0])"
     ),
+    "a misspelt dtype": body("return x.astype('flaot32')", "flaot32", "did you mean float32?"),
+    "another library's dtype": body("import torch\n    return x.astype(torch.float16)", "did you mean float16?"),
+    "a misspelt setting": lines("kg.override(treads=2).__enter__()", "did you mean threads?", told_line=False),
+    "a setting's value": lines("kg.override(threads='many').__enter__()", "write a whole number", told_line=False),
+    "PyTorch's dim": body("return x.sum(dim=0)", "no argument dim=", "write axis="),
+    "PyTorch's keepdim": body("return x.mean(keepdim=True)", "no argument keepdim=", "write keepdims="),
+    "PyTorch's clamp": body("return x.clamp(0, 1)", "clamp", "np.clip(y, low, high)"),
+    "a misspelt layer": lines("kg.nn.rellu(np.ones(2))", "rellu", "did you mean relu?", told_line=False),
+    "a misspelt distribution": lines("kg.random.unifrom(1, 2)", "did you mean uniform?", told_line=False),
+    "a seed for a key": lines("kg.random.uniform(0, (3,))", "is no key", "kg.random.key(seed)"),
+    "a device of PyTorch's": lines("kg.kernel_graph(np.sin, device='mps')", "there is no device 'mps'", "'cuda'"),
+    "a device with capitals": lines("kg.to_device(np.ones(3), 'CPU')", "there is no device 'CPU'", "'cpu'"),
+    "an option's value": lines("kg.kernel_graph(streams='maximum')", "streams='maximum'", '"max"'),
+    "no stream": lines("kg.kernel_graph(streams=0)", "streams=0", "1 or more"),
+    "a memory mode": lines("kg.kernel_graph(memory='tiny')", "'tiny' is no memory mode", "'small'"),
+    "a fallback's name": lines("kg.kernel_graph(untraceable='error')", "write 'warn', 'numpy', 'split' or 'refuse'"),
+    "a static argument that is not there": lines(
+        "kg.kernel_graph(lambda x: x, static_argnames='y')(np.ones(2))", "names 'y'", "write one of its parameters"
+    ),
+    "a static list": lines(
+        "kg.kernel_graph(lambda x, k: x, static_argnames='k')(np.ones(2), [1])", "has no hash", "pass a tuple"
+    ),
+    "a class": lines("@kg.kernel_graph\nclass A: ...", "not the class A", "decorate its methods"),
+    "a method without self": lines(
+        "class K:\n    @kg.kernel_graph\n    def m(x): return x\nK().m(np.ones(3))", "too many", "called as m(x)"
+    ),
+    "a read-only argument": body(
+        "x[0] = 2\n    return x", "is read-only", "pass x.copy()", argument="np.broadcast_to(np.ones(3), (2, 3))"
+    ),
+    "a broadcast array": body("y = np.broadcast_to(x, (2, 4))\n    y[0] = 1\n    return y", "read-only", "x.copy()"),
+    "floats in integers": body(
+        "x += 0.5\n    return x", "int64", "x.astype(np.float64)", argument="np.ones(3, np.int64)"
+    ),
+    "a ragged list": body("return np.array([x, x[:2]])", "(4,), (2,)", "give them one shape, or pad them"),
+    "lengths in vmap": lines(
+        "kg.vmap(lambda a, b: a + b)(np.ones((3, 2)), np.ones((4, 2)))", "got 3, 4", "write in_axes=None"
+    ),
+    "a product in vmap": lines("kg.vmap(lambda a: a @ np.ones((3, 3)))(np.ones((5, 4)))", "(4,) and (3, 3)", "reshape"),
+    "a gradient of an array": lines("kg.grad(lambda x: x * 2)(np.ones(3))", "needs one number", "write .sum()"),
+    "a gradient by integers": lines("kg.grad(lambda x: x.sum())(np.ones(3, int))", "has no gradient", "pass floats"),
+    "a gradient's argument": lines("kg.grad(lambda x: x.sum(), argnums=3)(np.ones(3))", "argument 3", "argnums="),
+    "a condition of several": body("return kg.while_loop(lambda v: v > 9, lambda v: v, x)", "one bool", ".any()"),
+    "a carried shape": body("return kg.fori_loop(0, 3, lambda i, v: v[1:], x)", "(4,)", "begin with what it gives"),
+    "sides of cond": body("return kg.cond(x[0] > 0, lambda: x, lambda: x[:2])", "(4,) or (2,)", "broadcast one"),
+    "a format of several": lines(F + "f'{y:.2f}'", "takes one number", "np.array2string"),
+    "a result as a key": lines(F + "{y: 1}", "hash", "np.asarray(x).tobytes()"),
+    "a set": body("return {x.sum()}", "member of a set", "use a list"),
+    "a generator": body("return (v for v in x)", "runs after the trace is over", "a list of them"),
+    "a list outside": body("LIST.append(x)\n    return x", "cannot change the list LIST", "return the value instead"),
+    "a collective alone": lines("kg.all_reduce(np.ones(3))", "run on a mesh", "kg.Mesh"),
+    "an optimizer": lines("kg.optimizer.create('adamw')", "no optimizer 'adamw'", "'adam'"),
+    "a store": lines("kg.KVStore('dist')", "'dist'", "'dist_sync'"),
+    "an element deleted": body("del x[0]\n    return x", "cannot delete", "np.delete(x, i)"),
     "a tensor's function": body("import torch\n    return torch.relu(x)", "Tensor", told_line=True),
 }
 NEEDS = {
@@ -89,6 +142,7 @@ NEEDS = {
     "a function of SciPy's without a kernel": "scipy",
     "a DataFrame's method": "pandas",
     "a tensor's function": "torch",
+    "another library's dtype": "torch",
 }
 
 
@@ -100,7 +154,7 @@ def outcome(mistake: Mistake) -> str:
         warnings.simplefilter("always")
         error = None
         try:
-            exec(code, {"np": np, "kg": kg, "__name__": "mistake"})
+            exec(code, {"np": np, "kg": kg, "LIST": [], "__name__": "mistake"})
         except Exception as raised:
             error = raised
     said = [str(w.message) for w in given if issubclass(w.category, kg.FallbackWarning)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import inspect
 import re
@@ -56,6 +57,15 @@ def test_each_parameter_is_described(name: str) -> None:
         return
     assert inspect.getdoc(value)
     assert [known for known, words in docstrings().described_parameters(value).items() if not words] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not isinstance(value_of(name), type)])
+def test_each_function_says_what_it_gives_and_raises(name: str) -> None:
+    value, functions = value_of(name), {known: getattr(kg, known) for known in dir(kg)}
+    assert docstrings().described_result(name, value)
+    errors = docstrings().described_errors(name, value, functions)
+    assert errors is not None, "neither the docstring nor the table says what it raises"
+    assert all(issubclass(getattr(kg, error, None) or getattr(builtins, error), Exception) for error in errors)
 
 
 def test_prose_becomes_fields() -> None:

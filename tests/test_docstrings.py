@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
+from tests.test_api_page import NAMES, value_of
 
 ROOT = Path(__file__).parent.parent
 # a dtype of ml_dtypes, a module with a page of its own, and what `kg.override` has the example of
@@ -21,14 +22,14 @@ WITHOUT = {"bfloat16", "distributed", "optimizer", "settings"}
 
 def names() -> list[str]:
     """The public names but for errors, each of which has a page with a program that runs."""
-    found = {name: getattr(kg, name) for name in kg.__all__}
-    return [
+    found = {name: value_of(name) for name in {*kg.__all__, *NAMES}}
+    return sorted(
         n for n, x in found.items() if not (isinstance(x, type) and issubclass(x, BaseException)) and n not in WITHOUT
-    ]
+    )
 
 
 def examples(name: str) -> doctest.DocTest:
-    text = inspect.getdoc(getattr(kg, name)) or ""
+    text = inspect.getdoc(value_of(name)) or ""
     return doctest.DocTestParser().get_doctest(text + "\n", {"kg": kg, "np": np}, name, None, 0)
 
 

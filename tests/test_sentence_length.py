@@ -9,7 +9,10 @@ import pytest
 from tests.sentence_length import mean_words, sentences
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("install", "language", "numpy-programs", "labelled", "index"))]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("install", "language", "loops", "numpy-programs", "labelled", "index")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -10,13 +10,19 @@ from itertools import product
 
 import numpy as np
 
+from ..core.cost import TF32_SPEED, WorkCostModel
 from ..core.types import FLOAT32, FLOAT64, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Node, Value
+from ..passes.simplify import constant_value_of_node
 
 FEW = 32  # weights
 FEW_OUT = 2  # results that one element of a window is multiplied for
+# measured: a product's tile (rows, columns), us for each product that is added to a sum, products of float32 in a us as
+# part of the model's flops; bytes that are moved while an element of a window is laid out, in rows so wide
+TILE, STEP_US, PRODUCT_SPEED = (64, 128), 0.004, 0.7
+WINDOW_BYTES, WIDE_ROW = 16, 28
 
 
 def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -106,31 +112,96 @@ def _sum_convolution_terms(builder: GraphBuilder, add: str, terms: Iterable[Valu
 def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """convolution(x, w) -> few products for each result: one sum of them; else the windows laid out as a matrix
     (im2col: Chellapilla, Puri and Simard, 2006), multiplied"""
-    x, w = (builder.cast(a, node.type.dtype) for a in args)
+    x, w = args
     options = dict(node.attr("options"))
     out, each, *kernel = w.shape
     groups, lengths = options["groups"], node.type.shape[2:]
-    n, places = x.shape[0], list(product(*map(range, kernel)))
-    views = [
-        builder.slice(
-            x,
-            (0, 0, *(i * d for i, d in zip(place, options["dilation"], strict=True))),
-            (1, 1, *options["stride"]),
-            (*x.shape[:2], *lengths),
-        )
-        for place in places
-    ]
-    if each * len(places) <= FEW:
+    n, count = x.shape[0], each * math.prod(kernel)
+    if count <= FEW:
+        x, w = (builder.cast(a, node.type.dtype) for a in args)
+        views = [_elements_at_place_in_window(builder, x, place, node) for place in product(*map(range, kernel))]
         result = _sum_of_convolution_windows(builder, views, builder.reshape(w, (groups, out // groups, each, -1)))
         return builder.reshape(result, node.type.shape)
-    windows = views[0]
-    if len(views) > 1:
-        windows = builder.concat([builder.reshape(v, (*v.shape[:2], 1, *lengths)) for v in views], 2)
-    size = math.prod(lengths)
-    columns = builder.reshape(windows, (n, groups, each * len(places), size))
-    rows = builder.reshape(w, (groups, out // groups, each * len(places)))
-    result = builder.matmul(rows, columns, precision=options.get("precision", ""))
+    if math.prod(kernel) == 1:
+        windows = _elements_at_place_in_window(builder, x, (0,) * len(kernel), node)
+    else:
+        windows = _windows_of_convolution(builder, *image_within_zeros(builder, x), kernel, node)
+    apart = (groups,) * (groups > 1)
+    columns = builder.reshape(windows, (*(n,) * (n != 1), *apart, count, math.prod(lengths)))
+    rows = builder.reshape(w, (*apart, out // groups, count))
+    both = (builder.cast(a, node.type.dtype) for a in (rows, columns))
+    result = builder.matmul(*both, precision=options.get("precision", ""))
     return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+
+
+def microseconds_of_convolution_as_products(node: Node, weights: ArrayType, model: WorkCostModel) -> float:
+    """What `decompose_convolution` takes on a GPU, as measured on an H200 (float32, batches of 1 and 16): products in
+    tiles, of sums that are added up one after another, and the windows laid out before."""
+    options = dict(node.attr("options"))
+    (out, each, *kernel), groups, (n, _, *lengths) = weights.shape, options["groups"], node.type.shape
+    summed, places = each * math.prod(kernel), math.prod(kernel)
+    tiles = math.ceil(out / groups / TILE[0]) * math.ceil(math.prod(lengths) / TILE[1])
+    work = n * groups * tiles * math.prod(TILE) * summed
+    speed = TF32_SPEED if options.get("precision") == "tf32" else 1.0
+    products = 2 * model.launch + STEP_US * summed + work / (PRODUCT_SPEED * speed * model.flops)
+    elements = n * groups * summed * math.prod(lengths)
+    rate = model.bandwidth / (WINDOW_BYTES if lengths[-1] >= WIDE_ROW else 3 * WINDOW_BYTES)
+    return float(products if places == 1 else products + 2 * model.launch + elements / rate)
+
+
+def _elements_at_place_in_window(builder: GraphBuilder, x: Value, place: Sequence[int], node: Node) -> Value:
+    """What all windows have at one place."""
+    options = dict(node.attr("options"))
+    starts = (i * d for i, d in zip(place, options["dilation"], strict=True))
+    return builder.slice(x, (0, 0, *starts), (1, 1, *options["stride"]), (*x.shape[:2], *node.type.shape[2:]))
+
+
+Padding = tuple[tuple[int, int], ...]
+
+
+def image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, Padding]:
+    """The image without the zeros that were put around it, and how many there are before and after, along each axis."""
+    around = [(0, 0)] * (len(x.shape) - 2)
+    while (found := _image_within_zeros_of_axis(builder, x)) is not None:
+        x, axis, (before, after) = found
+        around[axis - 2] = (around[axis - 2][0] + before, around[axis - 2][1] + after)
+    return x, tuple(around)
+
+
+def _image_within_zeros_of_axis(builder: GraphBuilder, x: Value) -> tuple[Value, int, tuple[int, int]] | None:
+    """Of concat(zeros, image, zeros) the image, the axis, and how many zeros there are along it."""
+    node = builder.nodes[x.number]
+    if node.op != "concat" or (axis := node.attr("axis")) < 2:
+        return None
+    places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
+    if len(places) != 1 or not builder.nodes[node.args[places[0]]].type.size:
+        return None
+    lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
+    (place,) = places
+    return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
+
+
+def _windows_of_convolution(
+    builder: GraphBuilder, x: Value, padding: Padding, kernel: Sequence[int], node: Node
+) -> Value:
+    """(batch, channels, places in a window, windows), in one kernel: elements outside of the image are zeros, which
+    are nowhere stored."""
+    options, rank = dict(node.attr("options")), len(kernel)
+    shape = (*x.shape[:2], *kernel, *node.type.shape[2:])
+    at, inside = [], []
+    for i, (length, (before, after)) in enumerate(zip(x.shape[2:], padding, strict=True)):
+        place = builder.map("multiply", builder.index(shape, 2 + i), options["dilation"][i])
+        first = builder.map("multiply", builder.index(shape, 2 + rank + i), options["stride"][i])
+        own = builder.map("subtract", builder.map("add", place, first), before)
+        if before:
+            inside.append(builder.map("greater_equal", own, 0))
+            own = builder.map("maximum", own, 0)
+        if after:
+            inside.append(builder.map("less", own, length))
+            own = builder.map("minimum", own, length - 1)
+        at.append(own)
+    found = builder.gather(x, at, range(2, 2 + rank), (0, 1), shape, checked=False)
+    return builder.map("where", reduce(partial(builder.map, "logical_and"), inside), found, 0) if inside else found
 
 
 def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w: Value) -> Value:

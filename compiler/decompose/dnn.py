@@ -10,18 +10,22 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
+from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 from ..passes.attention import bound_of_mask, matrix_transpose
-from ..passes.simplify import constant_value_of_node
+from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
 MOST_ELEMENTS = 2**31
-
-Padding = tuple[tuple[int, int], ...]
+MOST_FLOAT16 = 65504.0
+LOW_BIAS = -1e4
+MOST_BIAS = 2**28  # bytes of what is added to scores; more is computed block by block
+SLOWER = "cuDNN takes"
+EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
 def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
@@ -39,14 +43,19 @@ def add_dnn_call(
     results: Sequence[ArrayType],
     options: dict[str, Any],
     part: int = 0,
+    limit: float = math.inf,
 ) -> Value | str:
-    """Add the library's call; one of its results, or why it refuses. All arrays come to lie without gaps, their axes as
-    the option `orders` says, which costs nothing where they lie so."""
+    """Add the library's call; one of its results, or why there is none. All arrays come to lie without gaps, their axes
+    as the option `orders` says, which costs nothing where they lie so. limit: microseconds that it may take, if that is
+    known."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
-    workspace = library.workspace(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options))
+    call = dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options)
+    workspace = library.workspace(call)
     if isinstance(workspace, str):
         return workspace
+    if (took := library.microseconds(call)) is not None and took > limit:
+        return f"{SLOWER} {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
     given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
@@ -73,10 +82,11 @@ CONVOLUTION_CALLS = tuple(_PLACES)
 
 
 def call_dnn_convolution(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """A convolution or a gradient of one. Zeros around the image are part of the call where that is not refused; one
-    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them."""
+    axis is an image of one row; of 16 bits the channels come last, as tensor cores take them. Of float32 the library's
+    is not the fastest of every convolution: its time is measured, that of products predicted."""
     name, options = str(node.attr("function")), dict(node.attr("options"))
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
@@ -91,14 +101,19 @@ def call_dnn_convolution(
     options |= {key: (*rows, *options[key]) for key in ("stride", "dilation")}
     if "shape" in options:
         options["shape"] = _with_rows(options["shape"], rows)
+    limit = math.inf
+    if name == "convolution" and node.type.dtype == FLOAT32:
+        limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
     result: Value | str = ""
     for x, padding in _images_and_their_padding(builder, args[0], name != "convolution_image"):
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
         type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
-        result = add_dnn_call(library, builder, given, [type], whole)
+        result = add_dnn_call(library, builder, given, [type], whole, limit=limit)
         if isinstance(result, Value):
             return builder.reshape(result, node.type.shape) if rows else result
+        if result.startswith(SLOWER):
+            break
     return result
 
 
@@ -106,6 +121,8 @@ def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, An
     few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
     if name == "convolution" and few:
         return "few products for each element"
+    if name == "convolution" and math.prod(weights.shape[2:]) == 1 and weights.dtype == FLOAT32:
+        return "windows of one element: products of matrices"
     precision = options.get("precision", "float32")
     has = precision in ("float32", "tf32")
     return "" if has else f"precision={precision!r}, of which cuDNN has no convolution; write 'tf32'"
@@ -117,43 +134,30 @@ def _with_rows(shape: Sequence[int], rows: tuple[int, ...]) -> tuple[int, ...]:
 
 def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> Iterator[tuple[Value, Padding]]:
     """To try in turn: the image without the zeros that were put around it, which the call adds; the image as it is."""
-    plain, around = x, [(0, 0)] * (len(x.shape) - 2)
-    while padded and (found := _image_within_zeros(builder, plain)) is not None:
-        plain, axis, (before, after) = found
-        around[axis - 2] = (around[axis - 2][0] + before, around[axis - 2][1] + after)
-    if plain is not x:
-        yield plain, tuple(around)
+    plain, around = image_within_zeros(builder, x)
+    if padded and plain.number != x.number:
+        yield plain, around
     yield x, ((0, 0),) * len(around)
-
-
-def _image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, int, tuple[int, int]] | None:
-    """Of concat(zeros, image, zeros) the image, the axis, and how many zeros there are along it."""
-    node = builder.nodes[x.number]
-    if node.op != "concat" or (axis := node.attr("axis")) < 2:
-        return None
-    places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
-    if len(places) != 1:
-        return None
-    lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
-    (place,) = places
-    return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
 
 
 # attention
 
 
 def call_dnn_attention(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
     options, part = dict(node.attr("options")), node.attr("part")
-    bound = _bound_of_attention(builder, args[3:])
     q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
-    refusal = bound.refusal or _why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
+    refusal = _why_no_dnn_attention(library, args[:3], (q, k, v))
     if refusal or library is None:
-        return refusal or NO_LIBRARY
+        return refusal
+    added = _additions_to_scores(builder, args[0], args[1], args[3:], options["hidden"])
+    if added.nbytes > MOST_BIAS:
+        return LARGE_MASK
+    q = added.without_hidden_rows(builder, q)
     orders = [_order_in_memory(builder, a) for a in (q, k, v)]
     types = [
         ArrayType((*q.shape[:3], v.shape[3]), q.dtype),
@@ -162,63 +166,150 @@ def call_dnn_attention(
     whole = {
         "scale": options["scale"],
         "stats": options["stats"],
-        "bound": bound.places,
+        "bound": added.bound,
+        "bias": bool(added.bias),
         "operation": "attention",
-        "orders": (*orders, orders[0], FOUR_AXES)[: 3 + len(types)],
+        "orders": (*orders, *added.orders, *(orders[0], FOUR_AXES)[: len(types)]),
         "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
-    result = add_dnn_call(library, builder, [q, k, v], types, whole, part)
+    result = add_dnn_call(library, builder, [q, k, v, *added.bias], types, whole, part)
     if not isinstance(result, Value):
         return result
     return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
 
 
 def call_dnn_attention_gradient(
-    library: DnnLibrary | None, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
-    bound, stats = _bound_of_attention(builder, args[6:]), args[5]
+    stats, masks, options = args[5], args[6:], dict(node.attr("options"))
     q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
-    refusal = bound.refusal or _why_no_dnn_arrays([a.type for a in args[:3]]) or _why_no_dnn_attention(q, k, v)
-    if refusal or library is None:
-        return refusal or NO_LIBRARY
+    refusal = _why_no_dnn_attention(library, args[:3], (q, k, v))
+    if refusal or library is None or node.attr("part") > 2:
+        return refusal or "the cotangent of what is added to scores"
+    added = _additions_to_scores(builder, args[0], args[1], masks, options["hidden"])
+    if added.nbytes > MOST_BIAS:
+        return LARGE_MASK
+    q = added.without_hidden_rows(builder, q)
     orders = [_order_in_memory(builder, a) for a in (q, k, v, o, ct)]
-    options = {
-        "scale": dict(node.attr("options"))["scale"],
-        "bound": bound.places,
+    whole = {
+        "scale": options["scale"],
+        "bound": added.bound,
+        "bias": bool(added.bias),
         "operation": "attention_gradient",
-        "orders": (*orders, FOUR_AXES, *orders[:3]),
+        "orders": (*orders, FOUR_AXES, *added.orders, *orders[:3]),
         "flops": 5.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
     types = [a.type for a in (q, k, v)]
-    every = [q, k, v, o, ct, _with_four_axes(builder, stats)]
-    result = add_dnn_call(library, builder, every, types, options, node.attr("part"))
-    return builder.reshape(result, node.type.shape) if isinstance(result, Value) else result
+    every = [q, k, v, o, ct, _with_four_axes(builder, stats), *added.bias]
+    result = add_dnn_call(library, builder, every, types, whole, node.attr("part"))
+    if not isinstance(result, Value):
+        return result
+    result = result if node.attr("part") else added.without_hidden_rows(builder, result)
+    return builder.reshape(result, node.type.shape)
 
 
 FOUR_AXES: Order = (0, 1, 2, 3)
+LARGE_MASK = f"a mask or bias of more than {MOST_BIAS >> 20} MiB"
 
 
 @dataclass(frozen=True, slots=True)
-class _MaskBound:
-    """places: how many after its own a query sees keys; None: it sees all."""
+class _Additions:
+    """To the scores of an attention. bound: how many places after its own a query sees keys at most; None: all. bias:
+    of four axes, if there is one. rows: which queries see something, where scores that are hidden are numbers."""
 
-    places: int | None
-    refusal: str = ""
+    bound: int | None = None
+    bias: tuple[Value, ...] = ()
+    rows: Value | None = None
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        return (FOUR_AXES,) * len(self.bias)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.type.nbytes for each in self.bias)
+
+    def without_hidden_rows(self, builder: GraphBuilder, x: Value) -> Value:
+        """Queries, or what comes back to them, with zeros for those that see nothing: all scores of these are equal,
+        and give nothing back."""
+        return x if self.rows is None else builder.map("where", self.rows, x, builder.const(0, x.dtype))
 
 
-def _bound_of_attention(builder: GraphBuilder, masks: Sequence[Value]) -> _MaskBound:
-    if not masks:
-        return _MaskBound(None)
-    places = bound_of_mask(builder, masks[0].number)
-    return _MaskBound(places, "" if places is not None else "a mask that compares no places")
+def split_attention_masks(masks: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    """What is added to scores, and what says which are seen."""
+    return [m for m in masks if m.dtype != np.bool_], [m for m in masks if m.dtype == np.bool_]
 
 
-def _why_no_dnn_attention(q: Value, k: Value, v: Value) -> str:
+def _additions_to_scores(
+    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], hidden: float
+) -> _Additions:
+    """A mask that compares places is a bound; any other, and one beside a bias, becomes part of the bias."""
+    biases, seen = split_attention_masks(masks)
+    bound = bound_of_mask(builder, seen[0].number) if seen else None
+    if not biases and (not seen or bound is not None):
+        return _Additions(bound)
+    finite = math.isfinite(hidden)
+    bias = biases[0] if biases else builder.const(0, FLOAT32 if hidden < -MOST_FLOAT16 and finite else q.dtype)
+    bias = _array_before_cast(builder, bias, q.dtype)
+    rows = None
+    if seen:
+        bias = builder.map("where", seen[0], bias, builder.const(hidden, bias.dtype))
+        if finite and bound is None:
+            rows = _kept_reduction(builder, "any", _with_all_columns(builder, seen[0], k))
+    bias = _relative_to_hidden_rows(builder, _with_all_columns(builder, bias, k))
+    whole = np.broadcast_shapes(bias.shape, (q.shape[-2], k.shape[-2]))
+    return _Additions(
+        bound,
+        (_mask_with_four_axes(builder, builder.broadcast(bias, whole), q),),
+        rows and _mask_with_four_axes(builder, rows, q),
+    )
+
+
+def _relative_to_hidden_rows(builder: GraphBuilder, bias: Value) -> Value:
+    """What is added to the scores of a query that sees nothing is NaN, as of NumPy's softmax, where it is -inf, and 0
+    where it is a low number, beside which the library would lose the scores."""
+    largest = _kept_reduction(builder, "max", bias)
+    low = builder.map("less", largest, builder.const(LOW_BIAS, bias.dtype))
+    nothing = builder.map("equal", largest, builder.const(-np.inf, bias.dtype))
+    shift = builder.map("where", low, largest, builder.const(0, bias.dtype))
+    shift = builder.map("where", nothing, builder.const(np.nan, bias.dtype), shift)
+    return builder.cast(builder.map("subtract", bias, shift), bias.dtype)
+
+
+def _array_before_cast(builder: GraphBuilder, x: Value, dtype: Any) -> Value:
+    """The array of this dtype that an array is a cast of, or the array."""
+    node = builder.nodes[x.number]
+    return builder.at(node.args[0]) if node.op == "cast" and builder.at(node.args[0]).dtype == dtype else x
+
+
+def _with_all_columns(builder: GraphBuilder, mask: Value, k: Value) -> Value:
+    return builder.broadcast(mask, np.broadcast_shapes(mask.shape, (1, k.shape[-2])))
+
+
+def _kept_reduction(builder: GraphBuilder, op: str, x: Value) -> Value:
+    """Over the last axis, which is kept with one element."""
+    return builder.reshape(builder.reduce(op, x, (len(x.shape) - 1,), x.dtype), (*x.shape[:-1], 1))
+
+
+def _mask_with_four_axes(builder: GraphBuilder, x: Value, q: Value) -> Value:
+    """As those of the queries: axes of one element stay so where all that become one are."""
+    outer = q.shape[:-2]
+    own = (*(1,) * (len(q.shape) - len(x.shape)), *x.shape)
+    batch = own[: max(len(outer) - 1, 0)]
+    wide = batch if set(batch) <= {1} else outer[:-1]
+    x = builder.broadcast(builder.reshape(x, own), (*wide, *own[len(batch) :]))
+    return builder.reshape(x, (math.prod(wide), own[len(batch)] if outer else 1, *own[-2:]))
+
+
+def _why_no_dnn_attention(library: DnnLibrary | None, given: Sequence[Value], arrays: Sequence[Value]) -> str:
+    q, k, v = arrays
+    if refusal := _why_no_dnn_arrays([a.type for a in given]):
+        return refusal
     if q.dtype == FLOAT32:
         return "float32, of which cuDNN has no engine that is as exact"
     fits = k.shape[:3] == v.shape[:3] and k.shape[0] == q.shape[0] and q.shape[1] % k.shape[1] == 0
-    return "" if fits else "batches or heads that do not fit"
+    return NO_LIBRARY * (library is None) if fits else "batches or heads that do not fit"
 
 
 def _with_four_axes(builder: GraphBuilder, x: Value) -> Value:
@@ -265,7 +356,11 @@ def _weights_of_attention(
 ) -> tuple[Value, Value, Value]:
     """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
     scores = builder.map("multiply", builder.matmul(q, matrix_transpose(builder, k)), options["scale"])
-    scores = builder.map("where", masks[0], scores, options["hidden"]) if masks else scores
+    biases, seen = split_attention_masks(masks)
+    for bias in biases:
+        scores = builder.map("add", scores, builder.cast(bias, scores.dtype))
+    for mask in seen:
+        scores = builder.map("where", mask, scores, options["hidden"])
     kept, axes = (*scores.shape[:-1], 1), (len(scores.shape) - 1,)
     largest = builder.reshape(builder.reduce("max", scores, axes, scores.dtype), kept)
     powers = builder.map("exp", builder.map("subtract", scores, largest))
@@ -288,10 +383,16 @@ def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequen
         slope = builder.map(
             "subtract", builder.matmul(ct, matrix_transpose(builder, v)), builder.reshape(means, (*o.shape[:-1], 1))
         )
-        back = builder.map("multiply", builder.map("multiply", weights, slope), options["scale"])
-        back = builder.map("where", args[6], back, 0) if args[6:] else back
-        found = builder.matmul(back, k) if part == 0 else builder.matmul(matrix_transpose(builder, back), q)
-    axes = tuple(i for i, (n, m) in enumerate(zip(found.shape, node.type.shape, strict=True)) if n != m)
-    if axes:  # of heads that share their keys
+        back = builder.map("multiply", weights, slope)
+        for mask in split_attention_masks(args[6:])[1]:
+            back = builder.map("where", mask, back, 0)
+        scaled = builder.map("multiply", back, options["scale"])
+        if part == 3:
+            found = back
+        else:
+            found = builder.matmul(scaled, k) if part == 0 else builder.matmul(matrix_transpose(builder, scaled), q)
+    shape = (*(1,) * (len(found.shape) - len(node.type.shape)), *node.type.shape)
+    axes = tuple(i for i, (n, m) in enumerate(zip(found.shape, shape, strict=True)) if n != m)
+    if axes:  # of heads that share their keys, scores that share what is added
         found = builder.reduce("sum", found, axes, wanted)
     return builder.cast(builder.reshape(found, node.type.shape), node.type.dtype)

@@ -11,8 +11,10 @@ from functools import partial
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
+from ...runtime.program.device import H200
 from ...runtime.program.dnn import DnnLibrary
 from ..core.combiners import COMBINERS
+from ..core.cost import WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
@@ -62,7 +64,7 @@ HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
 Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
 Condition = Callable[[own.DecomposableCall], str]
-DnnRule = Callable[[DnnLibrary | None, GraphBuilder, Node, Sequence[Value]], Value | str]
+DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Sequence[Value]], Value | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +214,18 @@ def decompose_host_calls(
     layouts: Sequence[MemoryLayout] | None = None,
     remarks: dict[str, None] | None = None,
     dnn: DnnLibrary | None = None,
+    model: WorkCostModel | None = None,
 ) -> Graph:
     """Decides who runs each call: ops with kernels, the target's own kernels (`by`), a library or NumPy.
 
     layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why. dnn: the
-    library for deep neural networks, if there is one."""
+    library for deep neural networks, if there is one. model: what the target's own kernels cost, beside that."""
     table = TABLE[target]
     calls = (_decomposition_rule_name_of_node(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
     if remarks is None and not any(name in table for name in calls):
         return graph
-    deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks, dnn)
+    model = model or work_cost_model_of_gpu(H200)
+    deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks, dnn, model)
     while deciding.changed:  # a call may become others
         deciding.changed = False
         graph = rewrite_nodes(graph, deciding.decide_call)
@@ -237,6 +241,7 @@ class _Decomposer:
     layouts: Sequence[MemoryLayout] | None
     remarks: dict[str, None]
     dnn: DnnLibrary | None
+    model: WorkCostModel
     changed: bool = True
 
     def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -255,7 +260,7 @@ class _Decomposer:
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
             elif way.dnn is not None:
-                result = way.dnn(self.dnn, builder, node, args)
+                result = way.dnn(self.dnn, self.model, builder, node, args)
             else:
                 result = _keep_call_undecomposed(way, builder, node, args, self.layouts)
             if isinstance(result, Value):

@@ -198,8 +198,13 @@ def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     """A convolution with the same weights for each row has so many more images, its image's cotangent too; attention
     has an axis more; of other calls each row is one."""
     arrays = {"attention": 3, "attention_gradient": 6}.get(node.attr("function"), 0)
-    if arrays and [b.is_batched(a) for a in args] == [i < arrays for i in range(len(args))]:
-        numbers = tuple(a.number for a in args)
+    if arrays and all(b.is_batched(a) for a in args[:arrays]):
+        rank = len(args[0].shape)
+        masks = (
+            b.builder.reshape(a, (b.size, *(1,) * (rank - len(a.shape)), *a.shape[1:])) if b.is_batched(a) else a
+            for a in args[arrays:]
+        )
+        numbers = tuple(a.number for a in (*args[:arrays], *masks))
         return b.builder.add("host", numbers, ArrayType((b.size, *node.type.shape), node.type.dtype), node.attrs)
     if node.attr("function") not in ("convolution", "convolution_image") or b.is_batched(args[1]):
         return _batch_by_loop_over_rows(b, node, args)

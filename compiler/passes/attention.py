@@ -25,14 +25,39 @@ class _NoAttention(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """end: the node that it ends in; scale: the factor of the scores; mask: what hides keys, if anything does."""
+    """end: the node that it ends in; scores: what they are made of."""
 
     end: int
+    v: int
+    scores: _AttentionScores
+
+
+@dataclass(frozen=True, slots=True)
+class _AttentionScores:
+    """where(mask, q @ k_transposed * scale + bias, hidden), where there is a bias and a mask."""
+
     q: int
     k_transposed: int
-    v: int
-    scale: float
-    mask: _AttentionMask | None
+    scale: float = 1.0
+    bias: _AttentionBias | None = None
+    mask: _AttentionMask | None = None
+
+    def scaled(self, factor: float) -> _AttentionScores:
+        bias = self.bias and replace(self.bias, factor=self.bias.factor * factor)
+        mask = self.mask and replace(self.mask, hidden=self.mask.hidden * factor)
+        return replace(self, scale=self.scale * factor, bias=bias, mask=mask)
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return self.q, self.k_transposed
+
+
+@dataclass(frozen=True, slots=True)
+class _AttentionBias:
+    """What is added to scores: a node's elements times a factor."""
+
+    node: int
+    factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +93,25 @@ def _write_attention(
     builder: GraphBuilder, graph: Graph, attention: _Attention, new: list[Value], stats: bool
 ) -> Value:
     """The call. All arrays have as many axes; one head of keys may be for all of queries'."""
-    numbers, narrow = (attention.q, attention.k_transposed, attention.v), _is_narrow_attention(graph, attention)
-    q, k_transposed, v = (_narrow(builder, graph, n, new) if narrow else new[n] for n in numbers)
-    args, mask = [q, matrix_transpose(builder, k_transposed), v], attention.mask
+    scores, narrow = attention.scores, _is_narrow_attention(graph, attention)
+    q, k_transposed, v = (
+        _narrow(builder, graph, n, new) if narrow else new[n] for n in (*scores.operands, attention.v)
+    )
+    args, mask = [q, matrix_transpose(builder, k_transposed), v], scores.mask
+    if scores.bias is not None:
+        bias, factor = new[scores.bias.node], scores.bias.factor
+        args.append(bias if factor == 1 else builder.map("multiply", bias, factor))
     if mask is not None:
         args.append(new[mask.condition] if mask.visible else builder.map("logical_not", new[mask.condition]))
     hidden = -np.inf if mask is None else mask.hidden
-    options = {"scale": attention.scale, "hidden": hidden, "dtype": "float32", "stats": stats}
+    options = {"scale": scores.scale, "hidden": hidden, "dtype": "float32", "stats": stats}
     type = graph.nodes[attention.end].type
     (result,) = builder.host("attention", args, [ArrayType(type.shape, FLOAT32)], **options)
     return builder.cast(result, type.dtype)
 
 
 def _is_narrow_attention(graph: Graph, attention: _Attention) -> bool:
-    return all(_is_narrow(graph, n) for n in (attention.q, attention.k_transposed, attention.v))
+    return all(_is_narrow(graph, n) for n in (*attention.scores.operands, attention.v))
 
 
 def matrix_transpose(builder: GraphBuilder, x: Value) -> Value:
@@ -156,11 +186,13 @@ def _required(condition: object) -> None:
 
 
 class _AttentionReader:
-    """Reads a graph backwards from the node where an attention may end. inner: what it is made of alone."""
+    """Reads a graph backwards from the node where an attention may end. inner: what it is made of alone; shape: of the
+    scores, which neither a mask nor a bias makes larger."""
 
     def __init__(self, graph: Graph, end: int) -> None:
         self.graph, self.end = graph, end
         self.inner = {end}
+        self.shape: tuple[int, ...] = ()
 
     def attention(self) -> _Attention:
         product, exponential = self.end, None
@@ -174,17 +206,18 @@ class _AttentionReader:
         else:
             _required(weights == exponential)
             (exponent,) = self.args_of(exponential, "exp")
-        scale, mask, (q, k_transposed) = self.scores(self.unshifted(exponent))
-        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (q, k_transposed, v, self.end)))
-        ranks = {len(self.graph.nodes[n].type.shape) for n in (q, k_transposed, v)}
-        _required(len(ranks) == 1)
+        self.shape = self.graph.nodes[exponent].type.shape
+        scores = self.scores(self.unshifted(exponent))
+        arrays = *scores.operands, v
+        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (*arrays, self.end)))
+        _required(len({len(self.graph.nodes[n].type.shape) for n in arrays}) == 1)
         for n in self.inner - {self.end}:
             _required(set(self.graph.users[n]) <= self.inner and n not in self.graph.outputs)
-        return _Attention(self.end, q, k_transposed, v, scale, mask)
+        return _Attention(self.end, v, scores)
 
     def args_of(self, number: int, op: str) -> tuple[int, ...]:
-        """The arguments of a node that has to be an operation, before casts among floats. It becomes part of the
-        attention."""
+        """The arguments of a node that has to be an operation, before casts among floats, and as constants of
+        derivatives. It becomes part of the attention."""
         node = self.graph.nodes[number]
         _required(node.op == op)
         self.inner.add(number)
@@ -192,7 +225,14 @@ class _AttentionReader:
 
     def through_casts(self, number: int) -> int:
         node = self.graph.nodes[number]
-        while node.op == "cast" and {node.type.dtype, self.graph.nodes[node.args[0]].type.dtype} <= DTYPES:
+        while (
+            node.op in ("cast", "stop_gradient")
+            and {
+                node.type.dtype,
+                self.graph.nodes[node.args[0]].type.dtype,
+            }
+            <= DTYPES
+        ):
             self.inner.add(number)
             (number,) = node.args
             node = self.graph.nodes[number]
@@ -239,26 +279,49 @@ class _AttentionReader:
         _required(self.kept_row_reduction(largest, "max") == scores)
         return scores
 
-    def scores(self, number: int) -> tuple[float, _AttentionMask | None, tuple[int, int]]:
-        """The factor and the mask of scores, and what they are the product of."""
-        scale, rank = 1.0, len(self.graph.nodes[number].type.shape)
-        mask: _AttentionMask | None = None
-        while (op := self.graph.nodes[number].op) != "matmul":
-            first, *rest = self.args_of(number, op)
-            if op in _SCALED:
-                factor, first = self.factor_and_scaled(number)
-                scale *= factor
-            else:
-                _required(op in ("where", "add") and mask is None)
-                mask, first = self.mask_of_scores(op, (first, *rest))
-                mask = replace(mask, hidden=mask.hidden * scale)
-            number = first
-        q, k_transposed = self.operands_of(number)
-        _required(scale > 0 and self.graph.nodes[number].type.dtype in DTYPES)
-        _required(len(self.graph.nodes[number].type.shape) == rank)
-        args = q, k_transposed
+    def scores(self, number: int) -> _AttentionScores:
+        """What scores are made of, from the last operation back to the product."""
+        op = self.graph.nodes[number].op
+        if op == "matmul":
+            return self.scaled_product(number)
+        if op in _SCALED:
+            factor, scaled = self.factor_and_scaled(number)
+            return self.scores(scaled).scaled(factor)
+        if op == "subtract":
+            scores, bias = self.args_of(number, op)
+            return self.biased(self.scores(scores), bias, -1.0)
+        if op == "where":
+            mask, scores = self.mask_of_scores(self.args_of(number, op))
+            return self.masked(self.scores(scores), mask)
+        return self.sum_of_scores(self.args_of(number, "add"))
+
+    def scaled_product(self, number: int) -> _AttentionScores:
+        args, type = self.operands_of(number), self.graph.nodes[number].type
+        _required(type.dtype in DTYPES and type.shape == self.shape)
         sides = [self.factor_and_scaled(n) if self.graph.nodes[n].op in _SCALED else (1.0, n) for n in args]
-        return scale * sides[0][0] * sides[1][0], mask, (sides[0][1], sides[1][1])
+        return _AttentionScores(sides[0][1], sides[1][1], sides[0][0] * sides[1][0])
+
+    def sum_of_scores(self, args: tuple[int, ...]) -> _AttentionScores:
+        """Scores and a mask of numbers, or a bias; whichever argument is made of a product is the scores."""
+        for scores, added in (args, args[::-1]):
+            before = set(self.inner)
+            try:
+                mask = self.mask_of_numbers(added)
+                found = self.scores(scores)
+                return self.biased(found, added, 1.0) if mask is None else self.masked(found, mask)
+            except _NoAttention:
+                self.inner = before
+        raise _NoAttention
+
+    def biased(self, scores: _AttentionScores, bias: int, factor: float) -> _AttentionScores:
+        """One bias, beside which hidden scores stay hidden."""
+        _required(scores.bias is None and (scores.mask is None or scores.mask.hidden == -np.inf))
+        _required(self.graph.nodes[bias].type.dtype in DTYPES)
+        return replace(scores, bias=_AttentionBias(bias, factor))
+
+    def masked(self, scores: _AttentionScores, mask: _AttentionMask) -> _AttentionScores:
+        _required(scores.mask is None)
+        return replace(scores, mask=mask)
 
     def factor_and_scaled(self, number: int) -> tuple[float, int]:
         """c and x of x * c, c * x, and x / (1 / c)."""
@@ -270,19 +333,24 @@ class _AttentionReader:
                 return value if op == "multiply" else 1 / value, scaled
         raise _NoAttention
 
-    def mask_of_scores(self, op: str, args: tuple[int, ...]) -> tuple[_AttentionMask, int]:
-        """The mask of where(condition, scores, hidden), or of scores + where(condition, 0, hidden) where every query is
-        known to see something; and the scores."""
-        if op == "where":
-            condition, one, other = args
-        else:
-            added = [n for n in args if self.graph.nodes[n].op == "where"]
-            _required(len(added) == 1)
-            condition, one, other = self.args_of(added[0], "where")
-            scores = args[0] if args[1] == added[0] else args[1]
-            values = [_number_of_node(self.graph, n) for n in (one, other)]
-            _required(0 in values and bound_of_mask(self.graph, condition, values[0] == 0) is not None)
-            one, other = (scores if value == 0 else n for value, n in zip(values, (one, other), strict=True))
+    def mask_of_numbers(self, number: int) -> _AttentionMask | None:
+        """That of where(condition, 0, hidden), added to scores, where every query is known to see something."""
+        if self.graph.nodes[number].op != "where":
+            return None
+        condition, *sides = self.graph.nodes[number].args
+        values = [_number_of_node(self.graph, n) for n in sides]
+        visible = values[0] == 0
+        hidden = values[visible]
+        if values[not visible] != 0 or hidden is None or hidden > HIDDEN:
+            return None
+        if bound_of_mask(self.graph, condition, visible) is None:
+            return None
+        self.inner.add(number)
+        return _AttentionMask(condition, visible, hidden)
+
+    def mask_of_scores(self, args: tuple[int, ...]) -> tuple[_AttentionMask, int]:
+        """The mask of where(condition, scores, hidden), and the scores."""
+        condition, one, other = args
         for visible, scores, hides in ((True, one, other), (False, other, one)):
             value = _number_of_node(self.graph, hides)
             if value is not None and value <= HIDDEN:

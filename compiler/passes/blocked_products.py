@@ -22,31 +22,39 @@ from ..ops.table import OPS
 THIN = 8  # rows and columns of a product are so many times longer than its sums
 LEAST_BLOCKS = 4
 LEAST_ROWS = 64  # of a block of one product
+WIDE_ROWS = 256  # of one that multiplies much: fewer would read what it is multiplied with more often than it pays
+LITTLE = 16  # times as large as all that is made of it is a product that multiplies much
 
 
 def compute_large_products_in_blocks(graph: Graph, block_bytes: int) -> Graph:
     """softmax(q @ k.T) @ v -> a loop over blocks of q's rows. block_bytes: about how large a block of one array is."""
     refused: set[Node] = set()
     while True:
-        seed = next(
-            (n for n in graph.nodes if n not in refused and _is_large_thin_product(graph, n, block_bytes)), None
-        )
+        seed = next((n for n in graph.nodes if n not in refused and _is_large_product(n, block_bytes)), None)
         if seed is None:
             return graph
+        thin = _is_thin_product(graph, seed)
         axes = [i for i, n in enumerate(seed.type.shape) if n > 1]
         regions = (_region_of_product(graph, seed, axis) for axis in dict.fromkeys((axes[0], *axes[-2:])))
-        writers = (_BlockedRegionWriter(graph, region, block_bytes) for region in regions if region is not None)
-        writer = next((w for w in writers if w.has_small_results()), None)
+        writers = (
+            _BlockedRegionWriter(graph, region, block_bytes, LEAST_ROWS if thin else WIDE_ROWS)
+            for region in regions
+            if region is not None
+        )
+        writer = next((w for w in writers if (w.has_small_results() if thin else w.has_little_results())), None)
         if writer is None:
             refused.add(seed)
         else:
             graph = writer.written_graph()
 
 
-def _is_large_thin_product(graph: Graph, node: Node, block_bytes: int) -> bool:
-    """Whether a matrix product has many more elements than what is multiplied, and more than fit into some blocks."""
-    if node.op != "matmul" or node.attrs or node.type.nbytes < LEAST_BLOCKS * block_bytes:
-        return False
+def _is_large_product(node: Node, block_bytes: int) -> bool:
+    """Whether it is a matrix product with more elements than fit into some blocks."""
+    return node.op == "matmul" and not node.attrs and node.type.nbytes >= LEAST_BLOCKS * block_bytes
+
+
+def _is_thin_product(graph: Graph, node: Node) -> bool:
+    """Whether it has many more elements than what is multiplied."""
     rows, columns, long = *node.type.shape[-2:], graph.nodes[node.args[0]].type.shape[-1]
     return long > 0 and min(rows, columns) >= THIN * long
 
@@ -204,7 +212,21 @@ def _axis_through_reshape(node: Node, args: Sequence[Node], cut: Sequence[int | 
     return found if found >= 0 else None
 
 
+def _axis_through_gather(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
+    """Where nothing is looked up along it."""
+    if cut[0] is None or cut[0] in node.attr("axes") or any(axis is not None for axis in cut[1:]):
+        return None
+    rest: int = node.attr("rest")[_axes_of_rest(node, len(args[0].type.shape)).index(cut[0])]
+    return rest
+
+
+def _axes_of_rest(node: Node, rank: int) -> list[int]:
+    """The axes of an array along which a gather looks nothing up."""
+    return [axis for axis in range(rank) if axis not in node.attr("axes")]
+
+
 _AXES: dict[str, AxisRule] = {
+    "gather": _axis_through_gather,
     "matmul": _axis_through_matmul,
     "permute": _axis_through_permute,
     "slice": _axis_through_slice,
@@ -222,6 +244,8 @@ def _axis_of_argument(nodes: Sequence[Node], node: Node, place: int, axis: int) 
         return len(arg) - (1, 2)[place]
     if node.op == "matmul":
         found = -1 if axis - len(shape) == (-1, -2)[place] else axis + len(arg) - len(shape)
+    elif node.op == "gather" and not place:
+        found = dict(zip(node.attr("rest"), _axes_of_rest(node, len(arg)), strict=True)).get(axis, -1)
     elif node.op == "permute":
         found = node.attr("axes")[axis]
     elif node.op == "reshape":
@@ -243,11 +267,12 @@ Use = tuple[int, "int | None"]  # a node, and which of its axes is cut
 class _BlockedRegionWriter:
     """Writes a graph anew, with loops in the place of a region."""
 
-    def __init__(self, graph: Graph, region: _BlockedRegion, block_bytes: int) -> None:
+    def __init__(self, graph: Graph, region: _BlockedRegion, block_bytes: int, least: int) -> None:
+        """least: rows of a block."""
         self.graph, self.region = graph, region
         row = graph.nodes[region.seed].type.nbytes // region.length
         batch = region.axes[region.seed] < len(graph.nodes[region.seed].type.shape) - 2
-        self.rows = min(region.length, max(1 if batch else LEAST_ROWS, block_bytes // row))
+        self.rows = min(region.length, max(1 if batch else least, block_bytes // row))
         self.free = _nodes_made_of_nothing(graph)
         self.inlined = self._nodes_that_only_blocks_need(block_bytes)
         self.results: dict[int, list[int]] = {}
@@ -272,6 +297,14 @@ class _BlockedRegionWriter:
         """Whether there are results, and no large one among them."""
         taken = [n for numbers in self.results.values() for n in numbers]
         return bool(taken) and not any(map(self.region.is_large, taken))
+
+    def has_little_results(self) -> bool:
+        """Whether the blocks of one loop give next to nothing, sums counted as often as blocks are added to them."""
+        region = self.region
+        blocks = region.length // self.rows
+        sizes = {n: self.graph.nodes[n].type.size for numbers in self.results.values() for n in numbers}
+        written = sum(size * (blocks if n in region.sums else 1) for n, size in sizes.items())
+        return 0 < written * LITTLE <= region.size and [*self.results] == [0] and blocks >= LEAST_BLOCKS
 
     def written_graph(self) -> Graph:
         graph, builder = self.graph, self.builder

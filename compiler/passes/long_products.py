@@ -77,7 +77,13 @@ def _parts_of_product(builder: GraphBuilder, node: Node, a: Value, b: Value) -> 
     """Into how many parts its sums are cut; 0 for none. Where the products of all parts are several calls, each has to
     do much less."""
     products, long = math.prod(a.shape[:-2]), a.shape[-1]
-    if products < 2 or a.shape[:-2] != b.shape[:-2] or node.type.dtype.char not in "fd" or not node.type.size:
+    if (
+        products < 2
+        or a.shape[:-2] != b.shape[:-2]
+        or node.type.dtype != a.dtype
+        or node.type.dtype.char not in "fd"
+        or not node.type.size
+    ):
         return 0
     tiles = products * -(-a.shape[-2] // TILE) * -(-b.shape[-1] // TILE)
     least = CALLS * products if _is_sum_innermost(builder, a, b) else 1

@@ -100,7 +100,8 @@ class _CopyMaterializer:
                 times = Counter(node.args)
                 regions = _materialized_regions_of_concat(args, node.attr("axis"))
                 args = [
-                    self._materialize_concat_part(
+                    (self._product_within(v, a, node.type) if times[a] == 1 else None)
+                    or self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
                         is_materialized_region_contiguous(v.shape, r[1], node.type.shape),
@@ -314,6 +315,22 @@ class _CopyMaterializer:
             if can_node_be_materialized(self.builder.nodes[root].op):
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
+
+    def _product_within(self, value: Value, part: int, whole: ArrayType) -> Value | None:
+        """A part of a concat that is a reshape of a product, where nothing else reads that, and a library writes it
+        with the strides that it has there. None of any other."""
+        nodes, users, node = self.graph.nodes, self.graph.users, self.builder.nodes[value.number]
+        root = nodes[part].args[0] if nodes[part].op == "reshape" else part
+        if root == part or nodes[root].op != "matmul" or not self.outputs.isdisjoint((part, root)):
+            return None
+        strides = contiguous_strides(whole.shape, whole.dtype.itemsize)
+        own = reshape_strides(nodes[part].type.shape, strides, nodes[root].type.shape)
+        plain = node.op == "reshape" and self.builder.nodes[node.args[0]].op == "matmul"
+        alone = plain and len(users[root]) == len(users[part]) == 1
+        if not alone or own is None or not has_matrix_order(nodes[root].type, own):
+            return None
+        self.taken.add(node.args[0])
+        return value
 
     def _materialize_concat_part(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
         """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""

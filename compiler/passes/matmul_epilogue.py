@@ -59,6 +59,8 @@ def _nodes_stored_before_epilogues(graph: Graph) -> set[int]:
         kind = OPS[node.op].kind
         if kind in ("library", "assembly") or (kind == "view" and number in stored):
             stored.update(node.args)
+        elif kind == "gather":
+            stored.add(node.args[0])
     return stored
 
 
@@ -77,14 +79,17 @@ def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Sequence
     chain = _match_epilogue_chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
     assert chain is not None
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()
-    value = builder.add("matmul", chain.args, node.type, (*builder.nodes[chain.inner[-1]].attrs, *epilogue))
+    product = builder.nodes[chain.inner[-1]]
+    type = ArrayType(product.type.shape, node.type.dtype)
+    value = builder.add("matmul", chain.args, type, (*product.attrs, *epilogue))
     lines = [*(builder.lines[n] for n in reversed(chain.inner)), builder.lines[value.number]]
     builder.lines[value.number] = joined_user_lines(lines)
-    return value
+    return builder.reshape(value, node.type.shape)
 
 
 def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
-    """matmul, bias, activation, with a cast to 16 bits anywhere, and at least one of these."""
+    """matmul, bias, activation, with a cast to 16 bits anywhere, and at least one of these; a product alone may have
+    another shape before its activation."""
     dtype = end.type.dtype
     parts: list[str] = []
     inner: list[int] = []
@@ -103,6 +108,8 @@ def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
     if activated is not None:
         parts.append(activated[0])
         node = without_narrowing_cast(absorb_node(activated[1]))
+        if node.op == "reshape" and nodes[node.args[0]].op == "matmul":
+            node = absorb_node(node.args[0])
     biased = _match_epilogue_bias(nodes, node)
     if biased is not None:
         parts.append("bias")

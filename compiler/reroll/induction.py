@@ -9,7 +9,6 @@ that moves on evenly (a window). An update that moves on evenly is a stacked res
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,13 +62,10 @@ class RepeatedRegion:
     start: int
     period: int
     iterations: int
-    joined: int = 1  # so many iterations of the row are one of these
     carried: dict[Carried, int] = field(default_factory=dict)  # to its number
-    invariants: dict[int, None] = field(default_factory=dict)
     windows: dict[tuple[Any, ...], tuple[ArrayType, Window]] = field(default_factory=dict)  # (key, array) -> its row
     constants: dict[tuple[int, ...], Array] = field(default_factory=dict)
-    stacked: dict[int, Any] = field(default_factory=dict)  # slot -> number among the groups, in the end
-    groups: list[tuple[int, ...]] = field(default_factory=list)  # slots whose values are rows of one stacked result
+    stacked: dict[int, int] = field(default_factory=dict)  # slot -> number among the stacked results
     moving: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)  # slot -> starts, moves
     _looked_through: set[int] = field(default_factory=set)  # slots of views whose base is being found
 
@@ -109,7 +105,6 @@ class RepeatedRegion:
             return self._value_of_earlier_iteration(source, tuple(numbers[:late].tolist())) if late else source
         if not (numbers == numbers[0]).all() or places[0] >= self.start:
             raise NotALoop
-        self.invariants.setdefault(int(numbers[0]))
         return ("outer", int(numbers[0]))
 
     def _value_of_earlier_iteration(self, slot: int, initial: tuple[int, ...]) -> Any:
@@ -193,18 +188,16 @@ class RepeatedRegion:
                 found.setdefault(at[1], {}).setdefault(at[0])
         return found
 
-    def _deliver_used_outside(
-        self, slot: int, iterations: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
-    ) -> None:
+    def _deliver_used_outside(self, slot: int, iterations: dict[int, None], args: list[list[Any]]) -> None:
         """Values that are used after the loop are carried to its end, or stacked."""
         if slot in self.moving:
             if set(iterations) != {self.iterations - 1} or not self._is_update_of_own_version(slot, args):
                 raise NotALoop
-            self.stacked.update(dict.fromkeys(args[at][1] for at in self._slots_alike_in_joined_iterations(slot)))
+            self.stacked.setdefault(args[slot][1], len(self.stacked))
             return
         late = [self.iterations - t for t in iterations]
         if max(late) > LATEST:
-            self.stacked.setdefault(slot)
+            self.stacked.setdefault(slot, len(self.stacked))
             return
         for depth in late:
             known = max(
@@ -213,50 +206,17 @@ class RepeatedRegion:
                 default=None,
             )
             initial = known.initial if known else ()
-            finals[self.iterations - depth, slot] = self._number_carried_value(
-                Carried(slot, (-1,) * (depth - len(initial)) + initial)
-            )
-
-    def _slots_alike_in_joined_iterations(self, slot: int) -> list[int]:
-        """The slots that do the same in each of the joined iterations."""
-        length = self.period // self.joined
-        return [slot % length + iteration * length for iteration in range(self.joined)]
-
-    def _group_stacked_values(self) -> None:
-        """Stacked values of joined iterations are rows of one result, if all of them are stacked."""
-        groups: dict[tuple[int, ...], None] = {}
-        for slot in self.stacked:
-            alike = tuple(self._slots_alike_in_joined_iterations(slot))
-            groups.setdefault(alike if all(a in self.stacked for a in alike) else (slot,))
-        self.groups = list(groups)
-        self.stacked = {slot: i for i, group in enumerate(groups) for slot in group}
+            self._number_carried_value(Carried(slot, (-1,) * (depth - len(initial)) + initial))
 
     def _is_update_of_own_version(self, slot: int, args: list[list[Any]]) -> bool:
         """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
-        every = self._slots_alike_in_joined_iterations(slot)
-        own = args[every[0]][0]
-        if slot != every[-1] or not (isinstance(own, Carried) and own.slot == slot and own.depth == 1):
-            return False
-        if any(at not in self.moving or not isinstance(args[at][1], int) for at in every):
-            return False
-        if not self._do_updates_go_on(every):
-            return False
-        if [args[at][1] for at in every] != self._slots_alike_in_joined_iterations(args[slot][1]):
+        own, value = args[slot]
+        if not (isinstance(own, Carried) and own.slot == slot and own.depth == 1 and isinstance(value, int)):
             return False
         axes = [a for a, m in enumerate(self.moving[slot][1]) if m]
-        shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
-        readers = [(j, a) for j, row in enumerate(args) for a in row if _slot_of_argument(a) in every]
-        wanted = [(every[0], own), *((after, before) for before, after in pairwise(every))]
-        return readers == wanted and len(axes) == 1 and shape[axes[0]] == 1
-
-    def _do_updates_go_on(self, slots: Sequence[int]) -> bool:
-        """Whether each update moves as the first one does, and starts where the one before it ends."""
-        starts, moves = self.moving[slots[0]]
-        for iteration, slot in enumerate(slots):
-            here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
-            if self.moving[slot] != (here, moves) or any(m % self.joined for m in moves):
-                return False
-        return True
+        shape = self.graph.nodes[self.node(0, value)].type.shape
+        readers = [j for j, row in enumerate(args) for a in row if _slot_of_argument(a) == slot]
+        return readers == [slot] and len(axes) == 1 and shape[axes[0]] == 1
 
 
 def _slot_of_argument(arg: Any) -> int | None:

@@ -9,7 +9,11 @@ from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
-from .reroll import GAIN, MIN_ITERATIONS, MOST_NODES, predict_rerolled_microseconds
+from .prediction import predict_rerolled_microseconds
+
+MIN_ITERATIONS = 9  # of a loop, after joining too
+MOST_NODES = 256  # of several iterations that are one
+GAIN = 0.9  # a longer iteration has to take at most this of the time
 
 
 def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[Graph, tuple[str, ...]]:
@@ -40,17 +44,26 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
             if node.attr("part") in rows:
                 pieces[number] = rows[node.attr("part")]
             continue
-        if node.op == "update" and node.args[1] in pieces:
-            new[number] = _assign_pieces_of_joined_loop(builder, args[0], pieces[node.args[1]], node)
-            continue
-        new[number] = builder.copy(node, args)
-        if (
-            node.args
-            and node.args[0] in pieces
-            and (views := _views_of_joined_pieces(builder, node, pieces[node.args[0]]))
-        ):
-            pieces[number] = views
+        new[number] = _copy_node_of_pieces(builder, node, args, [pieces.get(a) for a in node.args])
+        if node.args and node.args[0] in pieces:
+            pieces[number] = _views_of_joined_pieces(builder, node, pieces[node.args[0]])
     return builder.finish_copy(graph, new), tuple(remarks)
+
+
+def _copy_node_of_pieces(
+    builder: GraphBuilder, node: Node, args: Sequence[Value], pieces: Sequence[list[Value] | None]
+) -> Value:
+    """A copy of a node, which takes the pieces of its arguments where they need not be put together before."""
+    if node.op == "update" and pieces[1]:
+        return _assign_pieces_of_joined_loop(builder, args[0], pieces[1], node)
+    if node.op == "concat" and node.attr("axis") == 0 and any(pieces):
+        return builder.concat([p for a, own in zip(args, pieces, strict=True) for p in _pieces_in_order(own, a)], 0)
+    return builder.copy(node, args)
+
+
+def _pieces_in_order(pieces: list[Value] | None, whole: Value) -> list[Value]:
+    """The pieces of a result, where they lie one after another along the first axis; else it."""
+    return pieces if pieces and sum(p.shape[0] for p in pieces) == whole.shape[0] else [whole]
 
 
 def _operation_count(body: Graph) -> int:

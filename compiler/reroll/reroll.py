@@ -11,15 +11,12 @@ from functools import partial
 
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
-from ..fusion.groups import Group
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
-from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
-from ..passes.materialize import MemoryLayout
-from ..pipeline import run_fusion_stage, run_graph_pass_stages
-from ..targets.target import target_of
+from ..passes.unused_results import drop_unused_loop_results
 from .induction import NotALoop, NumbersDiffer
+from .joining import MIN_ITERATIONS, join_loop_iterations
 from .periods import (
     RepeatingStretch,
     TokenSequence,
@@ -28,18 +25,25 @@ from .periods import (
     repeating_stretches,
     tokens_of_repeated_nodes,
 )
+from .prediction import predict_rerolled_microseconds
 from .rewrite import Rerolled, reroll_region_as_loop
 
-MIN_ITERATIONS = 9  # fewer stay as they are,
-FEW_ITERATIONS = 3  # though so many look as if there might be more,
-LEAST_NODES = 64  # and fewer of all iterations together;
+LEAST_NODES = 64  # fewer of all iterations together stay as they are,
+FEW_ITERATIONS = 3  # though so many iterations look as if there might be more;
 MANY_ITERATIONS = 32  # fewer, or iterations that take longer in a loop, if they are no more than
 WHOLE_NODES = 512  # these: so much is soon compiled; for a GPU,
 WHOLE_GPU_NODES = 1024  # these: a turn there costs launches, and so much more than one on a CPU
 LOSS = 1.25  # longer: so many times
-MOST_NODES = 256  # of several iterations that are one iteration of the loop
-GAIN = 0.9  # a longer iteration has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
+
+
+def roll_loops(graph: Graph, target_name: Callable[[], str], has_loops: bool = False) -> Rerolled:
+    """`reroll_graph`, with as many iterations in one iteration of each loop as pay. has_loops: the graph has some."""
+    found = reroll_graph(graph, target_name)
+    if found.graph is graph and (found.needed_numbers or not has_loops):
+        return found
+    joined, why = join_loop_iterations(drop_unused_loop_results(found.graph), target_name)
+    return replace(found, graph=joined, why=(*why, *found.why))
 
 
 def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu", most: int | None = None) -> Rerolled:
@@ -59,9 +63,9 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu", m
     ):
         if more.needed_numbers:
             return Rerolled(graph, [], more.needed_numbers)
-        if more.body is None:
-            return replace(found, why=(*found.why, *more.why))
-        found, loops = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why)), loops + 1
+        if more.why:
+            return replace(found, why=more.why)
+        found, loops = Rerolled(more.graph, [*found.arrays, *more.arrays]), loops + 1
     return found
 
 
@@ -89,7 +93,7 @@ def _try_stretch_as_loop(
     graph: Graph, row: TokenSequence, stretch: RepeatingStretch, target_name: Callable[[], str]
 ) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
-    p, roll = stretch.period, partial(reroll_graph, target_name=target_name)
+    p, roll = stretch.period, partial(roll_loops, target_name=target_name)
     first = stretch.begin + least_traffic_start_of_period(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
         iterations = (stretch.end - start) // p
@@ -107,13 +111,12 @@ def _try_stretch_as_loop(
         except NotALoop:
             continue
         if _is_rerolled_graph_shorter(found, graph, iterations * p):
-            best = _join_rerolled_iterations(graph, row, start, p, iterations, found, target_name())
-            lines = graph.lines[int(row.order[start])] if graph.lines else ""
-            what = f"{iterations} turns of {p} operations" + (f" at {lines}" if lines else "")
             few = len(graph.nodes) <= (WHOLE_NODES if target_name() == "cpu" else WHOLE_GPU_NODES)
-            if few and (iterations < MANY_ITERATIONS or _is_loop_slower(graph, best.graph, target_name())):
-                return Rerolled(graph, [], why=(f"{what} stay as they were traced",))
-            return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
+            if few and (iterations < MANY_ITERATIONS or _is_loop_slower(graph, found.graph, target_name)):
+                line = graph.lines[int(row.order[start])] if graph.lines else ""
+                text = f"{iterations} turns of {p} operations{f' at {line}' if line else ''} stay as they were traced"
+                return Rerolled(graph, [], why=(text,))
+            return found
     return None
 
 
@@ -122,37 +125,11 @@ def _is_rerolled_graph_shorter(rerolled: Rerolled, graph: Graph, replaced: int) 
     return len(rerolled.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
-def _is_loop_slower(whole: Graph, looped: Graph, target: str) -> bool:
+def _is_loop_slower(whole: Graph, looped: Graph, target_name: Callable[[], str]) -> bool:
     """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
-    return predict_rerolled_microseconds(looped, target) > LOSS * predict_rerolled_microseconds(whole, target)
-
-
-def _join_rerolled_iterations(
-    graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled, target: str
-) -> Rerolled:
-    """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
-    stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
-    roll = partial(reroll_graph, target_name=lambda: target)
-    best, cost, count = one, _predicted_rerolled_iteration_cost(one, 1, target), 2
-    first = cost
-    while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
-        even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
-        try:
-            found = reroll_region_as_loop(graph, row, start, period, iterations, roll, even)
-        except NotALoop:
-            break
-        took = _predicted_rerolled_iteration_cost(found, even, target)
-        if took > GAIN * cost or not _is_rerolled_graph_shorter(found, graph, iterations * period):
-            break
-        why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
-        best, cost, count = replace(found, why=(why,)), took, 2 * count
-    return best
-
-
-def _predicted_rerolled_iteration_cost(rerolled: Rerolled, count: int, target: str) -> float:
-    """Microseconds of an iteration, as predicted, of a body that does so many."""
-    assert rerolled.body is not None
-    return (predict_rerolled_microseconds(rerolled.body, target) + ITERATION_US) / count
+    graphs = (join_loop_iterations(graph, target_name)[0] for graph in (looped, whole))
+    looped_us, whole_us = (predict_rerolled_microseconds(graph, target_name()) for graph in graphs)
+    return looped_us > LOSS * whole_us
 
 
 def _forward_values_of_unrolled_updates(graph: Graph) -> Graph:
@@ -199,51 +176,3 @@ def _do_slice_and_update_differ(node: Node, update: Node, value: Node) -> bool:
         if high < first or last < low:
             return True
     return False
-
-
-# how long a run takes, from the traffic and work of its groups
-
-
-def predict_rerolled_microseconds(graph: Graph, target: str) -> float:
-    """Microseconds. The graph is fused for it, not lowered."""
-    layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    made_for = target_of(target)
-    prepared, fusion = run_fusion_stage(run_graph_pass_stages(graph, made_for)[0], layouts, made_for)
-    return sum(
-        _predict_rerolled_group_microseconds(prepared, group, target)
-        for group in fusion.groups
-        if group.kind != "assembly"
-    )
-
-
-def _predict_rerolled_group_microseconds(graph: Graph, group: Group, target: str) -> float:
-    node = graph.nodes[group.stores[0]]
-    if node.op in ("loop", "branch"):
-        control = node.attr("control")
-        iterations = getattr(control, "count", None) or 1
-        return float(
-            iterations * (ITERATION_US + max(predict_rerolled_microseconds(body, target) for body in control.bodies))
-        )
-    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(
-        _arrays_loaded_by_rerolled_group(graph, group).values()
-    )
-    rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
-    size = 1
-    for n in group.domain:
-        size *= n
-    return target_of(target).model.time(moved, rate * size)
-
-
-def _arrays_loaded_by_rerolled_group(graph: Graph, group: Group) -> dict[int, int]:
-    """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
-    inside, found = set(group.computes), dict[int, int]()
-    for number in group.computes or group.stores:
-        for arg in graph.nodes[number].args:
-            seen, at = graph.nodes[arg].type.nbytes, arg
-            while OPS[graph.nodes[at].op].kind == "view" and at not in inside:
-                at = graph.nodes[at].args[0]
-                seen = min(seen, graph.nodes[at].type.nbytes)
-            stored = OPS[graph.nodes[at].op].kind != "source" or graph.nodes[at].op == "input"
-            if stored and at not in inside:
-                found[at] = max(found.get(at, 0), seen)
-    return found

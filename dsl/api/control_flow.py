@@ -53,7 +53,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
 
     lower, upper: Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
-    Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
+    Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes.
+
+    >>> kg.fori_loop(0, 4, lambda i, x: x + i, 10)
+    array(16)
+    """
     trace = current_trace()
     if trace is None:
         init_val = _arrays_copied_for_user_body(init_val)
@@ -78,7 +82,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
 
 @checks_functions_given_to_loop(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
-    """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
+    """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does.
+
+    >>> kg.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
+    array(192)
+    """
     trace = current_trace()
     if trace is None:
         init_val = _arrays_copied_for_user_body(init_val)
@@ -110,7 +118,12 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
 def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
 
-    xs: arrays of one first length, or None with `length`; f gets a row of each. Raises as `fori_loop` does."""
+    xs: arrays of one first length, or None with `length`; f gets a row of each. Raises as `fori_loop` does.
+
+    >>> last, sums = kg.scan(lambda total, x: (total + x, total + x), 0.0, np.arange(4.0))
+    >>> np.asarray(sums)
+    array([0., 1., 3., 6.])
+    """
     leaves: list[Any] = []
     tree = flatten(xs, leaves) if xs is not None else None
     trace = current_trace()
@@ -152,7 +165,11 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
 @checks_functions_given_to_loop(true_fun=OPERANDS, false_fun=OPERANDS)
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
-    ArgumentsError where the two give different things."""
+    ArgumentsError where the two give different things.
+
+    >>> kg.cond(2 > 1, lambda x: x + 1, lambda x: x - 1, 5)
+    array(6)
+    """
     trace = current_trace()
     if trace is None:
         return _control_flow_result_as_arrays(

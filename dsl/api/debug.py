@@ -47,7 +47,15 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
     """Python's `print` of the values that arrays have, at each call of the traced function.
 
     values: arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the
-    program."""
+    program.
+
+    >>> @kg.kernel_graph(device="cpu")
+    ... def f(x):
+    ...     kg.debug.print("the sum is", x.sum())
+    ...     return x * 2
+    >>> y = f(np.arange(3.0)).wait()
+    the sum is 3.0
+    """
     trace = current_trace()
     if trace is None:
         builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
@@ -59,7 +67,12 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
 
 def check_finite(x: Any, name: str = "") -> Any:
     """`x`, of any shape and dtype. The call raises NotFiniteError (a FloatingPointError) at this line if it holds NaN
-    or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it."""
+    or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it.
+
+    >>> f = kg.kernel_graph(lambda x: kg.debug.check_finite(np.sqrt(x), "root"), device="cpu")
+    >>> np.asarray(f(np.array([4.0, 9.0])))
+    array([2., 3.])
+    """
     trace = current_trace()
     if trace is None:
         _check_finite_eagerly_in_debug(np.asarray(to_numpy_arrays(x)), name)
@@ -99,7 +112,8 @@ def _check_body_is_looked_at(trace: Trace) -> None:
     if trace.depth or trace.loops or trace.path:
         raise UnsupportedError(
             "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
-            "write a Python for loop while you look"
+            "write a Python for loop while you look",
+            needs_values=False,
         )
 
 

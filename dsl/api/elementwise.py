@@ -223,6 +223,11 @@ def _dtype_of_elementwise_operand(x: Any) -> Any:
 # what a function captured
 
 
+_unfit = functools.partial(
+    UnsupportedError, needs_values=False
+)  # of a scalar function, which NumPy does not run either
+
+
 def source_of_user_function(
     function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = (), kernel: bool = False
 ) -> UserFunctionSource:
@@ -233,7 +238,7 @@ def source_of_user_function(
     if not kernel:
         _check_elementwise_function(function)
     if code in above:
-        raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line_of_elementwise(code))
+        raise _unfit(f"{function.__name__} calls itself; write a loop", _first_line_of_elementwise(code))
     captured = {}
     for name, holder, how in _names_captured_by_elementwise(function):
         if trace is not None:
@@ -298,11 +303,11 @@ def _elementwise_capture_as_data(
 def _unfit_elementwise_capture_error(what: str, name: str, code: CodeType) -> UnsupportedError:
     for instruction in dis.get_instructions(code):
         if instruction.argval == name and instruction.positions and instruction.positions.lineno:
-            return UnsupportedError(
+            return _unfit(
                 f"the scalar function {code.co_name} uses {what}",
                 show_user_line(code.co_filename, instruction.positions.lineno),
             )
-    return UnsupportedError(f"the scalar function {code.co_name} uses {what}", _first_line_of_elementwise(code))
+    return _unfit(f"the scalar function {code.co_name} uses {what}", _first_line_of_elementwise(code))
 
 
 def _first_line_of_elementwise(code: CodeType) -> str:
@@ -321,7 +326,7 @@ def _check_elementwise_constants_overflow(
     long = operation.argrepr != "*" and y > 4096  # is not worked out
     if long or not -(1 << 63) <= _GROWING[operation.argrepr](x, y) < 1 << 64:
         line = (operation.positions and operation.positions.lineno) or code.co_firstlineno
-        raise UnsupportedError(
+        raise _unfit(
             f"the scalar function {code.co_name} uses {x} {operation.argrepr} {y}, which has more than 64 bits; write "
             "floats: 2.0**100",
             show_user_line(code.co_filename, line),
@@ -345,7 +350,7 @@ def _check_elementwise_function(function: FunctionType) -> None:
         for start, (does, instead) in _REFUSED.items():
             if instruction.opname.startswith(start):
                 lines = (i.positions.lineno for i in instructions[at:] if i.positions and i.positions.lineno)
-                raise UnsupportedError(
+                raise _unfit(
                     f"the scalar function {code.co_name} {does}, which a kernel cannot; {instead}",
                     show_user_line(code.co_filename, next(lines, code.co_firstlineno)),
                 )

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..core.errors import user_frames
+from ..core.foreign_names import instead_of
 from ..environment import numpy_proxy
 from ..functions import creation, elementwise, manipulation, sorting, tables, topk, unsupported
 from ..functions import fft as fourier
@@ -38,7 +40,10 @@ def _namespace_function_traced_or_eager(
             _any_traced_namespace_argument(args) or _any_traced_namespace_argument(tuple(options.values()))
         ):
             return apply_view_rule_of_numpy(name, traced(*args, **options), args, options)
-        return run_eagerly(eager, args, options)
+        try:
+            return run_eagerly(eager, args, options)
+        except Exception as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
 
     return _namespace_function_named_like_numpy(call_namespace_function, name, eager, traced)
 
@@ -51,7 +56,10 @@ def _namespace_creation_traced_or_eager(
     def create_by_namespace_function(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return apply_view_rule_of_numpy(name, traced(*args, **options), args, options)
-        return run_eagerly(eager, args, options)
+        try:
+            return run_eagerly(eager, args, options)
+        except Exception as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
 
     return _namespace_function_named_like_numpy(create_by_namespace_function, name, eager, traced)
 
@@ -140,7 +148,7 @@ class NumpyNamespace:
         self.__dict__.update(functions)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+        raise AttributeError(f"{self.__name__} has no attribute {name!r}{instead_of(name, {}, vars(self))}")
 
     def __repr__(self) -> str:
         return f"<namespace {self.__name__}>"

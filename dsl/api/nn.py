@@ -16,7 +16,7 @@ from ...compiler.graph.precision import precision_attrs
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, ShapeError
 from ..core.precision import precision as given_precision_of_calls
-from ..core.spec import to_index
+from ..core.spec import checked_dtype, to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
 from ..functions.host_calls import host_call_of_any_arrays
@@ -56,7 +56,8 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     def in_float32(*args: Any, **options: Any) -> Any:
         if not args and first in options:  # by name, maybe behind others
             args = (options.pop(first), *args)
-        given = [x.dtype for x in (*args, *options.values()) if hasattr(x, "dtype") and dtype_kind(x.dtype) == "f"]
+        dtypes = [checked_dtype(x.dtype) for x in (*args, *options.values()) if hasattr(x, "dtype")]
+        given = [dtype for dtype in dtypes if dtype_kind(dtype) == "f"]
         if all(dtype.itemsize > 2 for dtype in given):
             return function(*args, **options)
         result = function(*map(_widened_float, args), **{name: _widened_float(x) for name, x in options.items()})
@@ -136,7 +137,11 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """A convolution of signals (batch, channels, length) with weights, plus a bias. Options as of conv2d."""
+    """A convolution of signals (batch, channels, length) with weights, plus a bias. Options as of conv2d.
+
+    >>> np.asarray(kg.nn.conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[1.0, 1.0]]])))
+    array([[[3., 6.]]])
+    """
     return _convolution("conv1d", ("length",), x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -157,7 +162,11 @@ def conv2d(
     x: (batch, channels, height, width); weight: (out, channels / groups, kernel height, kernel width); bias: (out,).
     padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
     Few products for each result are one kernel; else a CPU multiplies shifted rows of the image as they lie, and a GPU
-    the windows, laid out as a matrix."""
+    the windows, laid out as a matrix.
+
+    >>> np.asarray(kg.nn.conv2d(np.arange(4.0).reshape(1, 1, 2, 2), np.ones((1, 1, 2, 2))))
+    array([[[[6.]]]])
+    """
     return _convolution("conv2d", ("height", "width"), x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -173,7 +182,11 @@ def conv3d(
     groups: int = 1,
 ) -> Any:
     """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias. Options as of
-    conv2d."""
+    conv2d.
+
+    >>> np.asarray(kg.nn.conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))).item()
+    8.0
+    """
     return _convolution("conv3d", ("depth", "height", "width"), x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -229,7 +242,11 @@ def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Sequence[int],
 
 
 def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
-    """The largest element of each window; stride defaults to the window's size. NaN propagates."""
+    """The largest element of each window; stride defaults to the window's size. NaN propagates.
+
+    >>> np.asarray(kg.nn.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2))
+    array([[[[3.]]]])
+    """
     _check_nn_image(x, "max_pool2d")
     window, step, apart = (
         _pair_of_ints(size, "size"),
@@ -244,7 +261,11 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
 
 @_in_float32
 def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
-    """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count."""
+    """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count.
+
+    >>> np.asarray(kg.nn.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2))
+    array([[[[1.5]]]])
+    """
     _check_nn_image(x, "avg_pool2d")
     window, step = _pair_of_ints(size, "size"), _pair_of_ints(size if stride is None else stride, "stride")
     around = _pool_padding(padding, window)
@@ -286,7 +307,12 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel. Channels lie along `axis`; without mean and var
-    those of the batch are taken (Ioffe and Szegedy, 2015)."""
+    those of the batch are taken (Ioffe and Szegedy, 2015).
+
+    >>> np.asarray(kg.nn.batch_norm(np.array([[1.0], [3.0]]), eps=0.0))
+    array([[-1.],
+           [ 1.]])
+    """
     at = axis % x.ndim
     others = tuple(i for i in range(x.ndim) if i != at)
 
@@ -301,7 +327,11 @@ def batch_norm(
 @_in_float32
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias. The mean and variance are over `axis` (Ba, Kiros and Hinton,
-    2016)."""
+    2016).
+
+    >>> np.asarray(kg.nn.layer_norm(np.array([1.0, 3.0]), eps=0.0))
+    array([-1.,  1.])
+    """
     centred = x - np.mean(x, axis, keepdims=True)
     spread = np.mean(centred * centred, axis, keepdims=True)
     return _scaled_and_shifted_in_layer(centred / np.sqrt(spread + eps), weight, bias)
@@ -309,7 +339,11 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, 
 
 @_in_float32
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
-    """Layer norm over each group of channels and all places (Wu and He, 2018)."""
+    """Layer norm over each group of channels and all places (Wu and He, 2018).
+
+    >>> np.asarray(kg.nn.group_norm(np.array([[1.0, 3.0]]), 1, eps=0.0))
+    array([[-1.,  1.]])
+    """
     n, channels = x.shape[:2]
     if channels % groups:
         raise ShapeError(f"{channels} channels do not make {groups} groups")
@@ -319,7 +353,11 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
 
 @_in_float32
 def rms_norm(x: Any, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019).
+
+    >>> np.asarray(kg.nn.rms_norm(np.array([2.0, -2.0]), eps=0.0))
+    array([ 1., -1.])
+    """
     return _scaled_and_shifted_in_layer(x / np.sqrt(np.mean(x * x, axis, keepdims=True) + eps), weight, None)
 
 
@@ -331,10 +369,20 @@ def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[
 # probabilities
 
 
+def _largest_as_constant(x: Any, axis: Any) -> Any:
+    """What results do not depend on, so that derivatives need not say so."""
+    largest = np.max(x, axis=axis, keepdims=True)
+    return apply("stop_gradient", largest) if isinstance(largest, Tracer) else largest
+
+
 @_in_float32
 def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
-    """log(sum(exp(x))) without overflow; -inf where every element is."""
-    largest = np.max(x, axis=axis, keepdims=True)
+    """log(sum(exp(x))) without overflow; -inf where every element is.
+
+    >>> float(kg.nn.logsumexp(np.array([1000.0, 1000.0])).round(3))
+    1000.693
+    """
+    largest = _largest_as_constant(x, axis)
     safe = np.where(np.isfinite(largest), largest, 0)
     total = np.sum(np.exp(x - safe), axis=axis, keepdims=True)
     total = np.where(total == 0, -math.inf, np.log(total)) + safe  # of nothing but -inf, nothing comes back
@@ -343,20 +391,33 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
 
 @_in_float32
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """exp(x) / sum(exp(x)) without overflow."""
-    powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    """exp(x) / sum(exp(x)) without overflow.
+
+    >>> np.asarray(kg.nn.softmax(np.zeros(4)))
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    powers = np.exp(x - _largest_as_constant(x, axis))
     return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
 @_in_float32
 def log_softmax(x: Any, axis: Any = -1) -> Any:
-    """log(softmax(x)) without its underflow."""
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    """log(softmax(x)) without its underflow.
+
+    >>> np.asarray(kg.nn.log_softmax(np.zeros(2))).round(3)
+    array([-0.693, -0.693])
+    """
+    shifted = x - _largest_as_constant(x, axis)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
-    """1 at each label along a new last axis, else 0."""
+    """1 at each label along a new last axis, else 0.
+
+    >>> np.asarray(kg.nn.one_hot(np.array([0, 2]), 3))
+    array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     return (labels[..., None] == _nn_range_like(to_index(classes, "classes"), labels)).astype(dtype)
 
 
@@ -365,7 +426,11 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
     """-log softmax(logits) at the labels. Labels are integers in [0, classes), without the axis of the classes, or
     probabilities of the logits' own shape. Labels outside of that range count for nothing, in the mean too.
 
-    reduction: `mean`, `sum` or `none`. Raises ShapeError."""
+    reduction: `mean`, `sum` or `none`. Raises ShapeError.
+
+    >>> float(kg.nn.cross_entropy(np.zeros((1, 2)), np.array([1])).round(4))
+    0.6931
+    """
     if reduction not in ("mean", "sum", "none"):
         raise ShapeError(f"reduction={reduction!r} is none of 'mean', 'sum', 'none'")
     logs = np.moveaxis(log_softmax(logits, axis), axis, -1)
@@ -390,7 +455,11 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
 @_with_precision
 @_in_float32
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """x @ weight.T + bias."""
+    """x @ weight.T + bias.
+
+    >>> np.asarray(kg.nn.linear(np.array([1.0, 2.0]), np.array([[3.0, 4.0]]), np.array([0.5])))
+    array([11.5])
+    """
     return _scaled_and_shifted_in_layer(np.matmul(x, np.swapaxes(weight, -1, -2)), None, bias)
 
 
@@ -400,7 +469,13 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False,
     """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 
     mask: booleans, False where a query may not look, or floats that are added to the scores; causal: each query sees
-    the keys up to its own place. Raises DTypeError, ShapeError."""
+    the keys up to its own place. Raises DTypeError, ShapeError.
+
+    >>> q = np.eye(2)[None]
+    >>> np.asarray(kg.nn.attention(q, q, q, scale=0.0))
+    array([[[0.5, 0.5],
+            [0.5, 0.5]]])
+    """
     if scale is None and not q.shape[-1]:
         raise ShapeError(f"attention divides by the root of the last axis, which is 0 in {q.shape}; give it a scale")
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
@@ -420,22 +495,38 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False,
 
 
 def silu(x: Any) -> Any:
-    """x / (1 + exp(-x))"""
+    """x / (1 + exp(-x))
+
+    >>> np.asarray(kg.nn.silu(np.array([-1.0, 2.0]))).round(3)
+    array([-0.269,  1.762])
+    """
     return x * _sigmoid(x)
 
 
 def softplus(x: Any) -> Any:
-    """log(1 + exp(x)) without overflow."""
+    """log(1 + exp(x)) without overflow.
+
+    >>> np.asarray(kg.nn.softplus(np.array([0.0, 10.0]))).round(3)
+    array([ 0.693, 10.   ])
+    """
     return np.logaddexp(x, 0)
 
 
 def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
-    """x where positive, else slope * x."""
+    """x where positive, else slope * x.
+
+    >>> np.asarray(kg.nn.leaky_relu(np.array([-1.0, 2.0])))
+    array([-0.01,  2.  ])
+    """
     return np.where(x > 0, x, x * slope)
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
-    """x where positive, else alpha * (exp(x) - 1)."""
+    """x where positive, else alpha * (exp(x) - 1).
+
+    >>> np.asarray(kg.nn.elu(np.array([-1.0, 2.0]))).round(3)
+    array([-0.632,  2.   ])
+    """
     return np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x)))
 
 

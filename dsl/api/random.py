@@ -25,7 +25,7 @@ from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import device_named, name_of, open_device
 from ..core.context import context
-from ..core.errors import DTypeError, NumberError, ShapeError
+from ..core.errors import DTypeError, NumberError, ShapeError, user_frames
 from ..core.spec import checked_dtype
 from ..functions.creation import full
 from ..functions.elementwise import apply
@@ -49,7 +49,12 @@ DRAW, FOLD, SPLIT = 0, 1, 2  # the last word of the counter: blocks for arrays, 
 class Key:
     """64 bits that decide everything drawn from it: two words in [0, 2**32). Draw once from a key; for more, `split`.
 
-    Plain data: an argument or a result of a traced function, where a new key compiles nothing."""
+    Plain data: an argument or a result of a traced function, where a new key compiles nothing.
+
+    >>> key = kg.random.key(7)
+    >>> (key.low, key.high), key.fold_in(1) == key.fold_in(2)
+    ((7, 0), False)
+    """
 
     low: Any
     high: Any
@@ -60,13 +65,22 @@ class Key:
 
 
 def key(seed: Any) -> Key:
-    """The key of an integer (mod 2**64); inside a trace it may be an argument. Raises DTypeError."""
+    """The key of an integer (mod 2**64); inside a trace it may be an argument. Raises DTypeError.
+
+    >>> kg.random.key(7)
+    Key(low=7, high=0)
+    """
     return Key(*_random_words_of_integer(_random_integer_argument(seed, "a seed")))
 
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
     """`n` keys that have nothing to do with each other. Nor have they with `key` or with its `fold_in`s. Raises
-    DTypeError."""
+    DTypeError.
+
+    >>> first, second = kg.random.split(kg.random.key(7))
+    >>> first == second
+    False
+    """
     return tuple(_random_key_folded_with(key, i, SPLIT) for i in range(operator.index(n)))
 
 
@@ -211,7 +225,11 @@ def _positive_uniform_from_bits(drawn: Tracer, dtype: DType) -> Tracer:
 
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
-    """Random bits as uint32 or uint64. Raises DTypeError, ShapeError."""
+    """Random bits as uint32 or uint64. Raises DTypeError, ShapeError.
+
+    >>> kg.random.bits(kg.random.key(7), (2, 3)).dtype
+    dtype('uint32')
+    """
     return _random_bits_of_dtype(key, shape, _check_random_dtype_among(dtype, (UINT32, UINT64)))[0]
 
 
@@ -219,7 +237,12 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
     """float32 or float64 numbers in [low, high), where low and high broadcast to the shape.
 
     Multiples of 2**-24 (2**-53) in [0, 1); other bounds are low + (high - low) * u, which may round up to high.
-    Raises DTypeError, ShapeError."""
+    Raises DTypeError, ShapeError.
+
+    >>> x = np.asarray(kg.random.uniform(kg.random.key(7), 1000))
+    >>> bool(0 <= x.min() < x.max() < 1)
+    True
+    """
     wanted = _checked_random_float_dtype(dtype)
     unit = _uniform_in_unit_interval(key, shape, wanted)
     if type(low) in (int, float) and type(high) in (int, float) and (low, high) == (0, 1):
@@ -244,7 +267,11 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
 
     The upper half of a 64-bit number times the span (Lemire, "Fast random integer generation in an interval", 2019,
     without rejection): no integer is likelier than another by more than (high - low) / 2**64 of its chance.
-    Raises DTypeError, NumberError where the dtype cannot hold the bounds, ShapeError where low >= high."""
+    Raises DTypeError, NumberError where the dtype cannot hold the bounds, ShapeError where low is not below high.
+
+    >>> sorted(set(np.asarray(kg.random.integers(kg.random.key(7), 100, 1, 7)).tolist()))
+    [1, 2, 3, 4, 5, 6]
+    """
     wanted = checked_dtype(dtype)
     if wanted.kind not in "iu":
         raise DTypeError(f"random integers have an integer dtype, not {wanted}; convert them with x.astype(...)")
@@ -314,7 +341,12 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Normally distributed numbers of mean 0 and variance 1. They are float32 (to 6.7 sigma) or float64 (to 9.4 sigma).
 
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
-    Raises DTypeError, ShapeError."""
+    Raises DTypeError, ShapeError.
+
+    >>> x = np.asarray(kg.random.normal(kg.random.key(7), 1000))
+    >>> bool(abs(x.mean()) < 0.2)
+    True
+    """
     wanted = _checked_random_float_dtype(dtype)
     first, second = _random_bits_of_dtype(key, shape, wanted, 2)
     radius = apply(
@@ -325,14 +357,22 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
-    """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError."""
+    """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError.
+
+    >>> bool(np.asarray(kg.random.exponential(kg.random.key(7), 1000)).min() >= 0)
+    True
+    """
     wanted = _checked_random_float_dtype(dtype)
     (drawn,) = _random_bits_of_dtype(key, shape, wanted)
     return apply("absolute", apply("log", _positive_uniform_from_bits(drawn, wanted)))
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
-    """True with probability p, rounded up to a multiple of 2**-24. p broadcasts to the shape. Raises ShapeError."""
+    """True with probability p, rounded up to a multiple of 2**-24. p broadcasts to the shape. Raises ShapeError.
+
+    >>> bool(kg.random.bernoulli(kg.random.key(7), 3, 1.0).all())
+    True
+    """
     unit = _uniform_in_unit_interval(key, shape, FLOAT32)
     return _sample_of_drawn_shape(apply("less", unit, _random_bound_in_dtype(p, FLOAT32)), unit)
 
@@ -340,7 +380,11 @@ def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
 def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
     """Elements of `a`, each as likely, with replacement. They are chosen along its first axis; of range(a) for an int.
 
-    Raises ShapeError where there are none."""
+    Raises ShapeError where there are none.
+
+    >>> kg.random.choice(kg.random.key(7), np.array([5, 6]), 10).shape
+    (10,)
+    """
     if isinstance(a, (int, np.integer)) and not isinstance(a, Tracer):
         return integers(key, shape, 0, a)
     x = to_traced_array(a)
@@ -359,7 +403,10 @@ def _traced_or_compiled_sampler(traced: Callable[..., Tracer]) -> Callable[..., 
     def sample_traced_or_compiled(*args: Any, device: str | None = None, **options: Any) -> Any:
         if current_trace() is not None:
             return traced(*args, **options)
-        return _eager_sampler_call(traced, device, args, options)
+        try:
+            return _eager_sampler_call(traced, device, args, options)
+        except Exception as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
 
     return sample_traced_or_compiled
 

@@ -18,7 +18,7 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
 from ..core.spec import SCALAR_TYPES, Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
-from .in_flight import make_room, track_memory
+from .in_flight import forget_finished_calls, make_room, track_memory
 
 if TYPE_CHECKING:
     from .methods import ArrayMethods  # what `jit/eager` and `__getattr__` give, for type checkers
@@ -139,6 +139,7 @@ class Array(ArrayMethods):
             except Exception as error:
                 raise error_at_user_line(error)  # noqa: B904  # the same one
             self._event = None
+            forget_finished_calls()
         return self
 
     def is_ready(self) -> bool:

@@ -10,7 +10,8 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count, islice
+from operator import attrgetter
 from sys import getrefcount
 from typing import Any
 
@@ -33,13 +34,17 @@ _ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count te
 
 
 class Flight:
-    """A call. things: what it uses. before: calls that are over when it starts."""
+    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher."""
 
-    __slots__ = ("before", "events", "nbytes", "things")
+    __slots__ = ("before", "events", "nbytes", "number", "things")
 
     def __init__(self, events: tuple[Event, ...], things: Sequence[Any], nbytes: int) -> None:
         self.events, self.things, self.nbytes = events, things, nbytes
         self.before: Sequence[Flight] = ()
+        self.number = next(_numbers)
+
+
+_numbers, _number_of_flight = count(), attrgetter("number")
 
 
 class Flights:
@@ -170,9 +175,11 @@ class FollowedCalls:
     def __init__(self, on_host: HostFlights, device: Device, flights: list[Flight]) -> None:
         self.on_host, self.device, self.flights = on_host, device, flights
         self.gates = [(AFTER, event) for flight in flights for event in flight.events]
-        for flight in flights:  # it grows
-            if len(flights) < ANCESTORS:
-                flights += [one for one in flight.before if one not in flights]
+        if len(flights) == 1:
+            flights += flights[0].before
+        else:  # one chain's do not leave the others' out
+            others = {id(one): one for flight in flights for one in flight.before if one not in flights}
+            flights += sorted(others.values(), key=_number_of_flight, reverse=True)[:ANCESTORS]
 
     def take(self, nbytes: int) -> Any:
         """A block of so many bytes of the device's which nobody else holds any more, or None."""
@@ -221,6 +228,13 @@ def track_memory(events: tuple[Event, ...], things: Any) -> None:
     here for the oldest call, so that calls in flight never take all the memory."""
     _on_devices.forget_finished()
     _on_devices.track(events, things, sum([thing.nbytes for thing in things]))
+
+
+def forget_finished_calls() -> None:
+    """Where calls hold much, let go of those that are over: whoever has waited may be idle from now on."""
+    for flights in (_on_host, _on_devices):
+        if flights.held > flights.many:
+            flights.forget_finished()
 
 
 def track_host_memory(events: tuple[Event, ...], things: Any, before: FollowedCalls | None = None) -> None:

@@ -23,8 +23,12 @@ class MemoryAccount:
     in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
     `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
     bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
-    and of the host's memory. system: what is free, and all there is, by what the driver says; None where nobody
-    knows."""
+    of libraries' handles, and of the host's memory. system: what is free, and all there is, by what the driver says;
+    None where nobody knows.
+
+    >>> "results" in kg.memory("cpu").in_use
+    True
+    """
 
     device: str
     in_use: Mapping[str, int]
@@ -39,12 +43,18 @@ class MemoryAccount:
         """Bytes that the device holds for this process: in use, or kept for reuse."""
         return sum(self.in_use.values()) + self.cached
 
+    @property
+    def others(self) -> int:
+        """Bytes of the device that are neither free nor this process' by this account: the context's, and others'."""
+        free, every = self.system or (0, 0)
+        beside = sum(nbytes for name, nbytes in self.beside.items() if "host" not in name)
+        return max(0, every - free - self.reserved - beside)
+
     def __str__(self) -> str:
         rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("peak", self.peak)]
         rows += [("limit", self.limit)] * bool(self.limit) + [*self.beside.items()]
         if self.system is not None:
-            free, every = self.system
-            rows += [("free, says the system", free), ("others and the context", every - free - self.reserved)]
+            rows += [("free, says the system", self.system[0]), ("others and the context", self.others)]
         lines = [f"  {name:<24}{byte_count_in_words(nbytes):>10}" for name, nbytes in rows if nbytes]
         return "\n".join([f"memory of {self.device}", *lines])
 
@@ -106,7 +116,7 @@ def use_allocator(allocator: Any, device: str | None = None) -> None:
     allocator: `"driver"` (what it is before: the driver's, or the system's), `"torch"`, `"cupy"`, `"rmm"`, or an object
     with `allocate(nbytes, stream)`, which returns an address, and `free(pointer, nbytes, stream)`. stream: the driver's
     handle; 0 on a CPU. A block goes back to the allocator as soon as nobody needs it: this process keeps no others.
-    What is in use stays where it is. Raises OptionError.
+    What is in use stays where it is. Raises OptionError, and KernelGraphError for a GPU whose memory other GPUs reach.
 
     >>> kg.use_allocator("driver", "cpu")
     """

@@ -7,11 +7,10 @@ turn: `value()` is an element, or the clause within.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from ..trace.trace import current_trace, loop_recorder_of_trace
+from ..trace.trace import LoopNotRecordable, current_trace, loop_recorder_of_trace
 from .decisions import call, choose, if_, is_undecided_condition, not_
 from .loops import for_
 
@@ -35,32 +34,28 @@ def new_list(items: list[Any]) -> list[Any]:
 
 def listed(iterable: Iterable[Any], body: Callable[[Any], Turn]) -> list[Any]:
     """`[value for item in iterable]`."""
-    clause, trace = ComprehensionClause(iterable, body), current_trace()
-    if trace is not None and trace.recorder is not None:
-        found: list[Any] = trace.recorder.collect(clause)
-        return found
-    return _list_of_clause(clause)
+    recorder = loop_recorder_of_trace()
+    _kernelgraph_list: Any = [] if recorder is None else recorder.new_list([], body.__code__)
 
+    def run(clause: ComprehensionClause) -> None:
+        body = clause.body
 
-def _list_of_clause(clause: ComprehensionClause) -> list[Any]:
-    trace = current_trace()
-    if trace is None or trace.capture is None:
-        return _collect_turns(clause, _go_on)
-    found: list[Any] = trace.capture.collect(clause, partial(_collect_turns, clause))
-    return found
+        def turn(item: Any) -> None:
+            for test, value in body(item):
+                if loop_recorder_of_trace() is not None and is_undecided_condition(test):
+                    raise LoopNotRecordable("a comprehension keeps the elements that a value chooses")
+                if test:
+                    element = value()
+                    if type(element) is ComprehensionClause:
+                        run(element)
+                    else:
+                        _kernelgraph_list.append(element)
 
+        for_(clause.iterable, body_at_place_of(turn, body), None)
 
-def _collect_turns(clause: ComprehensionClause, end_turn: Callable[[], None]) -> list[Any]:
-    found = []
-    for item in clause.iterable:
-        for test, value in clause.body(item):
-            if test:
-                element = value()
-                if type(element) is ComprehensionClause:
-                    found += _list_of_clause(element)
-                else:
-                    found.append(element)
-        end_turn()
+    run(ComprehensionClause(iterable, body))
+    items = None if recorder is None else _kernelgraph_list.items
+    found: list[Any] = _kernelgraph_list if items is None else items
     return found
 
 

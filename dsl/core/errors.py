@@ -83,6 +83,8 @@ class EscapedValueError(TraceError):
 class UnsupportedError(Refusal, NotImplementedError, TypeError):
     """A NumPy function, or an argument of one, that cannot be traced."""
 
+    needs_values = True
+
 
 class DTypeError(UserError, TypeError):
     """A dtype that is not supported, or that does not fit the operation."""
@@ -393,7 +395,9 @@ def numpy_error_as_ours(error: Exception, where: str = "") -> UserError:
 def locate_graph_error(error: GraphError) -> UserError:
     """The builder's refusal as an error of the documented type at the user's line."""
     line = error.line if error.line != "<unknown>" else user_line()  # the user's function has no line of its own there
-    return _KINDS.get(error.kind, ShapeError)(str(error), line or line_of_traceback(error.__traceback__))
+    kind = _KINDS.get(error.kind, ShapeError)
+    named = {"needs_values": False} if kind is UnsupportedError else {}  # derivatives, which NumPy has not
+    return kind(str(error), line or line_of_traceback(error.__traceback__), **named)
 
 
 def package_that_raised_error(traceback: TracebackType | None) -> str | None:

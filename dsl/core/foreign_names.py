@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+FOREIGN_KEYWORDS = {"dim": "axis=", "dims": "axis=", "keepdim": "keepdims=", "keep_dims": "keepdims=", "input": "a="}
 # attributes of arrays of PyTorch, JAX, CuPy, MXNet and TensorFlow
 FOREIGN_ATTRIBUTES = {
     "block_until_ready": "y.wait()",
@@ -25,6 +26,7 @@ FOREIGN_ATTRIBUTES = {
     "grad": "kg.grad(loss)(x)",
     "requires_grad": "kg.grad(loss)(x), which needs no marks",
     "requires_grad_": "kg.grad(loss)(x), which needs no marks",
+    "clamp": "np.clip(y, low, high)",
     "unsqueeze": "np.expand_dims(y, axis)",
     "permute": "y.transpose(axes)",
     "view_as": "y.reshape(x.shape)",

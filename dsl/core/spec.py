@@ -16,6 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.readable_text import with_article
 from .errors import ArgumentKindError, DTypeError, DTypeRefusal, Refusal, ShapeError
+from .foreign_names import instead_of
 
 Host = np.ndarray[Any, Any]
 SCALAR_TYPES = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})  # NumPy's numbers that kernels compute
@@ -46,6 +47,10 @@ def to_length(n: Any) -> int:
     return to_index(n, "a length in a shape")
 
 
+INSTEAD = "; write one of NumPy's, such as np.float32"
+DTYPE_NAMES = [f"{kind}{bits}" for kind in ("int", "uint", "float", "complex") for bits in (8, 16, 32, 64, 128)]
+
+
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """The supported dtype that `dtype` names. Raises DTypeError."""
     if hasattr(dtype, "__array_ufunc__") and not isinstance(dtype, (type, np.generic)):
@@ -54,7 +59,8 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
         return dtype_of(dtype)
     except TypeError as error:
         known = str(error).startswith("dtype ")  # to NumPy
-        raise (DTypeRefusal if known else DTypeError)(str(error)) from None
+        instead = "" if known else instead_of(str(dtype).rpartition(".")[2], {}, DTYPE_NAMES) or INSTEAD
+        raise (DTypeRefusal if known else DTypeError)(f"{error}{instead}") from None
 
 
 def is_plain_array(kind: Any) -> bool:

@@ -49,7 +49,7 @@ class NumpyFunctionProxy:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
             if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
                 raise UnsupportedError(
-                    f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}", needs_values=True
+                    f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}"
                 ) from None
             raise
 
@@ -62,7 +62,9 @@ class NumpyFunctionProxy:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in NumpyFunctionProxy.__slots__:
-            raise UnsupportedError(f"{public_numpy_name(self._real)}.{name} cannot be assigned in a traced function")
+            raise UnsupportedError(
+                f"{public_numpy_name(self._real)}.{name} cannot be assigned in a traced function", needs_values=False
+            )
         object.__setattr__(self, name, value)
 
     @property  # type: ignore[misc]
@@ -98,8 +100,7 @@ class TracedErrorState(np.errstate):
         if asked:
             raise UnsupportedError(
                 f"np.errstate(...={asked[0]!r}) changes nothing in kernels, which neither raise nor warn; take it out, "
-                "or write kg.debug.check_finite(x)",
-                needs_values=True,
+                "or write kg.debug.check_finite(x)"
             )
         super().__init__(**options)
 
@@ -116,7 +117,9 @@ class NumpyModuleProxy:
         return value
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise UnsupportedError(f"{self._real.__name__}.{name} cannot be assigned in a traced function")
+        raise UnsupportedError(
+            f"{self._real.__name__}.{name} cannot be assigned in a traced function", needs_values=False
+        )
 
     def __dir__(self) -> list[str]:
         return dir(self._real)

@@ -116,8 +116,7 @@ class OutsideProxy:
         if "random" in " ".join([self._name, *(str(getattr(x, "__module__", "")) for x in of)]):
             raise UnsupportedError(
                 f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, "
-                "or draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)",
-                needs_values=True,
+                "or draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)"
             )
         self._refuse()
 

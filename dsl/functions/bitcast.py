@@ -49,7 +49,7 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
     if isinstance(dtype, builtins.type) and issubclass(dtype, np.ndarray):
         dtype, type = None, dtype
     if type not in (None, np.ndarray):
-        raise UnsupportedError("x.view(type=...) of another class cannot be traced; leave it out", needs_values=True)
+        raise UnsupportedError("x.view(type=...) of another class cannot be traced; leave it out")
     wanted = x.dtype if dtype is None else checked_dtype(dtype)
     shape = x.shape
     if wanted.itemsize != x.dtype.itemsize:

@@ -218,9 +218,7 @@ def _row_of_scipy_ufunc(ufunc: np.ufunc) -> str:
 def _unsupported_ufunc(ufunc: np.ufunc) -> UnsupportedError:
     name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
     near = nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])
-    return UnsupportedError(
-        f"{name} cannot be traced{near}; or call it outside of the traced function", needs_values=True
-    )
+    return UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
 
 
 def _ufunc_inputs_in_loop_dtypes(
@@ -544,9 +542,21 @@ _OWN = {
     "erf": "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
     "erfc": "1 - erf(x), without cancellation.",
     "lgamma": "The logarithm of the absolute value of the gamma function.",
-    "sigmoid": "1 / (1 + exp(-x)), without overflow.",
-    "relu": "max(x, 0).",
-    "gelu": "x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).",
+    "sigmoid": """1 / (1 + exp(-x)), without overflow.
+
+    >>> np.asarray(kg.nn.sigmoid(np.array([0.0, -1000.0])))
+    array([0.5, 0. ])
+    """,
+    "relu": """max(x, 0).
+
+    >>> np.asarray(kg.nn.relu(np.array([-1.0, 2.0])))
+    array([0., 2.])
+    """,
+    "gelu": """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).
+
+    >>> np.asarray(kg.nn.gelu(np.array([-1.0, 2.0]))).round(3)
+    array([-0.159,  1.954])
+    """,
 }
 ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
 for _name, _text in _OWN.items():

@@ -61,8 +61,7 @@ def index_array(entry: Any) -> Any:
         if places is None:
             raise UnsupportedError(
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
-                "or a reduction with where=mask; or decorate with @kg.kernel_graph(untraceable='split')",
-                needs_values=True,
+                "or a reduction with where=mask; or decorate with @kg.kernel_graph(untraceable='split')"
             )
         return places
     if dtype.kind not in "iu":

@@ -20,9 +20,7 @@ from .views import ravel, reshape
 def _bin_count_or_edges(bins: Any) -> int | Tracer:
     """How many bins, or their edges."""
     if isinstance(bins, str):
-        raise UnsupportedError(
-            f"bins={bins!r} gives a shape that depends on data; pass a number of bins, or edges", needs_values=True
-        )
+        raise UnsupportedError(f"bins={bins!r} gives a shape that depends on data; pass a number of bins, or edges")
     if isinstance(bins, (Tracer, np.ndarray, list, tuple)) and not (isinstance(bins, np.ndarray) and bins.ndim == 0):
         edges = to_traced_array(bins)
         if edges.ndim == 1:
@@ -145,9 +143,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     if length < 0:
         raise ShapeError(f"minlength={length}: the number of counts cannot be negative")
     if length == 0 and to_traced_array(x).size:
-        raise UnsupportedError(
-            "the shape of bincount depends on data; pass minlength=, above all values", needs_values=True
-        )
+        raise UnsupportedError("the shape of bincount depends on data; pass minlength=, above all values")
     numbers, extra = to_traced_array(x), [] if weights is None else [to_traced_array(weights)]
     if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):
         shapes = " and ".join(str(a.shape) for a in (numbers, *extra))

@@ -285,8 +285,7 @@ def _assign_each_where_mask_holds(x: Tracer, mask: Tracer, new: Tracer) -> None:
     rest = x.ndim - mask.ndim
     if not x.size:  # of which nothing is computed
         raise UnsupportedError(
-            f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
-            needs_values=True,
+            f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value"
         )
     if new.ndim == rest + 1:
         text = f"cannot assign {len(new)} values to the places where a mask holds"
@@ -341,9 +340,7 @@ def _checked_indexing_key_entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, (bool, np.bool_)) or (getattr(entry, "dtype", None) == np.bool_ and not entry.ndim):
-        raise UnsupportedError(
-            "indexing with one boolean is not supported; write x[None], or x[None][:0]", needs_values=True
-        )
+        raise UnsupportedError("indexing with one boolean is not supported; write x[None], or x[None][:0]")
     index = index_array(entry)
     if index is not None:
         return index

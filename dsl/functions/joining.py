@@ -194,8 +194,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
         counts = known_index_array(repeats)
         if counts is None:
             raise UnsupportedError(
-                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints",
-                needs_values=True,
+                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints"
             )
         if counts.size != 1:
             if counts.shape != (x.shape[at],):
@@ -220,7 +219,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
     values = _pad_constants_of_sides(constant_values, x)
     if mode not in _PADS and mode != "constant":
         text = f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}"
-        raise UnsupportedError(text, needs_values=True)
+        raise UnsupportedError(text)
     for axis, (before, after) in enumerate(widths):
         if before or after:
             x = _pad_axis(x, axis, before, after, mode, values[axis])

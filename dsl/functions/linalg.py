@@ -153,8 +153,7 @@ def _checked_complex_matrix(a: Any, name: str) -> Tracer:
     if x.dtype.kind != "c":
         raise UnsupportedError(
             f"the dtype of np.linalg.{name} of a real array depends on data (complex only where it must be); "
-            f"write np.linalg.{name}(x.astype(complex)), or np.linalg.{name}h(x) for a symmetric matrix",
-            needs_values=True,
+            f"write np.linalg.{name}(x.astype(complex)), or np.linalg.{name}h(x) for a symmetric matrix"
         )
     return x
 

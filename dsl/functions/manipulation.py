@@ -59,7 +59,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
     if n > x.shape[at] + MANY_SECTIONS:
         raise UnsupportedError(
             f"np.array_split of {x.shape[at]} elements into {n} parts is not supported, nearly all of them are empty; "
-            f"write min(parts, x.shape[{at}])"
+            f"write min(parts, x.shape[{at}])",
+            needs_values=False,
         )
     each, more = divmod(x.shape[at], n)
     cuts = [i * each + min(i, more) for i in range(n + 1)]
@@ -145,7 +146,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     x, at = _array_and_axis_or_flat(arr, axis)
     if isinstance(obj, (np.ndarray, list, tuple, slice)) or (isinstance(obj, Tracer) and obj.ndim):
         text = "np.insert at several places is not supported; write np.concatenate with slices"
-        raise UnsupportedError(text, needs_values=True)
+        raise UnsupportedError(text)
     n, place = x.shape[at], to_index(obj, "the place to insert at")
     if not -n <= place <= n:
         raise IndexingError(f"index {place} is out of bounds for axis {at} with size {n}")
@@ -398,9 +399,7 @@ def ix_(*args: Any) -> tuple[Tracer, ...]:
         if a.ndim != 1:
             raise ShapeError("Cross index must be 1 dimensional")
         if a.dtype == np.bool_:
-            raise UnsupportedError(
-                "np.ix_ of booleans gives a shape that depends on data; pass integers", needs_values=True
-            )
+            raise UnsupportedError("np.ix_ of booleans gives a shape that depends on data; pass integers")
     n = len(arrays)
     return tuple(reshape(a, tuple(a.size if i == j else 1 for j in range(n))) for i, a in enumerate(arrays))
 

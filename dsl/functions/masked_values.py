@@ -203,7 +203,6 @@ def masked_selection_as_array(x: MaskedSelection) -> Tracer:
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), or a reduction "
                 "with where=mask; or decorate with @kg.kernel_graph(untraceable='split')",
                 x._line,
-                needs_values=True,
             )
         keys = [*mask.nonzero(), *(slice(None),) * (x._all.ndim - mask.ndim)]
         x._made = gather(x._all, keys)

@@ -257,7 +257,7 @@ def _numpy_class_that_needs_values(kind: type) -> Callable[..., Any]:
     def refuse_numpy_class_on_tracers(*args: Any, **options: Any) -> Any:
         trace = current_trace()
         if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
-            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}", needs_values=True)
+            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}")
         return kind(*args, **options)
 
     return refuse_numpy_class_on_tracers

@@ -106,8 +106,7 @@ def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence
                 raise error.kind(error.text)
             if flag:
                 raise UnsupportedError(
-                    f"whether {error.kind.__name__} is raised depends on whose number a traced value decides on",
-                    needs_values=True,
+                    f"whether {error.kind.__name__} is raised depends on whose number a traced value decides on"
                 )
         elif flag._number:
             raise flag._need_number_value()
@@ -139,8 +138,7 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
                 raise x._need_number_value()
         raise UnsupportedError(
             f"what {OPS[row].operator} gives of these numbers of Python's is of one type or another one, or an error, "
-            "as a traced value decides; convert them with np.float64(...) or np.int64(...)",
-            needs_values=True,
+            "as a traced value decides; convert them with np.float64(...) or np.int64(...)"
         )
     weak = known[0][1]
     operands = [_operand_of_one_dtype(x) if weak in (None, bool, complex) else _as_python_type(x, weak) for x in args]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import ARRAY, numpy_function_of_call
-from ..core.errors import Refusal, UserError, numpy_error_as_ours
+from ..core.errors import Refusal, UnsupportedError, UserError, numpy_error_as_ours
 from ..trace.dispatch import ERRORS, FUNCTIONS, METHODS, LoopOperand
 from ..trace.operands import to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -108,23 +108,28 @@ def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, 
 
 
 def error_of_class_that_numpy_raises(error: Exception, function: Any, args: Any, given: Any) -> Exception:
-    """The error of a call's rule, or what NumPy says of ones in its place, where another `except` catches that."""
+    """The error of a call's rule, or what NumPy says of ones in its place, where another `except` catches that.
+
+    A refusal, where NumPy takes them: NumPy does the call."""
     values = any(x._owner == SCALAR and x.dtype.kind in "biu" for x in _leaves_of_call((args[1:], given), Tracer))
     if isinstance(error, Refusal) or values or not all(map(_is_known_to_numpy, (*args, *given.values()))):
         return error
     try:
-        _answer_for_ones(function, args, given)
+        answer = _answer_for_ones(function, args, given)
     except Exception as said:
         ours = numpy_error_as_ours(said)
         return error if isinstance(error, type(ours)) else ours
-    return error
+    if not (isinstance(error, UserError) and answer and answer.whole and answer.is_of_numbers()):
+        return error
+    line, _, text = str(error).partition(": ")
+    return UnsupportedError(text, line)
 
 
 def _is_known_to_numpy(x: Any) -> bool:
     """Whether an argument is an array or known, and nothing that would call the user's code."""
     if isinstance(x, (list, tuple)):
         return all(map(_is_known_to_numpy, x))
-    return x is None or x is NO_VALUE or type(x) in _KNOWN
+    return x is None or x is NO_VALUE or type(x) in _KNOWN or isinstance(x, np.generic)
 
 
 ERRORS.append(error_of_class_that_numpy_raises)
@@ -139,6 +144,9 @@ class Answer(NamedTuple):
     @property
     def every(self) -> tuple[Any, ...]:
         return tuple(self.results) if isinstance(self.results, tuple) else (self.results,)
+
+    def is_of_numbers(self) -> bool:
+        return all(np.asarray(y).dtype.kind in "biufc" for y in self.every)
 
     def has_kinds_of(self, result: Any) -> bool:
         every = result if isinstance(result, tuple) else (result,)

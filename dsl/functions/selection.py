@@ -216,8 +216,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     if places is None:
         raise UnsupportedError(
             "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, "
-            "0), or decorate with @kg.kernel_graph(untraceable='split')",
-            needs_values=True,
+            "0), or decorate with @kg.kernel_graph(untraceable='split')"
         )
     (index,) = places
     return take(a, index.tolist() if type(index) is np.ndarray else index, axis, out)
@@ -354,7 +353,7 @@ def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
     value = _assigned_values_in_dtype(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
         text = "np.fill_diagonal is supported of matrices with one value; assign with np.where instead"
-        raise UnsupportedError(text, needs_values=True)
+        raise UnsupportedError(text)
     builder = a._trace.builder
     on = apply(
         "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)

@@ -71,7 +71,7 @@ def cov(
     if not rows[0].shape[0]:
         return to_traced_array(np.zeros((0, 0)))  # of whatever dtype the rows would be
     x = rows[0] if len(rows) == 1 else concatenate(rows)
-    less = (0 if bias else 1) if less is None else less
+    less = int(bias == 0) if less is None else less
     weights = _covariance_weights(fweights, aweights, x.shape[1])
     if weights is None:
         centre, factor = mean(x, 1, keepdims=True), to_traced_array(_np_cov_reciprocal_of_count(x.shape[1], less))

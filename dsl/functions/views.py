@@ -352,9 +352,7 @@ def _np_result_type_argument(a: Any) -> Any:
         return a.promotes_as
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value) and value.others:
-        raise UnsupportedError(
-            "whether a number is Python's or NumPy's is decided by a traced value", needs_values=True
-        )
+        raise UnsupportedError("whether a number is Python's or NumPy's is decided by a traced value")
     if isinstance(value, Value):
         return value.weak(0) if value.weak is not None else value.dtype
     return value

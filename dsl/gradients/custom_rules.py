@@ -273,7 +273,8 @@ def _check_arguments_of_custom_derivative(name: str, args: Any, kept: Any) -> No
         if x._value.number != old._value.number and not all(apart):
             raise UnsupportedError(
                 f"{name} assigns to an argument that shares memory with another one, and kg.checkpoint computes it "
-                "again of each by itself; pass x.copy()"
+                "again of each by itself; pass x.copy()",
+                needs_values=False,
             )
 
 

@@ -67,6 +67,8 @@ def value_and_grad(
 ) -> KernelGraph[P, tuple[R, Any]]:
     """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux.
 
+    Raises as `kg.grad` does.
+
     >>> value, gradient = kg.value_and_grad(lambda x: (x**2).sum())(np.array([1.0, 2.0]))
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])

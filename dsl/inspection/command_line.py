@@ -39,7 +39,7 @@ from ..report.text import duration_as_text
 from .machine_info import machine_info, machine_info_text
 
 ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\]")
-LINE = re.compile(r"^\S+\.py:\d+: ")  # of this package, which the user did not write
+LINE = re.compile(r"^\S+:\d+: ")  # of this package or of the installed command, which the user did not write
 _METHODS = (FunctionType, KernelGraph)
 AGE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

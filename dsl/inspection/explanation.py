@@ -122,6 +122,7 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
         kernel_target_of_device_kind(inspection.device[0]),
         inspection.layouts,
         inspection.gpu.dnn,
+        inspection.gpu,
     ):
         if "host" in line or "pip install" in line:
             yield line
@@ -164,6 +165,7 @@ def full_explanation(inspection: CompiledCall) -> list[str]:
         kernel_target_of_device_kind(inspection.device[0]),
         inspection.layouts,
         inspection.gpu.dnn,
+        inspection.gpu,
     )
     stages = inspection.stages
     lines += ["prepared for fusion:", *stages.prepared.lines_of_text(), "groups, and what passes between them:"]

@@ -22,7 +22,6 @@ from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
 from ..trace.operands import is_traced, to_traced_array
-from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from ..trace.view_rules import VIEWS
 
@@ -80,7 +79,9 @@ def eager_place_of_out(function: Callable[..., Any]) -> int | None:
     return list(parameters).index("out") if named else None
 
 
+# by function and device, of ufuncs also by what the operands are; None: there is no kernel for those
 _COMPILED: dict[Any, Any] = {}
+_KNOWN_KINDS = 4096
 
 
 def _compile_for_eager_call(function: Callable[..., Any], device: Device, names: tuple[str, ...]) -> Callable[..., Any]:
@@ -88,16 +89,22 @@ def _compile_for_eager_call(function: Callable[..., Any], device: Device, names:
     key = (function, device.kind, device.index, names)
     found = _COMPILED.get(key)
     if found is None:
-        from .kernel_graph import KernelGraph
-
-        def call_with_named_arguments(*args: Any) -> Any:
-            first = len(args) - len(names)
-            result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
-            return (result, _mark_view_results(result, args)) if _may_eager_function_return_view(function) else result
-
-        call_with_named_arguments.__name__ = getattr(function, "__name__", "operation")
-        found = _COMPILED[key] = KernelGraph(call_with_named_arguments, device=name_of(device), untraceable="refuse")
+        found = _COMPILED[key] = _new_function_for_eager_calls(function, device, names)
     return found
+
+
+def _new_function_for_eager_calls(
+    function: Callable[..., Any], device: Device, names: tuple[str, ...]
+) -> Callable[..., Any]:
+    from .kernel_graph import KernelGraph
+
+    def call_with_named_arguments(*args: Any) -> Any:
+        first = len(args) - len(names)
+        result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
+        return (result, _mark_view_results(result, args)) if _may_eager_function_return_view(function) else result
+
+    call_with_named_arguments.__name__ = getattr(function, "__name__", "operation")
+    return KernelGraph(call_with_named_arguments, device=name_of(device), untraceable="refuse")
 
 
 _VIEWING = frozenset(name.rpartition(".")[2] for name in VIEWS.split())
@@ -123,32 +130,43 @@ def _eager_view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
 
 QUEUED_BYTES = 4 << 20  # of an array on the CPU: NumPy takes longer than it costs to queue a call
 COMPILED_BYTES = 16 << 20  # NumPy takes longer than it costs to compile one
-_KINDS: dict[Any, bool] = {}  # of operands met so far, and whether they have a kernel
-_KNOWN_KINDS = 4096
 _RAISES_NOTHING = {"ignore", "warn"}.issuperset
 _NUMBERS = frozenset({int, float, complex, bool, *(t for t in np.sctypeDict.values() if issubclass(t, np.number))})
 
 
-def _run_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
-    """A ufunc of arrays on one CPU device and numbers: queued, or, where that takes longer, by NumPy at once. None, and
-    nothing is done, for other inputs."""
-    device, waits, nbytes = None, False, 0
+def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
+    """A ufunc of arrays on one device and numbers: queued, or, where that takes longer on a CPU, by NumPy at once. For
+    other inputs None, and nothing is done."""
+    device, nbytes = None, 0
+    kind: list[Any] = [ufunc]
     for x in inputs:
         if type(x) is Array:
             if x._device is not device is not None:
                 return None
             device, spec = x._device, x._spec
-            waits = waits or (x._event is not None and not _has_values(x._event))
             nbytes = spec.nbytes if spec.nbytes > nbytes else nbytes
-        elif type(x) not in _NUMBERS:
+            kind.append(spec)
+        elif type(x) in _NUMBERS:
+            kind.append(type(x))
+        else:
             return None
-    if device is None or not device.host_memory:
+    if device is None:
         return None
-    if waits or nbytes >= QUEUED_BYTES:
-        result = _queue_ufunc_on_cpu(ufunc, inputs, device, waits or nbytes >= COMPILED_BYTES)
+    if not device.host_memory:
+        return _queue_ufunc(kind, inputs, device, True) if device.computes else None
+    return _run_ufunc_on_cpu(kind, inputs, device, nbytes)
+
+
+def _run_ufunc_on_cpu(kind: list[Any], inputs: tuple[Any, ...], device: Device, nbytes: int) -> Any:
+    """nbytes: of the largest input. kind: see `_queue_ufunc`."""
+    waits = any([type(x) is Array and x._event is not None and not _has_values(x._event) for x in inputs])
+    if (waits or nbytes >= QUEUED_BYTES) and _RAISES_NOTHING(np.geterr().values()):
+        result = _queue_ufunc(kind, inputs, device, waits or nbytes >= COMPILED_BYTES)
         if result is not None:
             return result
-    return to_kg_arrays(ufunc(*[x.numpy() if type(x) is Array else x for x in inputs]), device)
+    result = kind[0](*[x.numpy() if type(x) is Array else x for x in inputs])
+    made = own_numpy_array(result, device) if type(result) is np.ndarray else None
+    return to_kg_arrays(result, device) if made is None else made
 
 
 def _has_values(event: Event) -> bool:
@@ -156,47 +174,50 @@ def _has_values(event: Event) -> bool:
     return event.query() and getattr(event, "failure", None) is None
 
 
-def _queue_ufunc_on_cpu(ufunc: np.ufunc, inputs: tuple[Any, ...], device: Device, pays_at_once: bool) -> Any:
-    """The result, to come. None where NumPy is to compute it: what has no kernel or is to raise floating-point errors,
-    and what is met for the first time, if it does not pay to compile at once."""
-    kind = (ufunc, *(x._spec if type(x) is Array else type(x) for x in inputs))
-    known = _KINDS.get(kind)
-    if known is None:
-        if len(_KINDS) >= _KNOWN_KINDS:
-            _KINDS.clear()
-        _KINDS[kind] = True
-    if known is False or not (known or pays_at_once) or not _RAISES_NOTHING(np.geterr().values()):
+def _queue_ufunc(kind: list[Any], inputs: tuple[Any, ...], device: Device, pays_at_once: bool) -> Any:
+    """The result, to come. None where NumPy is to compute it: what has no kernel, and what is met for the first time,
+    if it does not pay to compile at once. kind: the ufunc, and what the inputs are."""
+    key = (device, *kind)
+    try:
+        call = _COMPILED[key]
+    except KeyError:
+        if len(_COMPILED) >= _KNOWN_KINDS:
+            _COMPILED.clear()
+        call = _COMPILED[key] = _new_function_for_eager_calls(kind[0], device, ())
+        if not pays_at_once:
+            return None
+    if call is None:
         return None
     try:
-        return _compile_for_eager_call(ufunc, device, ())(*inputs)
+        return call(*inputs)
     except UserError:  # NumPy computes it, or says what is wrong
-        _KINDS[kind] = False
+        _COMPILED[key] = None
         return None
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_ufunc__` answers."""
-    if current_trace() is not None:
+    if context.trace is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
-    found = _run_ufunc_on_cpu(ufunc, inputs) if method == "__call__" and not options else None
+    found = _run_ufunc_of_arrays(ufunc, inputs) if method == "__call__" and not options else None
     if found is None:
         found = run_eagerly(getattr(ufunc, method), inputs, options)
-    if type(found) is Array and not found.shape and all(x._spec.scalar for x in inputs if type(x) is Array):
+    if type(found) is Array and not found._spec.shape and all(x._spec.scalar for x in inputs if type(x) is Array):
         found._spec = spec_of(found._spec.type, True)  # what is made of numbers alone
     return found
 
 
 def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_function__` answers."""
-    if current_trace() is not None:
+    if context.trace is not None:
         return call_function(function, args, options)
     return run_eagerly(function, args, options)
 
 
 def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
-    from ..functions import tables  # noqa: F401  # fills METHODS
-
+    if name not in METHODS:
+        from ..functions import tables  # noqa: F401  # fills METHODS
     if hasattr(Array, name):  # of its own, which raised this
         return object.__getattribute__(array, name)  # type: ignore[no-any-return]
     if name.startswith("_") or name not in METHODS:
@@ -209,17 +230,15 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
         raise AttributeError(f"'Array' object has no attribute {name!r}{instead}")
 
     def call_eager_array_method(*args: Any, **options: Any) -> Any:
-        if current_trace() is not None:
+        if context.trace is not None:
             return METHODS[name](to_traced_array(array), *args, **options)
-        return run_eagerly(_METHOD_CALLS.setdefault(name, _eager_method_caller(name)), (array, *args), options)
+        return run_eagerly(_eager_method_caller(name), (array, *args), options)
 
     call_eager_array_method.__name__ = name
     return call_eager_array_method
 
 
-_METHOD_CALLS: dict[str, Callable[..., Any]] = {}
-
-
+@cache
 def _eager_method_caller(name: str) -> Callable[..., Any]:
     def call_eager_method_by_name(x: Any, *args: Any, **options: Any) -> Any:
         return getattr(x, name)(*args, **options)
@@ -244,8 +263,9 @@ def _install_eager_array_operators() -> None:
 
 def _eager_array_operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
     def run_operator_eagerly(self: Array, *others: Any) -> Any:
-        if any(getattr(other, "__array_ufunc__", 0) is None for other in others):
-            return NotImplemented
+        for other in others:
+            if type(other) is not Array and getattr(other, "__array_ufunc__", 0) is None:
+                return NotImplemented
         return run_ufunc(ufunc, "__call__", (*others, self) if reflected else (self, *others), {})
 
     run_operator_eagerly.__name__ = name
@@ -269,7 +289,7 @@ class _EagerArrayOperations:
     run_function = staticmethod(run_function)
 
     def get_item(self, array: Array, key: Any) -> Array:
-        if current_trace() is not None:  # an array that the traced function brought along
+        if context.trace is not None:  # an array that the traced function brought along
             return to_traced_array(array)[key]  # type: ignore[no-any-return]
         host = array.numpy()
         if type(key) is slice or type(key) is int:

@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", default=Any)
     S = TypeVar("S")
     Rest = ParamSpec("Rest")
+    Look = TypeVar("Look", bound=Callable[..., Any])
 else:
     from typing import ParamSpec, TypeVar
 
@@ -117,6 +118,19 @@ VIEW = "..inspection.views"  # what draws stands above this folder, and is loade
 
 def _report_module_of_decorator() -> Any:
     return import_module(VIEW, __package__)
+
+
+def _as_called_in_block(look: Look) -> Look:
+    """A method that shows a call, as it would be made in the block of a device or a precision that runs."""
+
+    @functools.wraps(look)
+    def look_as_called_here(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return look(self._as_called_here(), *args, **options)
+        except Exception as error:
+            raise error_at_user_line(error)  # noqa: B904  # the same one
+
+    return look_as_called_here  # type: ignore[return-value]
 
 
 def _show_decorator_stages_in_notebook() -> None:
@@ -281,6 +295,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             found = self._elsewhere[value] = KernelGraph(self._function, **{**self._given, **option})
         return found
 
+    def _as_called_here(self) -> KernelGraph:
+        """The same function with the device or precision of the block that runs, if it leaves that open."""
+        if context.device is not None and self._options.place is None:
+            return self._specialized_for(device=f"{context.device[0]}:{context.device[1]}")
+        if context.precision and self._options.precision is None:
+            return self._specialized_for(precision=context.precision)
+        return self
+
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
         with given_precision(self._options.precision or ""):
@@ -288,10 +310,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
-        if context.device is not None and self._options.place is None:
-            return self._specialized_for(device=f"{context.device[0]}:{context.device[1]}")(*args, **options)
-        if context.precision and self._options.precision is None:
-            return self._specialized_for(precision=context.precision)(*args, **options)
+        if (context.device is not None or context.precision) and (here := self._as_called_here()) is not self:
+            return here(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
         if options or not self._least <= len(args) <= self._most:
@@ -541,22 +561,26 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         captured, _, leaves = self._trace_for_inspection(args, options)
         return self._versions.compiled(captured, leaves)
 
+    @_as_called_in_block
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
         _show_decorator_stages_in_notebook()
         return self._trace_for_inspection(args, options)[0].graph
 
+    @_as_called_in_block
     def program(self, *args: Any, **options: Any) -> Program:
         """The tasks of a call, after fusion: one for each launch. Of a function that is split, those of the first part;
         so do `graph`, `plan` and `source`."""
         _show_decorator_stages_in_notebook()
         return self._compiled_for(args, options).program
 
+    @_as_called_in_block
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, their waits, and where their buffers lie."""
         _show_decorator_stages_in_notebook()
         return self._compiled_for(args, options).plan
 
+    @_as_called_in_block
     def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plans of a call's parts on its devices, and the copies between them."""
         captured, _, leaves = self._trace_for_inspection(args, options)
@@ -568,6 +592,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         text: str = _report_module_of_decorator().inspected_source_text(self.plan(*args, **options))
         return text
 
+    @_as_called_in_block
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
         try:
@@ -598,6 +623,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         several = self._versions.runs_on_several(self.traced(*args, **options))
         return str(self.device_plan(*args, **options)).splitlines() if several else []
 
+    @_as_called_in_block
     def report(
         self,
         *args: Any,
@@ -620,6 +646,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         made = self.report(*args, **options)
         return None if made.show() is None else made
 
+    @_as_called_in_block
     def traced(self, *args: Any, **options: Any) -> TracedFunction:
         """What a call computes; the same object for as long as nothing that it depends on changes."""
         return self._trace_for_inspection(args, options)[0]
@@ -629,6 +656,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         captured = self.traced(*args, **options)
         return bool(captured.assigned) or captured.uses_holders
 
+    @_as_called_in_block
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
         captured, arguments, leaves = self._trace_for_inspection(args, options)
@@ -652,6 +680,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         text: str = _report_module_of_decorator().why_text(self._name, self._versions.log, self._parameters.every)
         return text
 
+    @_as_called_in_block
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
         captured, _, leaves = self._trace_for_inspection(args, options)
@@ -857,6 +886,13 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     >>> float(length(np.array([3.0, 4.0])))
     5.0
     """
+    try:
+        return _decorator_or_decorated(function, options)
+    except UserError as error:
+        raise error_at_user_line(error)  # noqa: B904  # the same one
+
+
+def _decorator_or_decorated(function: Callable[..., Any] | None, options: Any) -> Any:
     if options.get("mesh") is not None:
         made = import_module(ON_MESH, __package__).MeshFunction
         return made(function, **options) if function is not None else lambda f: made(f, **options)

@@ -14,10 +14,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.graph.precision import own_precision
-from ...compiler.passes.unused_results import drop_unused_loop_results
-from ...compiler.reroll.joining import join_loop_iterations
-from ...compiler.reroll.reroll import LEAST_NODES, reroll_graph
-from ...compiler.reroll.rewrite import Rerolled
+from ...compiler.reroll.reroll import roll_loops
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection
@@ -437,11 +434,7 @@ def _traced_function_of_call(
     failures: Failures = (),
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
-    graph, why = whole.graph, tuple[str, ...]()
-    if trace.has_repeated_bodies:
-        graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
-    few = len(graph.nodes) < LEAST_NODES
-    made = Rerolled(graph, []) if few else reroll_graph(graph, trace.target_name)
+    made = roll_loops(whole.graph, trace.target_name, trace.has_repeated_bodies)
     if made.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.needed_numbers]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
@@ -477,7 +470,7 @@ def _traced_function_of_call(
         watched,
         failures,
         trace.reruns,
-        (*why, *made.why, *_unrecorded_loops_of_call(trace)),
+        (*made.why, *_unrecorded_loops_of_call(trace)),
         state,
     )
 

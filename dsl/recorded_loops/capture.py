@@ -18,17 +18,11 @@ from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
-from ..control_flow.comprehensions import ComprehensionClause
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain
 from .iterables import axes_of_indices, count_loop_items
-from .record import (
-    record_comprehension,
-    record_loop_as_repeated_body,
-    record_loop_as_routine,
-    record_while_as_routine,
-)
+from .record import record_loop_as_repeated_body, record_loop_as_routine, record_while_as_routine
 
 # When a loop is captured, by the operations that it will have made:
 LONG = 128  # most of them on single elements, or on arrays of ever new shapes
@@ -122,15 +116,6 @@ class LoopCapture:
         """`while test(): body()`, until `stop()`."""
         captures = {ROUTINE: partial(record_while_as_routine, self.trace, test, body, stop)}
         self._run(UserLoop(body.__code__, None, (test, body, *([stop] if stop else [])), turns, captures))
-
-    def collect(self, clause: ComprehensionClause, turns: Callable[..., Any]) -> list[Any]:
-        """The list that a comprehension makes."""
-        site, count = clause.body.__code__, count_loop_items(clause.iterable)
-        captures: dict[str, Callable[[], Any]] = {}
-        if count is not None:
-            captures[ROUTINE] = partial(record_comprehension, self.trace, clause, count <= FEW)
-        found: list[Any] = self._run(UserLoop(site, count, (clause.body,), turns, captures))
-        return found
 
     # what becomes of one
 

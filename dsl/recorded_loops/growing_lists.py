@@ -141,9 +141,9 @@ class GrowingLists:
         for slot, value, _ in self.stand_ins:
             slot.put(value)
 
-    def grown_lists(self) -> list[tuple[list[Any], GrowingList]]:
-        """The lists of before the loops that have grown, with what stands for them."""
-        found = {id(real): (real, made) for _, real, made in self.stand_ins if made.storage is not None}
+    def grown_lists(self) -> list[tuple[Slot, list[Any], GrowingList]]:
+        """The lists of before the loops that have grown: what names them, and what stands for them."""
+        found = {id(held): (slot, held, made) for slot, held, made in self.stand_ins if made.storage is not None}
         return [*found.values()]
 
 
@@ -182,12 +182,16 @@ class GrowingList(LoopList):
         if self.element_type is not None:
             if self.element_type.depth > 1 and items:
                 self._refuse_recording("a list of lists that is not empty grows")
-            self.storage = recorder.temporary(
-                (LinearExpression(len(items)), *self.element_type.shape), self.element_type.kinds[0][0]
-            ).storage
-            self.length = LinearExpression(0)
+            self._make_storage(len(items), self.element_type)
             for item in items:
                 self._add_row(item, 0)
+
+    def _make_storage(self, length: int, element_type: ListElementType) -> None:
+        """Memory for the rows. What grows to more than this length has more, in the end."""
+        self.element_type, self.length = element_type, LinearExpression(0)
+        self.storage = self._recorder.temporary(
+            (LinearExpression(length), *element_type.shape), element_type.kinds[0][0]
+        ).storage
 
     # as a LoopList has them
 
@@ -246,6 +250,9 @@ class GrowingList(LoopList):
         recorder = self._recorder
         value, own = list_element_and_type(recorder, given, began)
         joined = own if self.element_type is None else self.element_type.joined(own)
+        if self.storage is None and not self.own:
+            recorder.lists.element_types[self.key] = joined
+            self._make_storage(0, joined)
         if self.storage is None or joined != self.element_type:
             recorder.lists.element_types[self.key] = joined
             raise RecordAgain
@@ -403,7 +410,7 @@ class ListsOfLoop:
         return found + before * b
 
 
-def new_list_in_loop(recorder: Recorder, items: list[Any]) -> GrowingList:
+def new_list_in_loop(recorder: Recorder, items: list[Any], key: Any) -> GrowingList:
     """A list that may grow, known by where in the code it is made."""
-    frame = sys._getframe(2)
-    return GrowingList(recorder, items, (frame.f_code, frame.f_lasti))
+    frame = sys._getframe(3)
+    return GrowingList(recorder, items, (frame.f_code, frame.f_lasti) if key is None else key)

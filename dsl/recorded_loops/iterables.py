@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import prod
 from typing import Any
@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..control_flow.comprehensions import ComprehensionClause, body_at_place_of
-from ..control_flow.decisions import is_undecided_condition
 from ..control_flow.loops import DeferredIterator
 from ..trace.aliasing import rows_of_tracer
 from ..trace.number_kinds import Kind
@@ -19,57 +17,30 @@ from ..trace.operands import to_traced_array
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
-from .growing_lists import GrowingList, list_element_and_type
+from .growing_lists import GrowingList
 from .kinds import LoopList
 from .linear import LinearExpression
-from .values import LoopArray, LoopArraySection, Recorder
+from .values import LoopArray, Recorder
 
 
 @dataclass(frozen=True)
 class LoopItems:
-    """How many items there are, and which is at an index, linear from 0.
+    """How many items there are, and which is at a place, counted from 0.
 
-    start: what is added to the index, so that the turn is the item."""
+    start: what is added to the place, so that the turn is the item."""
 
-    count: LinearExpression
-    at: Callable[[LinearExpression], Any]
+    count: Any
+    at: Callable[[Any], Any]
     start: LinearExpression = LinearExpression(0)
 
 
 def count_loop_items(iterable: Any) -> int | None:
     """How many items a loop outside of all recorded ones goes over; None of what is not followed."""
-    if isinstance(iterable, range) or (is_array(iterable) and iterable.ndim):
-        return len(iterable)
-    if not isinstance(iterable, DeferredIterator):
-        return None
-    function, args, options = iterable.function, iterable.args, iterable.options
-    if function in (np.ndindex, np.ndenumerate):
+    if isinstance(iterable, DeferredIterator) and iterable.function in (np.ndindex, np.ndenumerate):
         shape = axes_of_indices(iterable)
         return prod(shape) if shape and all(type(n) is int and n >= 0 for n in shape) else None
-    if not _is_recordable_loop_iterator(function, args, options):
-        return None
-    if function is repeat:
-        return int(args[1])
-    counts = [count_loop_items(x) for x in _iterated_arguments_of_recorded_loop(function, args)]
-    if options.get("strict") and len({*counts}) > 1:  # which is an error
-        return None
-    return None if None in counts or not counts else min(n for n in counts if n is not None)
-
-
-def loop_item_at(iterable: Any, turn: Any) -> Any:
-    """What such a loop goes over at a turn, whose number may be a symbol."""
-    if isinstance(iterable, range):
-        return iterable.start + turn * iterable.step
-    if not isinstance(iterable, DeferredIterator):
-        return (iterable if isinstance(turn, int) and type(turn) is int else to_traced_array(iterable))[turn]
-    if iterable.function is zip:
-        return tuple(loop_item_at(part, turn) for part in iterable.args)
-    (part, *start) = iterable.args
-    if iterable.function is repeat:
-        return part
-    if iterable.function is enumerate:
-        return turn + [*start, *iterable.options.values(), 0][0], loop_item_at(part, turn)
-    return loop_item_at(part, len(part) - 1 - turn)
+    items = loop_items(iterable)
+    return None if items is None else items.count
 
 
 def is_array(x: Any) -> bool:
@@ -94,37 +65,49 @@ def item_at_indices(recorder: Recorder, iterable: DeferredIterator, index: tuple
     return index if iterable.function is np.ndindex else (index, recorder.lift(iterable.args[0])[index])
 
 
-def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
-    """What a loop goes over, within a recorded one or as one; None of what is not followed."""
+def loop_items(iterable: Any, recorder: Recorder | None = None) -> LoopItems | None:
+    """What a loop goes over; None of what is not followed.
+
+    recorder: of the loop within which it is recorded, or as which: counts and places are linear then. Else counts are
+    ints, and a place may be a turn's number."""
     if isinstance(iterable, (range, LoopRange)):
-        return _recorded_loop_items_of_range(recorder, iterable)
-    if isinstance(iterable, GrowingList) and iterable.storage is None:
+        return _loop_items_of_range(iterable, recorder)
+    is_of_loop = recorder is not None and isinstance(iterable, LoopArray)
+    if is_of_loop and isinstance(iterable, GrowingList) and iterable.storage is None:
         return None
-    if isinstance(iterable, LoopArray) or (is_array(iterable) and iterable.ndim):
-        return _loop_items_of_array(recorder, recorder.lift(iterable))
-    if not isinstance(iterable, DeferredIterator):
-        return None
+    if is_of_loop or (is_array(iterable) and iterable.ndim):
+        return _loop_items_of_array(iterable, recorder)
+    return _loop_items_of_iterator(iterable, recorder) if isinstance(iterable, DeferredIterator) else None
+
+
+def _loop_items_of_iterator(iterable: DeferredIterator, recorder: Recorder | None) -> LoopItems | None:
     function, args, options = iterable.function, iterable.args, iterable.options
     if not _is_recordable_loop_iterator(function, args, options):
         return None
+    linear, extent, least = (
+        (_same, _same, min) if recorder is None else (recorder.linear, recorder.extent, recorder.least)
+    )
     if function is repeat:
-        return LoopItems(LinearExpression(args[1]), lambda k: args[0])
-    parts = [recorded_loop_items_of_iterable(recorder, x) for x in _iterated_arguments_of_recorded_loop(function, args)]
+        return LoopItems(linear(args[1]), lambda k: args[0])
+    parts = [loop_items(x, recorder) for x in (args if function is zip else args[:1])]
     found = [part for part in parts if part is not None]
     if not 0 < len(found) == len(parts):
         return None
+    first, count = found[0], found[0].count
     if function is zip:
-        count = found[0].count
         if options.get("strict") and any(part.count != count for part in found):
             return None
         for part in found[1:]:
-            count = recorder.least(count, part.count)
-        return LoopItems(count, lambda k: tuple(part.at(k) for part in found), found[0].start)
-    (part,) = found
+            count = least(count, part.count)
+        return LoopItems(count, lambda k: tuple(part.at(k) for part in found), first.start)
     if function is enumerate:
-        first = recorder.linear([*args, *options.values(), 0][1])
-        return LoopItems(part.count, lambda k: (recorder.extent(first + k), part.at(k)), part.start)
-    return LoopItems(part.count, lambda k: part.at(part.count - 1 - k))
+        start = linear([*args, *options.values(), 0][1])
+        return LoopItems(count, lambda k: (extent(start + k), first.at(k)), first.start)
+    return LoopItems(count, lambda k: first.at(count - 1 - k))
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
@@ -137,11 +120,9 @@ def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: di
     return function is reversed and len(args) == 1 and not options and not isinstance(args[0], DeferredIterator)
 
 
-def _iterated_arguments_of_recorded_loop(function: Any, args: Sequence[Any]) -> Sequence[Any]:
-    return args if function is zip else args[:1]
-
-
-def _recorded_loop_items_of_range(recorder: Recorder, given: range | LoopRange) -> LoopItems:
+def _loop_items_of_range(given: range | LoopRange, recorder: Recorder | None) -> LoopItems | None:
+    if recorder is None:
+        return LoopItems(len(given), lambda k: given.start + k * given.step) if isinstance(given, range) else None
     start, stop, step = recorder.linear(given.start), recorder.linear(given.stop), given.step
     span, size = (stop - start, step) if step > 0 else (start - stop, -step)
     if size == 1:
@@ -153,7 +134,10 @@ def _recorded_loop_items_of_range(recorder: Recorder, given: range | LoopRange) 
     return LoopItems(count, lambda k: recorder.extent(start + k * step), start if step == 1 else LinearExpression(0))
 
 
-def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | None:
+def _loop_items_of_array(given: Any, recorder: Recorder | None) -> LoopItems | None:
+    if recorder is None:
+        return LoopItems(len(given), lambda k: (given if type(k) is int else to_traced_array(given))[k])
+    array = recorder.lift(given)
     if not array.ndim:
         return None
     recorder.materialize(array)
@@ -161,99 +145,6 @@ def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | No
 
 
 LARGEST = 1 << 20  # elements that a list of lists outside of loops may have
-
-
-class _RowsOfTurns:
-    """The rows that the turns of a comprehension write, one after the other."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.counts: list[LinearExpression] = []
-        self.section: LoopArraySection | None = None
-        self.kinds: tuple[Kind, ...] = ()
-        self.depth = 1
-
-    def add(self, position: LinearExpression, given: Any, began: int) -> None:
-        """began: how many arrays there were when the turn began."""
-        recorder = self.recorder
-        value, found = list_element_and_type(recorder, given, began)
-        kinds, depth, shape = found.kinds, found.depth, found.shape
-        if len(kinds) > 1:
-            raise LoopNotRecordable("a comprehension makes numbers of two kinds, as values decide")
-        if self.section is None:
-            count = self.counts[0] * prod(n.known or 0 for n in self.counts[1:])
-            self.section = recorder.temporary((count, *shape), kinds[0][0])
-            self.kinds, self.depth = kinds, depth
-        elif (self.kinds, self.depth, self.section.shape[1:]) != (kinds, depth, shape):
-            raise LoopNotRecordable("a comprehension makes elements of different kinds")
-        row = recorder.array_of_section(self.section)
-        row[(recorder.extent(position), ...)] = value
-
-
-def collect_clause_in_loop(recorder: Recorder, clause: ComprehensionClause, outermost: bool = False) -> Any:
-    """The list that a comprehension makes: a LoopList, or a list. outermost: it is the loop that is recorded."""
-    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
-    few = items is None or (items.count.known is not None and items.count.known <= recorder.unrolled)
-    if few and not outermost:
-        return [*_elements_of_few_turns(recorder, clause)]
-    rows = _RowsOfTurns(recorder)
-    _write_rows_of_clause(rows, clause, LinearExpression(0), 0)
-    if rows.section is None:
-        raise LoopNotRecordable("a comprehension has no turn")
-    return LoopList(recorder, rows.section, rows.kinds, rows.depth)
-
-
-def _elements_of_few_turns(recorder: Recorder, clause: ComprehensionClause) -> Iterable[Any]:
-    for item in clause.iterable:
-        for test, value in clause.body(item):
-            _check_test_of_clause(test)
-            if test:
-                element = value()
-                if type(element) is ComprehensionClause:
-                    yield from collect_clause_in_loop(recorder, element)
-                else:
-                    yield element
-
-
-def _check_test_of_clause(test: Any) -> None:
-    if is_undecided_condition(test):
-        raise LoopNotRecordable("a comprehension keeps the elements that a value chooses")
-
-
-def _write_rows_of_clause(
-    rows: _RowsOfTurns, clause: ComprehensionClause, before: LinearExpression, level: int
-) -> None:
-    """The loop of a clause. before: how many turns of it the turns around have made."""
-    recorder, body = rows.recorder, clause.body
-    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
-    if items is None:
-        raise LoopNotRecordable("a comprehension goes over more than ranges and arrays")
-    count = items.count
-    if not count.is_at_least(0):
-        count = recorder.greatest(count, LinearExpression(0))
-    if level == len(rows.counts):
-        rows.counts.append(count)
-    if level and (count.known is None or count != rows.counts[level]):
-        raise LoopNotRecordable("the inner loop of a comprehension has another length in each turn")
-    start = before * (count.known or 0) if level else before
-
-    def turn(pair: Any) -> None:
-        number, item = pair
-        if not level and (type(number) is not int or number == 0):  # another attempt
-            rows.section = None
-        began = len(recorder.storages)
-        for test, value in body(item):
-            _check_test_of_clause(test)
-            if not test:
-                raise LoopNotRecordable("a comprehension leaves out elements")
-            element = value()
-            position = start + recorder.linear(number)
-            if type(element) is ComprehensionClause:
-                _write_rows_of_clause(rows, element, position, level + 1)
-            else:
-                rows.add(position, element, began)
-
-    recorder.run_for(DeferredIterator(enumerate, (clause.iterable,), {}), body_at_place_of(turn, body), None)
 
 
 def list_of_collected_rows(array: Tracer, made: LoopList) -> list[Any]:

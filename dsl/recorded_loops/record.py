@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
-from ..control_flow.comprehensions import ComprehensionClause
 from ..control_flow.effects import Journal
 from ..control_flow.repeated_loops import PEELED, RepeatedBodyLoop
+from ..control_flow.rewrite import PREFIX
 from ..core.errors import is_own_mistake
 from ..core.object_journal import Slot
 from ..trace.aliasing import assign_to_tracer
@@ -29,8 +28,7 @@ from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList, RecordAgain
-from .iterables import collect_clause_in_loop, list_of_collected_rows, loop_item_at
-from .kinds import LoopList
+from .iterables import list_of_collected_rows, loop_items
 from .recorder import CONSTANTS, UNROLLED, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
@@ -57,41 +55,25 @@ def record_while_as_routine(
     _record_statements(trace, body.__code__, functions, False, lambda recorder: recorder.run_while(test, body, stop))
 
 
-def record_comprehension(trace: Trace, clause: ComprehensionClause, is_short: bool) -> list[Any]:
-    """The list that a comprehension makes, whose elements are rows of one array. Raises as `record_loop_as_routine`."""
-    found = _record_statements(
-        trace,
-        clause.body.__code__,
-        [clause.body],
-        is_short,
-        lambda recorder: collect_clause_in_loop(recorder, clause, outermost=True),
-    )
-    assert found is not None
-    return list_of_collected_rows(*found)
-
-
 def _record_statements(
     trace: Trace,
     site: Any,
     functions: Sequence[Callable[..., Any]],
     is_short: bool,
-    write: Callable[[LoopRecorder], Any],
-) -> tuple[Tracer, LoopList] | None:
-    """Makes what `write` records a node of the trace. The array of the list that `write` gives, if it gives one."""
+    write: Callable[[LoopRecorder], None],
+) -> None:
+    """Makes what `write` records a node of the trace."""
     recorder = LoopRecorder(trace, site, 1 if is_short else UNROLLED)
-    rows: list[Tracer] = []
     try:
         recorder.reached = is_reached(trace)
         before = Journal(functions)
         with recorder.recording():
-            collected = write(recorder)
+            write(recorder)
             recorder.lists.remove_stand_ins()
             changed = before.changes()
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
-            if collected is not None:
-                results.append((rows.append, recorder.materialize(collected).storage.number, None))
             results += _grown_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except RecordAgain:
@@ -106,19 +88,19 @@ def _record_statements(
             value.site = site
         elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
             slot.put(SpoiledLoopVariable(slot.name, site))
-    return None if collected is None else (rows[0], collected)
 
 
 def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[Any], Any], count: int) -> None:
     """Makes the loop `for item in iterable: body(item)` a node of the trace, which has a body for all turns.
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
-    site = body.__code__
+    site, items = body.__code__, loop_items(iterable)
+    assert items is not None
     for first in range(min(PEELED + 1, count)):
         loop = RepeatedBodyLoop(
             trace,
             (first, count - 1),
-            partial(loop_item_at, iterable),
+            items.at,
             body,
             lambda name: SpoiledLoopVariable(name, site),
         )
@@ -127,7 +109,7 @@ def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[An
                 return
         except (LoopNotRecordable, Exception) as error:
             raise _refusal_of_loop(error, site) from error
-        body(loop_item_at(iterable, first))
+        body(items.at(first))
     raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
 
 
@@ -175,11 +157,11 @@ def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[Slot]) -> list
 def _grown_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:
     """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
     found: list[PlacedResult] = []
-    for held, made in recorder.lists.grown_lists():
+    for slot, held, made in recorder.lists.grown_lists():
         count, (dtype, weak) = made.length.known, made.kinds[0]
         if count is None:
             raise LoopNotRecordable("a list has another length as values decide")
-        if weak is int and dtype == INT64 and made.depth == 1:
+        if weak is int and dtype == INT64 and made.depth == 1 and not slot.name.startswith(PREFIX):
             raise LoopNotRecordable("a list has ints, which Python may ask for")
         made.storage.shape = (count, *made.storage.shape[1:])
 

@@ -28,9 +28,8 @@ from .independence import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
     axes_of_indices,
-    collect_clause_in_loop,
     item_at_indices,
-    recorded_loop_items_of_iterable,
+    loop_items,
 )
 from .kinds import (
     PLAIN,
@@ -192,10 +191,6 @@ class LoopRecorder(RecordedLoopArithmetic):
 
     # loops
 
-    def collect(self, clause: Any) -> Any:
-        """What a comprehension gives, as a list."""
-        return collect_clause_in_loop(self, clause)
-
     def run_for(
         self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None, few: int | None = None
     ) -> None:
@@ -208,7 +203,7 @@ class LoopRecorder(RecordedLoopArithmetic):
                 (), axes, lambda index: body(item_at_indices(self, iterable, index)), stop, few, key or body
             )
             return
-        items = recorded_loop_items_of_iterable(self, iterable)
+        items = loop_items(iterable, self)
         if items is None:
             self._unroll_loop(iterable, body, stop)
             return
@@ -359,9 +354,9 @@ class LoopRecorder(RecordedLoopArithmetic):
         loop.after(ran)
         loop.lists.set_lengths_after_loop(count)
 
-    def new_list(self, items: list[Any]) -> Any:
-        """A list that may grow while loops are recorded."""
-        return new_list_in_loop(self, items)
+    def new_list(self, items: list[Any], key: Any = None) -> Any:
+        """A list that may grow while loops are recorded. key: what it is known by, if not by where it is made."""
+        return new_list_in_loop(self, items, key)
 
 
 @dataclass(slots=True)

@@ -75,6 +75,8 @@ def compare(first: Report | str | Path, second: Report | str | Path, path: Any =
 
 
 def _loaded_report_to_compare(given: Report | str | Path) -> Report:
+    if not isinstance(given, (Report, str, Path)):
+        raise TypeError(f"kg.compare takes reports, or names of the .json files that they were saved to, not {given!r}")
     return given if isinstance(given, Report) else Report(json.loads(Path(given).read_text(encoding="utf-8")))
 
 

@@ -25,6 +25,9 @@ class Optimizer:
     clip_gradient: elements of the rescaled gradient lie between it and its negative. lr_scheduler: the learning rate as
     a function of the number of updates, its `base_lr` set to `learning_rate`. multi_precision: values of float16 and
     bfloat16 are updated as float32 arrays, which the store keeps. begin_num_update: updates that were before.
+
+    >>> isinstance(kg.optimizer.SGD(), kg.optimizer.Optimizer)
+    True
     """
 
     states = 0  # arrays of the value's shape that `update` takes, zeros at first
@@ -124,7 +127,11 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015): steps by running means of the gradient and of its square."""
+    """Adam (Kingma and Ba, 2015): steps by running means of the gradient and of its square.
+
+    >>> kg.optimizer.Adam(learning_rate=0.01).learning_rate
+    0.01
+    """
 
     states = 2
 
@@ -159,7 +166,11 @@ class Adam(Optimizer):
 
 
 class AdaGrad(Optimizer):
-    """AdaGrad (Duchi, Hazan and Singer, 2011): steps divided by the root of the sum of all squares so far."""
+    """AdaGrad (Duchi, Hazan and Singer, 2011): steps divided by the root of the sum of all squares so far.
+
+    >>> kg.optimizer.AdaGrad(learning_rate=0.01).learning_rate
+    0.01
+    """
 
     states = 1
 
@@ -180,7 +191,11 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": A
 
 
 def create(name: str, **shared: Any) -> Optimizer:
-    """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case. Raises OptionError."""
+    """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case. Raises OptionError.
+
+    >>> kg.optimizer.create("sgd", learning_rate=0.1).learning_rate
+    0.1
+    """
     found = OPTIMIZERS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         raise OptionError(f"there is no optimizer {name!r}; write one of {', '.join(map(repr, OPTIMIZERS))}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
-from ..core.errors import TraceError, UnsupportedError, UserError, nearest_name_hint
+from ..core.errors import ArgumentsError, TraceError, UnsupportedError, UserError, nearest_name_hint
+from ..core.foreign_names import FOREIGN_KEYWORDS, instead_of
 from .trace import TracedLoopSymbolBase, loop_recorder_of_trace
 
 Implementation = Callable[..., Any]
@@ -59,11 +61,15 @@ class NumpyProtocols:
         handler = UFUNCS.get(method)
         if handler is None:
             raise UnsupportedError(
-                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations",
-                needs_values=True,
+                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
             )
-        result = handler(ufunc, *inputs, **options)
-        return result if method == "__call__" else apply_view_rule_of_numpy(method, result, inputs, options)
+        if method == "__call__":
+            return handler(ufunc, *inputs, **options)
+        try:
+            result = handler(ufunc, *inputs, **options)
+        except UserError as error:
+            raise ERRORS[0](error, getattr(ufunc, method), inputs, options) from None
+        return apply_view_rule_of_numpy(method, result, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return call_function(function, args, options)
@@ -93,12 +99,10 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if (found := fallback(function, args, options)) is not None:
             return found[0]
     if implementation is None and function in REFUSED:
-        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}", needs_values=True)
+        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
         near = nearest_name_hint(name, numpy_names_in_dispatch_tables())
-        raise UnsupportedError(
-            f"{name} cannot be traced{near}; or call it outside of the traced function", needs_values=True
-        )
+        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
     check_options_of_numpy_call(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
@@ -124,10 +128,25 @@ def check_options_of_numpy_call(implementation: Implementation, name: str, optio
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for option in options:
         if option not in known:
+            _check_option_is_numpys(name, option)
             raise UnsupportedError(
-                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}",
-                needs_values=True,
+                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
             )
+
+
+def _check_option_is_numpys(name: str, option: str) -> None:
+    """Raises ArgumentsError for a keyword that NumPy's function has not either."""
+    import inspect
+
+    path = name.strip(".()").removeprefix("np.").split(".")
+    try:
+        of_methods = inspect.signature(getattr(np.ndarray, path[-1])).parameters if name.startswith(".") else {}
+        known = {**of_methods, **inspect.signature(reduce(getattr, path, np)).parameters}  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError):
+        return  # NumPy says nothing of it
+    if option not in known and not {"kw", "kwargs"} & ({*known} - {*of_methods}):
+        instead = instead_of(option, FOREIGN_KEYWORDS, known) or f"; write one of {', '.join(known)}"
+        raise ArgumentsError(f"{name} has no argument {option}={instead}")
 
 
 def public_numpy_name(function: Any) -> str:

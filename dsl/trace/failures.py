@@ -84,7 +84,7 @@ def check_failure_is_possible(trace: Trace, error: Exception) -> None:
         text += "out of the loop, and raise there"
     else:
         return
-    raise UnsupportedError(text, needs_values=True) from error
+    raise UnsupportedError(text) from error
 
 
 def check_error_is_of_python(trace: Trace, error: Exception) -> None:
@@ -157,7 +157,7 @@ def may_run_rows_in_numpy(trace: Trace) -> bool:
 def _let_numpy_run_rows_that_catch(trace: Trace) -> None:
     """Raises UnsupportedError where a function of rows catches an error of values."""
     if may_run_rows_in_numpy(trace) and is_error_awaited():
-        raise UnsupportedError("kg.vmap sees no error that the function catches", needs_values=True)
+        raise UnsupportedError("kg.vmap sees no error that the function catches")
 
 
 def first_failure(trace: Trace) -> Value:
@@ -198,8 +198,7 @@ def note_host_call(trace: Trace, function: str, results: Sequence[Value]) -> Non
     if awaited and (trace.path or trace.loops or not trace.reruns):
         raise UnsupportedError(
             f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "
-            "call raise it",
-            needs_values=True,
+            "call raise it"
         )
     if trace.path or trace.loops:
         trace.may_raise.update(value.number for value in results)

@@ -91,8 +91,7 @@ def with_other_number_kinds(value: Value, kinds: Sequence[Kind]) -> Value:
         names = " or ".join(sorted({str(d) for d, _ in kinds}))
         raise UnsupportedError(
             f"this is {names}, since a number in it is one of Python's or an array's, as a traced value decides; give "
-            "both one dtype, as np.float32(...) or np.maximum(x, y) do",
-            needs_values=True,
+            "both one dtype, as np.float32(...) or np.maximum(x, y) do"
         )
     if value.shape:
         return value

@@ -138,9 +138,7 @@ class Tracer(NumpyProtocols):
         """Raises what Python raises for an attribute that arrays have, and UnsupportedError for its numbers' own."""
         kind = self._held.weak or self.dtype.type
         if self._held.others or hasattr(kind, name):
-            raise UnsupportedError(
-                f".{name} of a number that a traced value decides cannot be traced", needs_values=True
-            )
+            raise UnsupportedError(f".{name} of a number that a traced value decides cannot be traced")
         raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
@@ -253,7 +251,7 @@ class Tracer(NumpyProtocols):
             instead = instead or "; an argument of another library's is an array too"
             raise MissingAttributeError(f"'numpy.ndarray' object has no attribute {name!r}{instead}")
         text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
-        raise UnsupportedError(text, needs_values=True)
+        raise UnsupportedError(text)
 
     # what has an answer while tracing only where no array of the call decides it
 

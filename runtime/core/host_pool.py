@@ -23,11 +23,10 @@ import numpy as np
 from .errors import OutOfMemory
 from .readable_text import byte_count_in_words
 from .recycling import FreeBlocks, RecyclingPool
-from .settings import settings
 
 ALIGNMENT = 64
 HUGE = 2 << 20
-LARGE = 256 << 10
+LARGE = RecyclingPool.large
 INLINE = 16  # bytes that an object of ctypes has room for
 _KNOWN_SIZES = 4096
 
@@ -64,28 +63,19 @@ class _HostSizeClass:
 
     __slots__ = ("free", "make", "pop")
 
-    def __init__(self, free: FreeBlocks, freed: Callable[[], None] | None) -> None:
+    def __init__(self, free: FreeBlocks) -> None:
         self.free = free
         self.pop = free.pop
-        self.make: Any = _make_host_pool_block_type(free, freed).from_address
+        self.make: Any = _make_host_pool_block_type(free).from_address
 
 
-def _make_host_pool_block_type(free: FreeBlocks, freed: Callable[[], None] | None) -> Any:
-    push = free.recycle
+def _make_host_pool_block_type(free: FreeBlocks) -> Any:
+    recycle = free.recycle
 
-    def recycle_small_block(block: Any) -> None:
-        push(block.address)
+    def recycle_block(block: Any) -> None:
+        recycle(block.address)
 
-    def recycle_large_block(block: Any) -> None:
-        push(block.address)
-        if freed is not None:
-            freed()
-
-    body = {
-        "__slots__": ("address", "nbytes"),
-        "pool": free.pool,
-        "__del__": recycle_small_block if freed is None else recycle_large_block,
-    }
+    body = {"__slots__": ("address", "nbytes"), "pool": free.pool, "__del__": recycle_block}
     return type("Block", (ctypes.c_char * free.size, RecycledBlock), body)
 
 
@@ -95,7 +85,7 @@ class HostMemoryPool(RecyclingPool):
     alignment = ALIGNMENT
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(physical_memory_bytes() // 4)
         self._by_size: dict[int, _HostSizeClass] = {}
         self._classes: dict[int, _HostSizeClass] = {}
         self._lent_classes: dict[int, _HostSizeClass] = {}
@@ -103,7 +93,6 @@ class HostMemoryPool(RecyclingPool):
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
-        self._bound = 0
         _pools.add(self)
 
     def allocate(self, nbytes: int) -> Any:
@@ -125,8 +114,8 @@ class HostMemoryPool(RecyclingPool):
     def _own_free_blocks(self) -> list[FreeBlocks]:
         return [found.free for found in list(self._classes.values())]
 
-    def _release_own(self) -> int:
-        return self._release_cached_down_to(0)
+    def _release_block(self, address: int) -> None:
+        del self._mappings[address]
 
     def _forget_sizes(self) -> None:
         self._by_size.clear()
@@ -142,15 +131,14 @@ class HostMemoryPool(RecyclingPool):
             classes = self._classes if self._lender is None else self._lent_classes
             found = classes.get(size)
             if found is None:
-                freed = self._trim_cached_blocks if size >= LARGE and self._lender is None else None
-                found = classes[size] = _HostSizeClass(FreeBlocks(self, size, self._lender), freed)
+                found = classes[size] = _HostSizeClass(FreeBlocks(self, size, self._lender))
             if len(self._by_size) >= _KNOWN_SIZES:
                 self._by_size.clear()
             self._by_size[nbytes] = found
         return found
 
     def _allocate_own(self, size: int) -> int:
-        return int(self.with_room(self._map_large_block if size >= LARGE else self._carve_from_slab, size))
+        return int(self.with_room(self._map_large_block if size >= self.large else self._carve_from_slab, size))
 
     def _carve_from_slab(self, size: int) -> int:
         if self._slab + size > self._slab_end:
@@ -171,33 +159,6 @@ class HostMemoryPool(RecyclingPool):
         except (OSError, ValueError, MemoryError, OverflowError) as error:
             wanted, held = byte_count_in_words(size), byte_count_in_words(self.reserved)
             raise OutOfMemory(f"there are no {wanted} of memory: {error}; {held} are held") from None
-
-    def _trim_cached_blocks(self) -> None:
-        """A large block has died: keep no more than the bound."""
-        if LARGE is None:  # modules go before the last objects at exit
-            return
-        if not self._bound:
-            self._bound = settings.pool_bytes or physical_memory_bytes() // 4
-        if self._large_bytes_cached() > self._bound:
-            self._release_cached_down_to(self._bound)
-
-    def _large_bytes_cached(self) -> int:
-        return sum(free.size * len(free) for free in self._own_free_blocks() if free.size >= LARGE)
-
-    def _release_cached_down_to(self, bound: int) -> int:
-        released = 0
-        with self._lock:
-            cached = self._large_bytes_cached()
-            for free in sorted((free for free in self._own_free_blocks() if free.size >= LARGE), key=lambda c: -c.size):
-                while cached - released > bound:
-                    try:
-                        address = free.pop()
-                    except IndexError:
-                        break
-                    del self._mappings[address]
-                    released += free.size
-            self._own_bytes -= released
-        return released
 
 
 _pools: weakref.WeakSet[HostMemoryPool] = weakref.WeakSet()

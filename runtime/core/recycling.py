@@ -3,6 +3,7 @@ device's own memory."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,11 +22,19 @@ class FreeBlocks(list[int]):
     def __init__(self, pool: RecyclingPool, size: int, lender: Lender | None) -> None:
         super().__init__()
         self.pool, self.size, self.lender = pool, size, lender
-        self.recycle: Callable[[int], None] = self.append if lender is None else self._give_back
+        self.recycle: Callable[[int], None] = self.append
+        if lender is not None:
+            self.recycle = self._give_back
+        elif size >= pool.large:
+            self.recycle = self._append_large
 
     def _give_back(self, address: int) -> None:
         assert self.lender is not None
         self.lender.returned.append((address, self.size))
+
+    def _append_large(self, address: int) -> None:
+        self.append(address)
+        self.pool.note_free_bytes(self.size)
 
 
 class MemoryLimit:
@@ -51,14 +60,19 @@ class MemoryLimit:
 
 
 class RecyclingPool:
-    """Its methods may be called from any thread. alignment: of what lenders give."""
+    """Its methods may be called from any thread. alignment: of what lenders give. large: bytes from which on a block is
+    the system's own, and goes back to it when more than `bound` bytes of such blocks are free."""
 
     alignment = 64
+    large = 256 << 10
     _lock: Any
 
-    def __init__(self) -> None:
+    def __init__(self, most_free: int) -> None:
+        """most_free: what `bound` is where the setting `pool_bytes` says nothing."""
         self.limit = MemoryLimit()
+        self._most_free = most_free
         self._own_bytes = self._peak = 0
+        self._free_bytes = 0  # of large blocks, at most
         self._lender: Lender | None = None
         self._lenders: list[Lender] = []  # with those before it, for as long as they have lent something
 
@@ -71,8 +85,8 @@ class RecyclingPool:
         """The address of a new block. Raises OutOfMemory."""
         raise NotImplementedError
 
-    def _release_own(self) -> int:
-        """Give free large blocks back to the system; the bytes."""
+    def _release_block(self, address: int) -> None:
+        """Give a large block back to the system."""
         raise NotImplementedError
 
     def _forget_sizes(self) -> None:
@@ -84,6 +98,11 @@ class RecyclingPool:
         return (self.trim,)
 
     # what follows from it
+
+    @property
+    def bound(self) -> int:
+        """Bytes of large blocks that may be free."""
+        return settings.pool_bytes or self._most_free
 
     @property
     def reserved(self) -> int:
@@ -106,7 +125,40 @@ class RecyclingPool:
     def trim(self) -> int:
         """Give the large free blocks back to the system; the bytes given back."""
         with self._lock:
-            return self._release_own() + sum(lender.take_back() for lender in self._lenders)
+            return self._release_down_to(0) + sum(lender.take_back() for lender in self._lenders)
+
+    def note_free_bytes(self, size: int) -> None:
+        """A large block has died: keep no more than the bound."""
+        self._free_bytes += size
+        if sys is None or sys.is_finalizing() or self._free_bytes <= self.bound:  # modules go before the last objects
+            return
+        if self._lock.acquire(blocking=False):  # who has it else is about to take blocks, or to give them back
+            try:
+                self._free_bytes = self._large_bytes_cached()
+                if self._free_bytes > self.bound:
+                    self._release_down_to(self.bound)
+            finally:
+                self._lock.release()
+
+    def _large_bytes_cached(self) -> int:
+        return sum(free.size * len(free) for free in self._own_free_blocks() if free.size >= self.large)
+
+    def _release_down_to(self, bound: int) -> int:
+        """Give free large blocks back to the system until so many bytes of them are left; the bytes given back."""
+        released, cached = 0, self._large_bytes_cached()
+        for free in sorted(
+            (free for free in self._own_free_blocks() if free.size >= self.large), key=lambda f: -f.size
+        ):
+            while cached - released > bound:
+                try:
+                    address = free.pop()  # another thread may take the last one
+                except IndexError:
+                    break
+                self._release_block(address)
+                released += free.size
+        self._own_bytes -= released
+        self._free_bytes = cached - released
+        return released
 
     def statistics(self) -> dict[str, int]:
         """Bytes `in_use`, `cached` (free, kept) and `reserved` (both), and `peak`: the most ever reserved."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,9 +135,7 @@ TABLE = (
         _parse_count_setting,
         "free bytes that the driver's pool of a GPU keeps from other libraries and processes",
     ),
-    Setting(
-        "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
-    ),
+    Setting("pool_bytes", 0, _parse_count_setting, "freed bytes a device keeps for reuse; 0: a quarter of its memory"),
 )
 
 PROFILED = ("engine", "profile")  # what a profile in progress sets
@@ -182,7 +180,7 @@ class Settings:
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for a name that is not in the table, ValueError for a value that its row refuses."""
         if name not in ROWS:
-            raise AttributeError(f"no setting {name!r}; there are {', '.join(ROWS)}")
+            raise AttributeError(_no_setting_text(name))
         super().__setattr__(name, value if (name, value) == PROFILED else _checked_setting(ROWS[name], value, name))
         if name in ORDINARY:
             special = any(getattr(self, n, v) != v for n, v in ORDINARY.items())
@@ -212,6 +210,17 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
         raise ValueError(f"{name}={value!r}: {error}") from None
 
 
+def _no_setting_text(name: str) -> str:
+    return f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}"
+
+
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def unknown_variables() -> list[str]:
     """Of each variable of the environment that looks like a setting and is none: that, and which is meant."""
     known = [row.environment_variable for row in TABLE]
@@ -221,12 +230,7 @@ def unknown_variables() -> list[str]:
         for name in {name for name in os.environ if name.startswith(PREFIX)} - {*known}
         if not name.removeprefix(PREFIX).startswith(tests)
     )
-    if not unknown:
-        return []
-    import difflib
-
-    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
-    return [f"{name} is no setting" + (f"; did you mean {found[0]}?" if found else "") for name, found in near.items()]
+    return [f"{name} is no setting{_nearest_hint(name, known)}" for name in unknown]
 
 
 settings = Settings(os.environ)
@@ -245,7 +249,7 @@ def override(**values: Any) -> Iterator[Settings]:
     [1.0, 1.0]
     """
     if unknown := next((name for name in values if name not in ROWS), None):
-        raise AttributeError(f"no setting {unknown!r}; there are {', '.join(ROWS)}")
+        raise AttributeError(_no_setting_text(unknown))
     parsed = {name: _checked_setting(ROWS[name], value, name) for name, value in values.items()}
     before = {name: getattr(settings, name) for name in parsed}
     for name, value in parsed.items():

@@ -57,17 +57,17 @@ def numpy_attention(
     q: View,
     k: View,
     v: View,
-    *mask: View,
+    *masks: View,
     scale: float,
     hidden: float = -np.inf,
     stats: bool = False,
     dtype: str = "float32",
 ) -> tuple[View, ...]:
     """softmax(q @ k.T * scale) @ v, in this dtype; with stats, the logarithms of the sums of exponentials of scores
-    too. mask: what is seen; other scores are `hidden`. A head of keys is for as many of queries as there are more of
-    these."""
+    too. masks: what is added to scores, and what is seen; other scores are `hidden`. A head of keys is for as many of
+    queries as there are more of these."""
     q, k, v = _attention_operands(dtype, q, k, v)
-    powers, sums, largest = _attention_weights(q, k, mask, scale, hidden)
+    powers, sums, largest = _attention_weights(q, k, masks, scale, hidden)
     result = np.matmul(powers / sums, v)
     return (result, (largest + np.log(sums)).astype(np.float32)) if stats else (result,)
 
@@ -79,25 +79,36 @@ def numpy_attention_gradient(
     o: View,
     ct: View,
     stats: View,
-    *mask: View,
+    *masks: View,
     scale: float,
     hidden: float = -np.inf,
     dtype: str = "float32",
 ) -> tuple[View, ...]:
-    """What a cotangent of the result o gives for queries, keys and values. Weights are computed again, here from the
-    scores alone."""
+    """What a cotangent of the result o gives for queries, keys, values and what is added to scores. Weights are
+    computed again, here from the scores alone."""
     types, shape = (q.dtype, k.dtype, v.dtype), k.shape
     q, k, v = _attention_operands(dtype, q, k, v)
     o, ct = o.astype(dtype), ct.astype(dtype)
-    powers, sums, _ = _attention_weights(q, k, mask, scale, hidden)
+    powers, sums, _ = _attention_weights(q, k, masks, scale, hidden)
     weights = powers / sums
     slope = np.matmul(ct, v.swapaxes(-1, -2)) - (ct * o).sum(-1, keepdims=True)
-    back = weights * slope * q.dtype.type(scale)
-    back = np.where(mask[0], back, 0).astype(dtype) if mask else back
+    back = weights * slope
+    for mask in masks:
+        back = np.where(mask, back, 0).astype(dtype) if mask.dtype == np.bool_ else back
+    biases = [_summed_to_shape(back, m.shape).astype(m.dtype) for m in masks if m.dtype != np.bool_]
+    back = back * q.dtype.type(scale)
     found = [np.matmul(back, k), np.matmul(back.swapaxes(-1, -2), q), np.matmul(weights.swapaxes(-1, -2), ct)]
     if found[1].shape[:-1] != shape[:-1]:  # heads that share their keys
         found[1:] = [a.reshape(*shape[:-2], -1, *a.shape[-2:]).sum(-3) for a in found[1:]]
-    return tuple(a.astype(t) for a, t in zip(found, types, strict=True))
+    return *(a.astype(t) for a, t in zip(found, types, strict=True)), *biases
+
+
+def _summed_to_shape(a: View, shape: tuple[int, ...]) -> View:
+    """Over the axes along which an array of this shape repeats."""
+    own = (1,) * (a.ndim - len(shape)) + shape
+    axes = tuple(i for i, (n, m) in enumerate(zip(a.shape, own, strict=True)) if n != m)
+    total: View = a.sum(axes, keepdims=True)
+    return total.reshape(shape)
 
 
 def _attention_operands(dtype: str, q: View, k: View, v: View) -> tuple[View, View, View]:
@@ -107,21 +118,25 @@ def _attention_operands(dtype: str, q: View, k: View, v: View) -> tuple[View, Vi
     return q.astype(dtype), k.astype(dtype), v.astype(dtype)
 
 
-def _attention_weights(q: View, k: View, mask: Sequence[View], scale: float, hidden: float) -> tuple[View, View, View]:
+def _attention_weights(q: View, k: View, masks: Sequence[View], scale: float, hidden: float) -> tuple[View, View, View]:
     """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
     scores = np.asarray(np.matmul(q, k.swapaxes(-1, -2)) * q.dtype.type(scale))
-    scores = np.where(mask[0], scores, hidden).astype(q.dtype) if mask else scores
+    for mask in masks:
+        scores = np.where(mask, scores, hidden) if mask.dtype == np.bool_ else scores + mask.astype(q.dtype)
+        scores = scores.astype(q.dtype)
     largest = scores.max(-1, keepdims=True)
     powers = np.exp(scores - largest)
     return powers, powers.sum(-1, keepdims=True), largest
 
 
 def _masked_by_places(meaning: Callable[..., tuple[View, ...]]) -> Callable[..., tuple[View, ...]]:
-    """Of a call whose `bound` says how many places after its own a query sees keys; None: it sees all."""
+    """Of a call whose `bound` says how many places after its own a query sees keys; None: it sees all. bias: whether
+    the last array is one."""
 
-    def call_with_mask(*arrays: View, bound: int | None, **options: Any) -> tuple[View, ...]:
+    def call_with_mask(*arrays: View, bound: int | None, bias: bool, **options: Any) -> tuple[View, ...]:
         shape = arrays[0].shape[-2], arrays[1].shape[-2]
-        return meaning(*arrays, *([] if bound is None else [np.tri(*shape, bound, np.bool_)]), **options)
+        found = meaning(*arrays, *([] if bound is None else [np.tri(*shape, bound, np.bool_)]), **options)
+        return found[: len(found) - (bias and len(found) > 3)]
 
     return call_with_mask
 

@@ -150,7 +150,7 @@ def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     return result
 
 
-def _numpy_host_choose(a: View, *choices: View, mode: Any) -> Any:
+def _numpy_host_choose(a: View, *choices: View, mode: Any = None) -> Any:
     return np.choose(a, list(choices), mode=mode)
 
 
@@ -251,7 +251,7 @@ def _numpy_require(a: View, condition: View, error: str, text: str) -> View:
     return a
 
 
-def _numpy_put(a: View, indices: View, values: View, mode: Any) -> View:
+def _numpy_put(a: View, indices: View, values: View, mode: Any = None) -> View:
     result = a.copy()
     np.put(result, indices, values, mode=mode)
     return result

@@ -40,6 +40,15 @@ class DnnLibrary(Protocol):
         """Bytes of memory that a call takes beside its arrays; or why the library does not do it."""
         ...
 
+    def microseconds(self, call: DnnCall) -> float | None:
+        """What a call takes, by the clock; None where nothing was measured."""
+        ...
+
+
+def nbytes_of_dnn_tensor(tensor: DnnTensor) -> int:
+    """Of memory without gaps."""
+    return math.prod(tensor.shape) * (4 if tensor.dtype == "float32" else 2)
+
 
 def dnn_call_of_arrays(arrays: Iterable[tuple[Sequence[int], str]], options: dict[str, Any]) -> DnnCall:
     """The call of arrays that lie in memory without gaps: of each its shape there and its dtype, those that are written

@@ -758,7 +758,8 @@ class nn:
     def one_hot(labels: _Arrays, classes: int, *, dtype: DTypeLike | None = ...) -> Array:
         """1 at each label along a new last axis, else 0."""
     @staticmethod
-    def relu(x: _Arrays) -> Array: ...
+    def relu(x: _Arrays) -> Array:
+        """max(x, 0)."""
     @staticmethod
     def rms_norm(x: _Arrays, weight: _Arrays | None = None, *, axis: int | Sequence[int] | None = -1, eps: float = 1e-06) -> Array:
         """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
@@ -769,7 +770,8 @@ class nn:
     def silu(x: _Arrays) -> Array:
         """x / (1 + exp(-x))."""
     @staticmethod
-    def softmax(x: _Arrays, axis: int | Sequence[int] | None = -1) -> Array: ...
+    def softmax(x: _Arrays, axis: int | Sequence[int] | None = -1) -> Array:
+        """exp(x) / sum(exp(x)) without overflow."""
     @staticmethod
     def softplus(x: _Arrays) -> Array:
         """log(1 + exp(x)) without overflow."""
@@ -880,7 +882,8 @@ def real_if_close(a: ArrayLike, tol: Any = 100) -> Array:
     """If input is complex with all imaginary parts close to zero, return real parts."""
 def reciprocal(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Return the reciprocal of the argument, element-wise."""
-def relu(x: ArrayLike) -> Array: ...
+def relu(x: ArrayLike) -> Array:
+    """max(x, 0)."""
 def remainder(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Returns the element-wise remainder of division."""
 def repeat(a: ArrayLike, repeats: Any, axis: int | Sequence[int] | None = None) -> Array:

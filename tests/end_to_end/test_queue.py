@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.dsl.array import in_flight
 from kernelgraph.dsl.jit import eager
+from kernelgraph.dsl.jit.kernel_graph import KernelGraph
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from tests.faults import opened
 
@@ -221,6 +222,23 @@ def test_what_fails_is_told_at_each_read_with_the_line_that_fails() -> None:
         with pytest.raises(ValueError, match="seven") as raised:
             y.wait()
         assert any(f"test_queue.py:{line}" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.usefixtures("every_operator_is_queued")
+def test_operators_on_arrays_of_several_kinds_in_turn_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of operands has a compiled function of its own, which takes them without a look at their key."""
+    xs = [kg.asarray(np.ones(n, dtype), device="cpu") for n in (16, 1024) for dtype in ("f4", "f8")]
+
+    def compute_all() -> list[Any]:
+        found = [f(x) for f in (lambda x: x + x, lambda x: x * 2.0, lambda x: 1 - x, np.sqrt) for x in xs]
+        kg.waitall()
+        return found
+
+    for _ in range(3):
+        before = compute_all()
+    monkeypatch.setattr(KernelGraph, "_call_anywhere", lambda *_: pytest.fail("its own function does not take it"))
+    for found, known in zip(compute_all(), before, strict=True):
+        np.testing.assert_array_equal(found, known)
 
 
 def test_small_arrays_are_computed_at_once() -> None:

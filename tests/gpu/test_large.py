@@ -8,6 +8,7 @@ import pytest
 
 from tests.end_to_end import large_arrays as large
 
+pytestmark = pytest.mark.usefixtures("much_memory")
 N = 2**31 + 5
 
 

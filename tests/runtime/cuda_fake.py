@@ -563,7 +563,7 @@ class FakeBlas:
     """Matrix products by the numbers that cuBLAS would get. whole: whether it has kernels that keep NaN in a relu."""
 
     whole = True
-    nbytes = 0
+    nbytes = handle_bytes = 0
     chosen: Mapping[int, tuple[ProductWay, str]] = {}  # by how many products are done together
 
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:

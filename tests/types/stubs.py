@@ -152,7 +152,7 @@ def function(path: str, value: Any, decorator: str = "", indent: str = "", doc: 
 def sentence(value: Any) -> str:
     """The first of a docstring; a ufunc's begins with its signature."""
     paragraphs = [" ".join(part.split()) for part in (value.__doc__ or "").split("\n\n")]
-    text = next((part for part in paragraphs if part and not re.match(r"\w+\(x", part)), "")
+    text = next((part for part in paragraphs if part and not re.match(r"\w+\(x.*\)$|>>>", part)), "")
     first = re.split(r"(?<=[^.][.])\s", text.replace("\\", "").replace('"', "'"))[0]
     return first.rstrip(".") + "." if first else ""
 

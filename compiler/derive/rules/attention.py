@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...core.types import FLOAT32, ArrayType
 from ...decompose.dnn import decompose_attention, decompose_attention_gradient
 from ...graph.graph import Value
@@ -22,12 +24,13 @@ def _attention_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
 
 
 def _attention_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    """Nothing but its gradient reads the second result."""
+    """Nothing but its gradient reads the second result. What is added to the scores has a cotangent too."""
     result, stats = _both_results_of_attention(call)
     args = [*call.args[:3], result, cts[0], stats, *call.args[3:]]
     options: dict[str, Any] = {name: value for name, value in call.options.items() if name != "stats"}
-    found = call.builder.host("attention_gradient", args, [a.type for a in call.args[:3]], **options)
-    return [*found, *(None for _ in call.args[3:])]
+    types = [a.type for a in (*call.args[:3], *(a for a in call.args[3:] if a.dtype != np.bool_))]
+    found = call.builder.host("attention_gradient", args, types, **options)
+    return [*found, *(None for _ in call.args[len(found) :])]
 
 
 def _both_results_of_attention(call: RuleCall) -> list[Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...core.types import FLOAT32, bfloat16
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ...graph.precision import precision_of_attrs
@@ -153,12 +154,21 @@ def add_tangents_in_rule(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
 
 
 def _matmul_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    builder, (a, b), ct, own = call.builder, call.args, cts[0], precision_of_attrs(call.node.attrs)
+    builder, (a, b), own = call.builder, call.args, precision_of_attrs(call.node.attrs)
+    ct = _cotangent_of_narrow_product(builder, cts[0], a, b)
     transposed = [adjoint_matrices_in_rule(builder, b), adjoint_matrices_in_rule(builder, a)]
     return [
         matmul_cotangent(builder, ct, transposed[0], a, own) if call.active[0] else None,
         matmul_cotangent(builder, transposed[1], ct, b, own) if call.active[1] else None,
     ]
+
+
+def _cotangent_of_narrow_product(builder: GraphBuilder, ct: Value, a: Value, b: Value) -> Value:
+    """That of a float32 product of bfloat16 arrays, rounded as what comes of it: products of it are of bfloat16 too.
+    float16 has too few exponents for cotangents."""
+    given = [builder.nodes[v.number] for v in (a, b)]
+    narrow = all(n.op == "cast" and builder.at(n.args[0]).dtype == bfloat16 for n in given)
+    return builder.cast(builder.cast(ct, bfloat16), ct.dtype) if narrow and ct.dtype == FLOAT32 else ct
 
 
 STRUCTURE: dict[str, Rule] = {

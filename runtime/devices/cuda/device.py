@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.allocators import Allocator
-from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
 from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
@@ -32,6 +32,7 @@ from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
+from .libraries.trial_clock import TrialClock
 from .memory.pinned import PinnedHostPool
 from .memory.pool import GpuMemoryPool
 from .memory.transfer import GpuCopyEngine
@@ -42,6 +43,7 @@ from .timing import CudaTimedRunClock
 
 STREAMS_WAY, REPLAY_WAY = "streams", "replay"
 RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
+TRIAL_PARTS = 16  # of the memory, one of which a library's trial may take
 STREAMS = 8  # that calls rotate over; a wider plan adds more
 
 
@@ -67,7 +69,12 @@ class CUDADevice(Device):
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
         self.pool = GpuMemoryPool(
-            self._allocate_from_driver, self.context.release, self.context.synchronize, self.context.shrink_pool
+            self._allocate_from_driver,
+            self.context.release,
+            self.context.synchronize,
+            self.context.shrink_pool,
+            self.properties.memory_bytes // 4,
+            self.relaxed,
         )
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
@@ -80,6 +87,9 @@ class CUDADevice(Device):
             lambda: self.identity,
             dnn,
         )
+        if dnn is not None:
+            most = self.properties.memory_bytes // TRIAL_PARTS
+            dnn.clock = TrialClock(self.context.driver, self.pool.allocate, lambda: self.new_stream(False), most)
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
         self.graphs = GraphReplays(self)
@@ -220,6 +230,11 @@ class CUDADevice(Device):
         return self.graphs.bytes_kept_by_graphs()
 
     def use_allocator(self, allocator: Allocator | None) -> None:
+        if allocator is not None and any(self._peers.values()):
+            raise KernelGraphError(
+                f"kernels of other GPUs reach the memory of {self.kind}:{self.index}, and may not reach another "
+                "allocator's; call use_allocator before the first call or copy on several GPUs"
+            )
         stream = self.new_stream(False)
         self.pool.use_allocator(allocator, stream, lambda: self.context.driver.synchronize_stream(stream))
 
@@ -228,7 +243,8 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        return {"code": self.modules.nbytes, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes}
+        return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 
     def system_memory(self) -> tuple[int, int] | None:
         self.context.enter()

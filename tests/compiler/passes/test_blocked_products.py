@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,8 +17,10 @@ from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes import blocked_products
 from kernelgraph.compiler.passes.blocked_products import compute_large_products_in_blocks
+from kernelgraph.compiler.passes.picked_elements import compute_picked_elements
 from kernelgraph.compiler.passes.simplify import simplify_graph
-from kernelgraph.compiler.pipeline import run_decomposition_stage
+from kernelgraph.compiler.pipeline import compile_graph_to_program, run_decomposition_stage
+from kernelgraph.runtime.program.program import control_flow_bodies
 
 Array = np.ndarray[Any, Any]
 N, M, D = 72, 80, 4  # queries, keys, what both have
@@ -192,6 +195,62 @@ def test_masks_that_are_given() -> None:
     q, k, v, bias = arrays((3, N, D), (3, N, D), (3, N, D), (N, N))
     for mask in (bias, bias > 0, np.broadcast_to(bias, (3, N, N)).copy(), (bias[0] > 0)[None]):
         assert is_in_blocks(lambda q, k, v, m: kg.nn.attention(q, k, v, m), [q, k, v, mask])
+
+
+LAST: dict[str, Callable[..., Any]] = {  # of x (N, K), w (K, M), labels y: a last layer, of which little is kept
+    "kg.nn.cross_entropy": lambda x, w, y: kg.nn.cross_entropy(x @ w, y),
+    "each loss": lambda x, w, y: kg.nn.cross_entropy(x @ w, y, reduction="none"),
+    "logsumexp": lambda x, w, y: kg.nn.logsumexp(x @ w, -1),
+    "largest": lambda x, w, y: (x @ w).max(-1),
+    "classes": lambda x, w, y: np.argmax(x @ w, -1),
+    "one class": lambda x, w, y: (np.exp(x @ w) / np.exp(x @ w).sum(-1, keepdims=True))[:, 7],
+    "turned": lambda x, w, y: (w.T @ x.T).max(0),
+}
+WHOLE: dict[str, Callable[..., Any]] = {
+    "the next layer": lambda x, w, y: np.maximum(x @ w, 0) @ w.T,
+    "its gradient": lambda x, w, y: kg.grad(lambda x, w: kg.nn.cross_entropy(x @ w, y), (0, 1))(x, w),
+    "probabilities": lambda x, w, y: kg.nn.softmax(x @ w),
+    "compared with all": lambda x, w, y: (x @ w - (x @ w).max()).max(-1),
+}
+K = 16  # what is multiplied: too much for a product that is thin
+
+
+@pytest.fixture
+def _few_rows_in_a_wide_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_products, "WIDE_ROWS", 5)
+
+
+@pytest.mark.usefixtures("_few_rows_in_a_wide_block")
+@pytest.mark.parametrize("name", LAST)
+def test_a_last_layer_of_which_little_is_kept(name: str) -> None:
+    args = [*arrays((N, K), (K, M)), np.random.default_rng(0).integers(0, M, N)]
+    graph = traced(LAST[name], args)
+    picked = compute_picked_elements(graph)
+    for form in (graph, picked):
+        blocked = compute_large_products_in_blocks(form, BLOCK)
+        assert any(n.op == "loop" for n in blocked.nodes)
+        assert all(n.type.size < N * M for n in blocked.nodes)
+        for found, expected in zip(interpret_graph(blocked, args), interpret_graph(graph, args), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.usefixtures("_few_rows_in_a_wide_block")
+@pytest.mark.parametrize("name", WHOLE)
+def test_layers_that_are_not_computed_twice(name: str) -> None:
+    graph = traced(WHOLE[name], [*arrays((N, K), (K, M)), np.zeros(N, int)])
+    assert compute_large_products_in_blocks(graph, BLOCK) is graph
+
+
+def test_16_bit_arrays_are_multiplied_as_they_are_in_blocks() -> None:
+    """On a GPU, where the casts of NumPy's meaning stay out of the loop and of memory."""
+    x, w = np.zeros((2048, 1024), ml_dtypes.bfloat16), np.zeros((1024, 1 << 16), ml_dtypes.bfloat16)
+    graph = kg.kernel_graph(lambda x, w: kg.nn.logsumexp((x @ w).astype(np.float32)), device="cpu").graph(x, w)
+    program = compile_graph_to_program(graph, "cuda")
+    (loop,) = [t for t in program.tasks if t.name.startswith("loop")]
+    (body,) = control_flow_bodies(loop)
+    (product,) = [t for t in body.tasks if t.name == "matmul"]
+    assert [r.dtype for r in product.reads] == ["bfloat16", "bfloat16"]
+    assert max(b.nbytes for b in program.buffers) <= 1 << 27
 
 
 def _returned(q: Any, k: Any, v: Any) -> Any:

@@ -18,6 +18,7 @@ from kernelgraph.compiler.passes.product_precision import multiply_16_bit_operan
 from kernelgraph.compiler.passes.simplify import simplify_graph
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Program, Task
+from tests.compiler.access_audit import run_program
 from tests.counts import examples
 
 ACTIVATIONS = ("", "relu", "maximum", "zero first", "gelu")
@@ -118,6 +119,43 @@ def test_what_is_absorbed(options: Any, expected: tuple[str, ...]) -> None:
 
 def test_a_chain_of_layers() -> None:
     assert epilogues(network(reader="matmul")) == [("bias", "relu"), ()]
+
+
+BLOCK = {
+    "two convolutions": (lambda b, p, q: [b.concat([p, q], 1)], 2, 0),
+    "one twice": (lambda b, p, q: [b.concat([p, p], 1)], 1, 2),
+    "with an array": (lambda b, p, q: [b.concat([p, b.map("exp", q)], 1)], 1, 2),
+    "read as well": (lambda b, p, q: [b.concat([p, q], 1), b.map("exp", p)], 2, 2),
+    "another axis": (lambda b, p, q: [b.concat([p, p], 3)], 1, 2),
+    "within another": (lambda b, p, q: [b.concat([b.concat([p, q], 1), b.map("exp", q)], 1)], None, None),
+    "within another along the last axis": (lambda b, p, q: [b.concat([b.concat([p, q], 1)] * 2, 3)], None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", BLOCK)
+def test_products_with_their_relu_lie_in_a_concatenation(name: str, batch: int) -> None:
+    """Images of products in another shape: the relu is their epilogue, and where nothing else reads them they are
+    written where they belong."""
+    body, products, kernels = BLOCK[name]
+    b, kind = GraphBuilder("block"), np.dtype("f4")
+    x = b.input(ArrayType((*(batch,) * (batch > 1), 512, 1024), kind))
+    p, q = (
+        b.map("relu", b.reshape(b.matmul(b.input(ArrayType((n, 512), kind)), x), (batch, n, 32, 32))) for n in (96, 64)
+    )
+    graph = b.finish(body(b, p, q))
+    program = compile_graph_to_program(graph, "cuda")
+    names = [t.name for t in program.tasks]
+    relus = names.count("matmul+relu")
+    assert products is None or (relus, len(names) - relus) == (products, kernels), names
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=graph.nodes[n].type.shape).astype("f4") for n in graph.inputs]
+    simple = absorb_matmul_epilogues(simplify_graph(graph))
+    for found, expected in zip(interpret_graph(simple, arrays), interpret_graph(graph, arrays), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    on_cpu = run_program(compile_graph_to_program(graph), arrays)
+    for found, expected in zip(on_cpu, interpret_graph(graph, arrays), strict=True):
+        np.testing.assert_allclose(found.view("f4").reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_program_names_the_epilogue_and_all_lines() -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.reroll import joining
 from kernelgraph.compiler.reroll import reroll as rolling
-from kernelgraph.compiler.reroll.reroll import reroll_graph
+from kernelgraph.compiler.reroll.reroll import roll_loops
 from kernelgraph.runtime.program.plan import Loop, Plan
 from kernelgraph.runtime.program.program import Program, Task
 from tests.compiler.access_audit import declared
@@ -140,8 +141,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RepeatedRegion are joined whatever it costs."""
-    monkeypatch.setattr(rolling, "GAIN", 1e9)
+    """Iterations are joined whatever it costs."""
+    monkeypatch.setattr(joining, "GAIN", 1e9)
 
 
 SUMS = ("residuals", "rows")  # a kernel's order of additions depends on what else it computes
@@ -334,7 +335,7 @@ def test_random_turns(case: Any, turns: int, seed: int) -> None:
     decorated = kg.kernel_graph(device="cpu")(lambda *xs: run(list(xs), turns))
     with kg.override(roll=False):
         graph = decorated.graph(*start)
-    found = reroll_graph(graph)
+    found = roll_loops(graph, lambda: "cpu")
     wanted = run([x.copy() for x in start], turns)
     arrays = [*start, *found.arrays]
     for one, other, third in zip(
@@ -414,5 +415,5 @@ def test_what_few_turns_are_depends_on_the_target() -> None:
     with kg.override(roll=False):
         graph = kg.kernel_graph(lambda x: [blurred(x * n) for n in (1, 2)], device="cpu").graph(np.ones((64, 64)))
     assert rolling.WHOLE_NODES < len(graph.nodes) < rolling.WHOLE_GPU_NODES
-    rolled = {name: reroll_graph(graph, lambda name=name: name).graph for name in ("cpu", "cuda")}
+    rolled = {name: roll_loops(graph, lambda name=name: name).graph for name in ("cpu", "cuda")}
     assert [any(n.op == "loop" for n in g.nodes) for g in rolled.values()] == [True, False]

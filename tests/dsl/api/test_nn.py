@@ -100,6 +100,18 @@ def test_convolutions(seed: int, given: Any, direct: bool, target: str) -> None:
             np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
+@pytest.mark.parametrize("image", [(1, 40, 0, 4), (2, 40, 4, 0), (0, 40, 4, 4)])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_images_of_padding_alone(image: tuple[int, ...], target: str) -> None:
+    """Nothing is read of an image that has no elements."""
+    x, w = random(0, *image, dtype=np.float16), random(1, 8, 40, 3, 3, dtype=np.float16)
+    graph = kg.kernel_graph(lambda x, w: kg.nn.conv2d(x, w, padding=2), device="cpu").graph(x, w)
+    found = run_decomposition_stage(graph, target, None)
+    assert all(0 not in found.nodes[n.args[0]].type.shape for n in found.nodes if n.op == "gather" and n.type.size)
+    (result,) = interpret_graph(found, [x, w])
+    assert result.shape == (image[0], 8, image[2] + 2, image[3] + 2) and not result.any()
+
+
 @given(seeds, convolutions(), st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=12, deadline=None)
 def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:
@@ -405,3 +417,23 @@ def test_float16_does_not_overflow_inside(size: float) -> None:
     ):
         expected = np.asarray(function(x.astype(np.float64)))
         same(function, expected.astype(np.float16), x, dtype=np.float16, tolerance=2e-3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: kg.nn.linear(x, np.ones((2, 2))),
+        lambda x: kg.nn.linear(kg.array(x), kg.array(np.ones((2, 2)))),
+        lambda x: kg.nn.softmax(x, axis=3),
+        lambda x: kg.nn.relu(np.array(["a"])),
+        lambda x: kg.nn.softmax(np.array(["a"])),
+        lambda x: kg.nn.conv2d(x, x),
+        lambda x: kg.matmul(x, np.ones((2, 2))),
+        lambda x: kg.zeros((-1,)),
+        lambda x: kg.random.normal(kg.random.key(0), 1.5),
+    ],
+)
+def test_an_error_outside_of_a_decorated_function_shows_one_entry_of_this_package(call: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(np.ones(3))
+    assert len(caught.traceback) == 3  # here, the function above, and the name that it called

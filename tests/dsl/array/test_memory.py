@@ -16,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.array import in_flight
 from kernelgraph.dsl.array.memory import MemoryAccount
 from kernelgraph.runtime.core import allocators
 from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.devices.cuda.memory.pool import LARGE, GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
 from tests.dsl.gpu_in_memory import SharedContext, device_on
@@ -306,6 +308,31 @@ def test_an_exhausted_gpu_is_trimmed_waited_for_and_others_are_asked(
     assert driver.log == order[: order.index(room) + 1] + (["shrink"] if room == "idle" else [])
 
 
+@given(seed=st.integers(0, 1 << 32))
+def test_what_is_free_beyond_a_bound_is_any_librarys_at_once(seed: int) -> None:
+    """Nobody empties a cache: blocks that die go back to the driver, the largest first, but for the bound."""
+    rng, held, address = random.Random(seed), dict[int, int](), 0
+
+    def source(nbytes: int) -> Any:
+        nonlocal address
+        address += 1 << 40
+        held[address] = nbytes
+        return SimpleNamespace(handle=address)
+
+    pending, bound = list[int](), 16 * LARGE
+    pool = GpuMemoryPool(source, lambda memory: pending.append(held.pop(memory.handle)), int, pending.clear, bound)
+    blocks: list[Any] = []
+    for _ in range(60):
+        if blocks and rng.random() < 0.5:
+            blocks.pop(rng.randrange(len(blocks)))
+        else:
+            blocks.append(pool.allocate(rng.choice((LARGE, 3 * LARGE, 20 * LARGE))))
+        stats = pool.statistics()
+        assert stats["cached"] <= bound and sum(held.values()) == stats["reserved"] and not pending
+    blocks.clear()
+    assert sum(held.values()) <= bound and not pending
+
+
 def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     make_modules(monkeypatch, torch={}, cupy={"get_default_memory_pool": lambda: 1 / 0})
     allocators.trim_gpu_caches_of_other_libraries()
@@ -333,6 +360,39 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
             kg.kernel_graph(device="cuda")(lambda x: x[:, None] * x[None, :])(
                 kg.asarray(np.ones(1 << 15), device="cuda")
             )
+
+
+def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits may make no other call for long: others may need what the calls before held."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(in_flight._on_devices, "many", 1 << 10)
+    with opened("cuda", device_on(SharedContext())):
+        f = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
+        x = kg.asarray(np.ones(200), device="cuda")
+        results = [f(x) for _ in range(6)]
+        results[-1].wait()
+        for y in results:
+            y.wait()
+        del results, y
+        assert in_flight.in_flight_counts()[1] <= 1 << 10
+
+
+def test_what_cublas_takes_for_handles_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another library takes and gives memory meanwhile."""
+    free, others = [80 << 30], iter((0, 300 << 20, 0, -(200 << 20), 0))
+
+    def create() -> int:
+        free[0] -= (70 << 20) + next(others)
+        return 1
+
+    cublas = dict.fromkeys(("set_stream", "set_workspace", "set_math_mode"), lambda *_: None) | {"create": create}
+    make_modules(monkeypatch, nvmath={}, nvmath__bindings={}, nvmath__bindings__cublas=cublas)
+    driver: Any = SimpleNamespace(memory_info=lambda: (free[0], 80 << 30))
+    handles = CublasHandles(lambda n: SimpleNamespace(address=0, nbytes=n), 80 << 30, driver, lambda: 0, str)
+    assert handles.handle_bytes == 0
+    for stream in (1, 2, 3, 4, 5, 1, 2):
+        handles.handle(stream)
+    assert handles.handle_bytes == 5 * (70 << 20)
 
 
 def test_a_gpu_takes_memory_of_an_allocator_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

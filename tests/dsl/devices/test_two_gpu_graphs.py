@@ -11,6 +11,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
+from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import multi_device_replay, replay
 from tests.counts import examples
@@ -70,6 +71,38 @@ def test_calls_in_flight_are_one_launch_each(
         for got, value in zip(found, want, strict=True):
             np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
     assert launches(machine) >= 7  # all but the first for each way in which arrays lie
+
+
+class OfContext:
+    """An allocator of a GPU's memory."""
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.held = device, dict[int, Any]()
+
+    def allocate(self, nbytes: int, stream: int) -> int:
+        memory = self.device.context.allocate(nbytes)
+        self.held[memory.handle] = memory
+        return int(memory.handle)
+
+    def free(self, pointer: int, nbytes: int, stream: int) -> None:
+        self.device.context.release(self.held.pop(pointer))
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_memory_that_kernels_of_another_gpu_may_not_reach(machine: Machine, comes_first: bool) -> None:
+    """An allocator that comes first keeps plans out of graphs; one that comes after them is refused."""
+    x, y = (np.random.default_rng(i).random((8, 8)).astype(np.float32) for i in range(2))
+    f = kg.kernel_graph(branches, device="cuda:0")
+    allocator = OfContext(machine.devices[1])
+    if comes_first:
+        kg.use_allocator(allocator, "cuda:1")
+    for turn in range(8):
+        for got, value in zip(f(x, y, 0.5), expected(x, y, 0.5), strict=True):
+            np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
+        if turn == 5 and not comes_first:
+            with pytest.raises(KernelGraphError, match=r"GPUs reach the memory of cuda:1.*use_allocator before"):
+                kg.use_allocator(allocator, "cuda:1")
+    assert bool(allocator.held) == comes_first and bool(launches(machine)) != comes_first
 
 
 @pytest.mark.parametrize("way", ["copies", "reads"])

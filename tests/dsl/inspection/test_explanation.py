@@ -102,3 +102,13 @@ def test_values_show_as_their_text_and_no_more_than_fits_a_screen() -> None:
         assert str(value).startswith(text.partition("\n... and ")[0]) and len(text.splitlines()) <= 40
     long = kg.kernel_graph(device="fake")(lambda x: [np.sin(x + i) for i in range(60)]).graph(kg.spec((3,), np.float32))
     assert repr(long).endswith(f"and {len(str(long).splitlines()) - 39} more lines, which print shows")
+
+
+def test_in_a_block_of_a_precision_or_a_device_the_call_is_shown_as_it_would_be_made() -> None:
+    f = kg.kernel_graph(lambda x: x @ x, device="fake")
+    x = kg.spec((64, 64), np.float32)
+    with kg.precision("tf32"):
+        assert f.inspect((x,), {}).options.precision == "tf32" and "'tf32'" in str(f.report(x).data)
+    assert f.inspect((x,), {}).options.precision is None and "'tf32'" not in str(f.report(x).data)
+    with kg.device("fake"):
+        assert "on fake" in kg.kernel_graph(lambda x: x @ x).explain(x)

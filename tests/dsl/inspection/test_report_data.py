@@ -12,6 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.inspection import report_data
+from kernelgraph.dsl.report.remarks import remarks_about_report
 from kernelgraph.runtime.schedule.schedule import predicted_microseconds
 from tests.dsl.inspection import viewed
 from tests.dsl.inspection.viewed import turns, two_ways
@@ -162,3 +163,12 @@ def test_methods_have_reports() -> None:
     names = [b["name"] for b in data["buffers"] if b["kind"] == "input"]
     assert names == ["self.weight", "x"] or names == ["x", "self.weight"]
     assert data["version"] == report_data.VERSION
+
+
+def test_a_first_call_is_not_called_slow() -> None:
+    data = kg.kernel_graph(lambda x: (x * 2).sum(), device="cpu").report(np.ones(9), calls=1).data
+    task = max(data["tasks"], key=lambda task: task["cost"])
+    task["measured"] = 1e6
+    said = [" ".join(r["text"] for r in remarks_about_report({**data, "runs": data["runs"] * n})) for n in (1, 2)]
+    assert "also loaded its kernels" in said[0] and "as long as predicted" not in said[0]
+    assert "as long as predicted" in said[1]

@@ -21,6 +21,12 @@ def flat(a: Any, x: Any) -> Any:
     return np.array([a[i, j] * x[i] for i in range(len(x)) for j in range(a.shape[1])])
 
 
+def ragged(a: Any, x: Any) -> Any:
+    return np.array([x[i] * a[j, 0] for i in range(len(x)) for j in range(i)]), sum(
+        [v for i in range(3) for v in x[i:]]
+    )
+
+
 def numbers(a: Any, x: Any) -> Any:
     made = [float(v) * i for i, v in enumerate(x)]
     return made[2] * np.float32(2), np.array(made), sum(made), max(made), min(made), len(made), made[-2:]
@@ -123,8 +129,8 @@ def two_kinds(a: Any, x: Any) -> Any:
 
 
 PROGRAMS = (
-    pairs, flat, numbers, whole, arrays, chosen, truths, in_loops, lists_of_lists, views, one_array, names, plain,
-    of_nothing, minus_zeros, kept_names, own_functions, two_kinds,
+    pairs, flat, ragged, numbers, whole, arrays, chosen, truths, in_loops, lists_of_lists, views, one_array, names,
+    plain, of_nothing, minus_zeros, kept_names, own_functions, two_kinds,
 )  # fmt: skip
 
 
@@ -157,7 +163,7 @@ def test_gives_what_python_gives(program: Callable[..., Any], dtype: str) -> Non
     np.testing.assert_array_equal(mine[1], y)
 
 
-@pytest.mark.parametrize("program", [pairs, flat, numbers, in_loops])
+@pytest.mark.parametrize("program", [pairs, flat, ragged, numbers, in_loops])
 def test_a_trace_is_as_long_for_any_number_of_turns(program: Callable[..., Any]) -> None:
     ours = kg.kernel_graph(program, device="cpu")
     with recorded():

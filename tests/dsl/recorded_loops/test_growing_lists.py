@@ -95,6 +95,17 @@ def elsewhere(a: Any, x: Any) -> Any:
     return np.array(alias), np.array(kept["rows"])
 
 
+def of_two_kinds_in_a_turn(a: Any, x: Any) -> Any:
+    out = np.zeros_like(x)
+    for i in range(len(x)):
+        numbers, arrays = [], []
+        for j in range(6):
+            numbers.append(a[i, 0] * j)
+            arrays.append(a[j] * x[i])
+        out[i] = np.array(numbers).sum() + np.array(arrays)[1, 2]
+    return out
+
+
 def filled(rows: Any, v: Any, n: Any) -> None:
     for j in range(n):
         rows.append(v * j)
@@ -138,6 +149,7 @@ def of_two_names(a: Any, x: Any) -> Any:
 
 PROGRAMS = [
     plain,
+    of_two_kinds_in_a_turn,
     of_lists,
     pairs,
     triples,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kernelgraph.runtime.core.host_pool as pool
+import kernelgraph.runtime.core.recycling as recycling
 import kernelgraph.runtime.engine.run as native_run
 from kernelgraph.runtime.engine.engine import native_engine_functions
 
@@ -27,7 +28,7 @@ def complaints(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_large_blocks(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
     block = pool.HostMemoryPool().allocate(8 << 20)
-    monkeypatch.setattr(pool, "LARGE", None)
+    monkeypatch.setattr(recycling, "sys", None)
     del block
     gc.collect()
     assert complaints == []

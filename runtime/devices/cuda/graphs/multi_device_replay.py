@@ -45,10 +45,10 @@ def make_multi_device_replay(
     plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
 ) -> CudaMultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
-    another one's memory."""
+    another one's memory, which it may not where that is another allocator's."""
     known = all(isinstance(step, RunPart | CopyValue) for step in plan.steps)
     graphs = (is_replayable_as_graph(p.executable.runners, p.executable.plan) for p in parts)
-    if not known or len(plan.steps) < 2 or not all(graphs):
+    if not known or len(plan.steps) < 2 or not all(graphs) or any(device.pool.borrows for device in devices):
         return None
     ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
             for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip

@@ -58,13 +58,13 @@ class CublasLt:
         self._handle = 0
         self._forms: OrderedDict[tuple[GemmCall, tuple[int, ...], int], LtMatmulForm | None] = OrderedDict()
         self._verdicts: dict[tuple[Any, ...], bool] = {}  # of algorithms: whether they keep NaN
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def can(self, call: GemmCall) -> bool:
         """Whether the library does it, however its arrays are aligned. Algorithms for arrays that are aligned but for
         their offsets are put to the trial."""
         usual = tuple(gemm_alignment_of_address(offset) for offset in call.offsets)
-        with self._lock:
+        with self.lock:
             return None not in (
                 self._gemm_form_of_call(call, usual, True),
                 self._gemm_form_of_call(call, call.itemsizes),
@@ -73,7 +73,7 @@ class CublasLt:
     def has_choice(self, call: GemmCall, choice: int) -> bool:
         """Whether there are so many right algorithms for arrays that are aligned but for their offsets."""
         usual = tuple(gemm_alignment_of_address(offset) for offset in call.offsets)
-        with self._lock:
+        with self.lock:
             form = self._gemm_form_of_call(call, usual, True, choice)
             return form is not None and form.whole
 
@@ -84,7 +84,7 @@ class CublasLt:
         no algorithm. choice: which of those that are right, if there are so many for arrays so aligned. Raises what the
         bindings raise."""
         alignments = tuple(map(gemm_alignment_of_address, addresses))
-        with self._lock:
+        with self.lock:
             form = self._gemm_form_of_call(call, alignments, choice=choice)
             if form is None and choice:
                 form = self._gemm_form_of_call(call, alignments)

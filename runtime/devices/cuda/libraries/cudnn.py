@@ -12,20 +12,25 @@ import functools
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module, metadata, util
 from typing import Any
 
 from ....core.disk_cache import DiskCache, sha256_digest
-from ....program.dnn import DnnCall, dnn_call_of_arrays
+from ....core.settings import settings
+from ....program.dnn import DnnCall, dnn_call_of_arrays, nbytes_of_dnn_tensor
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, CudaDriver
+from .trial_clock import TrialClock
 
 PACKAGE, LIBRARY = "nvidia-cudnn-frontend", "libcudnn.so.9"
 PLANS = 1024  # that are kept in memory
+TRIED, TRIAL_SECONDS = 8, 0.1  # of cuDNN's ways to do a convolution, and for all of one
 DTYPES = {"bfloat16": "BFLOAT16", "float16": "HALF", "float32": "FLOAT"}
 # notes of algorithms that compute a float32 result in less than float32
 INEXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
@@ -36,10 +41,11 @@ class CudnnPlan:
     """graph: the frontend's, built; None once the process ends. deserialized: made of bytes, it has one plan, which is
     enqueued without the frontend's search for the one that was chosen (50 us less)."""
 
-    __slots__ = ("__weakref__", "_addresses", "_enqueue", "graph", "workspace")
+    __slots__ = ("__weakref__", "_addresses", "_enqueue", "graph", "microseconds", "workspace")
 
-    def __init__(self, graph: Any, arrays: int, deserialized: bool) -> None:
-        self.graph, self.workspace = graph, int(graph.get_workspace_size())
+    def __init__(self, graph: Any, arrays: int, deserialized: bool, microseconds: float | None = None) -> None:
+        """microseconds: that it takes, where that was measured."""
+        self.graph, self.workspace, self.microseconds = graph, int(graph.get_workspace_size()), microseconds
         self._addresses = (ctypes.c_void_p * arrays)()
         lowered = getattr(graph, "_lowered_graph", None) if deserialized else None
         self._enqueue: Any = getattr(lowered, "_execute_with_raw_ptrs", None)
@@ -57,10 +63,12 @@ class CudnnPlan:
 
 
 class Cudnn:
-    """cuDNN on one GPU, which `enter` makes the calling thread's. load: gives the frontend's module."""
+    """cuDNN on one GPU, which `enter` makes the calling thread's. load: gives the frontend's module. clock:
+    by which the fastest of its ways to do a convolution is chosen, if there is one."""
 
     def __init__(self, gpu: str, enter: Callable[[], object], load: Callable[[], Any]) -> None:
         self._gpu, self._enter, self._load = gpu, enter, load
+        self.clock: TrialClock | None = None
         self._frontend: Any = None
         self._handle: Any = None
         self._broken = ""
@@ -83,6 +91,10 @@ class Cudnn:
     def workspace(self, call: DnnCall) -> int | str:
         plan = self.plan(call)
         return plan if isinstance(plan, str) else plan.workspace
+
+    def microseconds(self, call: DnnCall) -> float | None:
+        plan = self.plan(call)
+        return None if isinstance(plan, str) else plan.microseconds
 
     def run(self, plan: CudnnPlan, addresses: Sequence[int], workspace: int, stream: int) -> None:
         """Enqueue a plan. Raises what the frontend raises."""
@@ -121,12 +133,14 @@ class Cudnn:
         return plan
 
     def _plan_read_or_built(self, call: DnnCall) -> CudnnPlan:
-        """Attention is compiled as it is built, which takes a second: plans are kept on disk."""
-        key = sha256_digest(repr(self), self._gpu, repr(call))
-        kept = _CACHE.get(key)
+        """Attention is compiled as it is built, which takes a second, and convolutions are timed: plans are kept on
+        disk."""
+        clock = self.clock if settings.tune and call.operation.startswith("convolution") else None
+        key = sha256_digest(repr(self), self._gpu, repr(call), clock is not None)
+        kept, took = _CACHE.get(key), _CACHE.get(sha256_digest(key, "microseconds"))
         if kept is not None:
             with suppress(Exception):  # of another version, say: it is built again
-                return self._plan_of_bytes(kept, call)
+                return self._plan_of_bytes(kept, call, float(took) if took else None)
         graph = describe_cudnn_graph(self._frontend, self._handle, call)
         graph.validate()
         graph.build_operation_graph()
@@ -134,17 +148,47 @@ class Cudnn:
         if call.tensors[0].dtype == "float32" and call.option("precision") != "tf32":
             graph.deselect_numeric_notes([getattr(self._frontend.numerical_note, name) for name in INEXACT])
         graph.check_support()
-        graph.build_plans()
+        microseconds = self._build_fastest_plan(graph, call, clock) if clock is not None else None
+        if microseconds is None:
+            graph.build_plans()
         with suppress(Exception):
             kept = graph.serialize(as_bytes=True)
             _CACHE.put(key, kept, {"operation": call.operation})
-            return self._plan_of_bytes(kept, call)
-        return CudnnPlan(graph, len(call.tensors), False)
+            if microseconds is not None:
+                _CACHE.put(sha256_digest(key, "microseconds"), f"{microseconds:.3f}".encode(), {})
+            return self._plan_of_bytes(kept, call, microseconds)
+        return CudnnPlan(graph, len(call.tensors), False, microseconds)
 
-    def _plan_of_bytes(self, kept: bytes, call: DnnCall) -> CudnnPlan:
+    def _build_fastest_plan(self, graph: Any, call: DnnCall, clock: TrialClock) -> float | None:
+        """Of the plans that the heuristics name first the one that is the fastest by the clock. Its microseconds; None
+        where none could be timed."""
+        times: dict[int, float] = {}
+        end = time.perf_counter() + TRIAL_SECONDS
+        sizes = [nbytes_of_dnn_tensor(t) for t in call.tensors]
+        for number in range(graph.get_execution_plan_count()):
+            if len(times) == TRIED or (times and time.perf_counter() > end):
+                break
+            with suppress(Exception):  # one that was ruled out, or that this GPU does not have
+                graph.build_plan_at_index(number)
+                workspace = int(graph.get_workspace_size_plan_at_index(number))
+                took = clock.microseconds([*sizes, workspace], partial(self._enqueue_plan, graph, number))
+                times |= {} if took is None else {number: took}
+        if not times:
+            return None
+        fastest = min(times, key=lambda number: times[number])
+        graph.build_plan_at_index(fastest)
+        return times[fastest]
+
+    def _enqueue_plan(self, graph: Any, number: int, addresses: Sequence[int], stream: int) -> None:
+        """One of a graph's plans, of arrays and a workspace at these addresses."""
+        *arrays, workspace = addresses
+        self._frontend.set_stream(self._handle, stream)
+        graph.execute_plan_at_index(dict(enumerate(arrays, 1)), workspace, number, handle=self._handle)
+
+    def _plan_of_bytes(self, kept: bytes, call: DnnCall, microseconds: float | None) -> CudnnPlan:
         graph = self._frontend.pygraph(handle=self._handle)
         graph.deserialize(self._handle, kept)
-        return CudnnPlan(graph, len(call.tensors), True)
+        return CudnnPlan(graph, len(call.tensors), True, microseconds)
 
 
 def _let_go_of_plans(plans: Iterable[CudnnPlan]) -> None:
@@ -203,6 +247,7 @@ def describe_cudnn_graph(frontend: Any, handle: Any, call: DnnCall) -> Any:
         handle=handle,
     )
     reads, describe = _OPERATIONS[call.operation]
+    reads += bool(call.option("bias"))
     given = [
         graph.tensor(dim=list(t.shape), stride=list(t.strides), data_type=kinds[t.dtype], uid=number)
         for number, t in enumerate(call.tensors[:reads], 1)
@@ -232,21 +277,24 @@ def _describe_convolution(method: str, first: str, second: str) -> Describe:
 
 
 def _describe_attention(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
-    result, stats = graph.sdpa(*given, generate_stats=call.option("stats"), **_scores_of_attention(frontend, call))
+    scores = _scores_of_attention(frontend, given[3:], call)
+    result, stats = graph.sdpa(*given[:3], generate_stats=call.option("stats"), **scores)
     return [result, stats] if call.option("stats") else [result]
 
 
 def _describe_attention_gradient(frontend: Any, graph: Any, given: Sequence[Any], call: DnnCall) -> list[Any]:
-    return list(graph.sdpa_backward(*given, **_scores_of_attention(frontend, call)))
+    return list(graph.sdpa_backward(*given[:6], **_scores_of_attention(frontend, given[6:], call)))
 
 
-def _scores_of_attention(frontend: Any, call: DnnCall) -> dict[str, Any]:
+def _scores_of_attention(frontend: Any, bias: Sequence[Any], call: DnnCall) -> dict[str, Any]:
     bound = call.option("bound")
+    added = {"bias": bias[0]} if bias else {}
     band = {} if bound is None else {"diagonal_band_right_bound": bound}
-    return {"attn_scale": call.option("scale"), "diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT, **band}
+    aligned = {"diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT}
+    return {"attn_scale": call.option("scale"), **aligned, **band, **added}
 
 
-# by the operation: how many arrays it reads, and what adds it to a graph
+# by the operation: how many arrays it reads, a bias of scores aside, and what adds it to a graph
 _OPERATIONS: dict[str, tuple[int, Describe]] = {
     "convolution": (2, _describe_convolution("conv_fprop", "image", "weight")),
     "convolution_image": (2, _describe_convolution("conv_dgrad", "loss", "filter")),

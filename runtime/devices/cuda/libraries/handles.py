@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -15,6 +14,7 @@ from ....core.errors import OutOfMemory
 from ....core.frozen import replace
 from ....core.settings import settings
 from ..driver.driver import CudaDriver
+from ..driver.stopwatch import GpuStopwatch
 from .cublaslt import ALIGNED, CublasLt, Enqueue, gemm_alignment_of_address
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
 from .cudnn import Cudnn
@@ -32,8 +32,6 @@ from .product_ways import (
 )
 
 SCRATCH_PARTS = 256  # of the memory, of which trials of products may take one
-RUNS = 5  # of a product in one measurement
-LONG_US = 500.0  # microseconds of one that is run only once
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
@@ -98,9 +96,17 @@ class CublasHandles:
         self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
+        self._stopwatch: GpuStopwatch | None = None
         self._lt = CublasLt(self._workspace, self._relu_keeps_nan)
         self._handles: dict[int, tuple[int, Any]] = {}
+        self._taken: list[int] = []  # bytes that the driver had less after each handle
         self._cublas: Any = None
+
+    @property
+    def handle_bytes(self) -> int:
+        """About what cuBLAS itself has taken for handles: others may take and give memory meanwhile."""
+        taken = sorted(self._taken)
+        return max(0, taken[len(taken) // 2]) * len(taken) if taken else 0
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +119,11 @@ class CublasHandles:
         if found is None:
             if self._cublas is None:
                 self._cublas = import_module("nvmath.bindings.cublas")
+            before = self._driver.memory_info()
             handle = self._cublas.create()
+            after = self._driver.memory_info()
+            if before is not None and after is not None:
+                self._taken.append(before[0] - after[0])
             workspace = self.allocate(self._workspace)
             self._cublas.set_stream(handle, stream)
             self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
@@ -154,16 +164,17 @@ class CublasHandles:
         if not settings.tune:
             return ChosenProductWay()
         form = replace(call, offsets=tuple(gemm_alignment_of_address(offset) % ALIGNED for offset in call.offsets))
-        if (form, count) not in self._ways:
-            key = sha256_digest(self._identity(), form, count)
-            found = load_product_way(key)
-            if found is None:
-                found = self._try_product_ways(form, predicted, count)
-                if found[1]:
-                    store_product_way(key, *found)
-            note = describe_product_ways(form, count, predicted, *found)
-            self._ways[form, count] = ChosenProductWay(found[0], note)
-        return self._ways[form, count]
+        with self._lt.lock:  # which trials of its relus take too: they share a stream
+            if (form, count) not in self._ways:
+                key = sha256_digest(self._identity(), form, count)
+                found = load_product_way(key)
+                if found is None:
+                    found = self._try_product_ways(form, predicted, count)
+                    if found[1]:
+                        store_product_way(key, *found)
+                note = describe_product_ways(form, count, predicted, *found)
+                self._ways[form, count] = ChosenProductWay(found[0], note)
+            return self._ways[form, count]
 
     def _try_product_ways(self, call: GemmCall, predicted: float, count: int) -> tuple[ProductWay, dict[str, float]]:
         sizes = [offset + nbytes for offset, nbytes in zip(call.offsets, call.spans, strict=True)]
@@ -174,6 +185,7 @@ class CublasHandles:
             memories = [self.allocate(nbytes) for nbytes in (*sizes, 24 * count)]
         except OutOfMemory:
             return nothing
+        stopwatch = self._stopwatch = self._stopwatch or GpuStopwatch(self._driver, stream)
         for memory in memories:
             self._driver.fill(memory.address, 0, memory.nbytes, stream)
         *addresses, table = (memory.address for memory in memories)
@@ -187,21 +199,11 @@ class CublasHandles:
             for _ in range(count):
                 self.run(call, tuple(addresses), stream, way if count == 1 else USUAL)
 
-        def microseconds_of_runs(way: ProductWay, runs: int) -> float:
-            began = time.perf_counter()
-            for _ in range(runs):
-                enqueue(way)
-            if code := self._driver.synchronize_stream(stream):
-                raise RuntimeError(self._driver.describe(code))
-            return (time.perf_counter() - began) / runs * 1e6
-
         def measure(way: ProductWay) -> float | None:
             if way.choice is not None and not self._lt.has_choice(call, way.choice):
                 return None
             try:
-                microseconds_of_runs(way, 1)  # loads code
-                once = microseconds_of_runs(way, 1)
-                return once if once > LONG_US else min(microseconds_of_runs(way, RUNS) for _ in range(2))
+                return stopwatch.microseconds(lambda: enqueue(way))
             except Exception:  # of the bindings: this way cannot do it, and the usual one says so when it is run
                 return None
 

@@ -15,7 +15,7 @@ from ....core.frozen import dataclass
 from .gemm import GemmCall
 
 SLOW = 3.0  # times as long as predicted, from which on other ways are tried
-LEAST_US = 10.0  # microseconds: what a call's enqueueing takes hides what is shorter
+LEAST_US = 5.0  # microseconds: what is predicted to take less is a launch and little else
 GAIN = 0.95  # another way must take less than this part of the time
 FEW = 64  # products of a batch at most that are tried one by one
 CHOICES = 8  # of cuBLASLt's that are tried
@@ -80,7 +80,7 @@ def describe_product_ways(
     return f"{text}; {way} it takes {times[str(way)]:.1f} us"
 
 
-_cache = DiskCache("products")
+_cache = DiskCache("product_times")
 
 
 def load_product_way(key: str) -> tuple[ProductWay, dict[str, float]] | None:

@@ -6,8 +6,10 @@ Small blocks are cut from slabs; large ones are the driver's own, and go back to
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ....core.allocators import trim_gpu_caches_of_other_libraries
@@ -37,10 +39,12 @@ class DeviceBlock:
 
 class GpuMemoryPool(RecyclingPool):
     """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory. Release(memory) takes it back;
-    idle() returns when nothing is running any more; shrink() makes what was released the system's. All methods may be
-    called from any thread."""
+    idle() returns when nothing is running any more; shrink() makes what was released the system's. most_free:
+    see `RecyclingPool`. Within `unforbidden` memory may go back though somebody captures a stream. All
+    methods may be called from any thread."""
 
     alignment = ALIGNMENT
+    large = LARGE
 
     def __init__(
         self,
@@ -48,8 +52,11 @@ class GpuMemoryPool(RecyclingPool):
         release: Callable[[Any], None],
         idle: Callable[[], None],
         shrink: Callable[[], Any] = int,
+        most_free: int = sys.maxsize,
+        unforbidden: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        super().__init__()
+        super().__init__(most_free)
+        self._unforbidden = unforbidden
         self._source, self._release, self._idle, self._shrink = source, release, idle, shrink
         self._free: dict[int, FreeBlocks] = {}  # by size class
         self._own = self._free  # those of its own, while a lender gives the memory
@@ -76,18 +83,13 @@ class GpuMemoryPool(RecyclingPool):
     def _own_free_blocks(self) -> list[FreeBlocks]:
         return list(self._own.values())
 
-    def _release_own(self) -> int:
-        released = 0
-        for size, free in self._own.items():
-            while size >= LARGE:
-                try:
-                    address = free.pop()  # another thread may take the last one
-                except IndexError:
-                    break
-                self._release(self._large.pop(address))
-                released += size
-        self._own_bytes -= released
-        self._shrink()
+    def _release_block(self, address: int) -> None:
+        self._release(self._large.pop(address))
+
+    def _release_down_to(self, bound: int) -> int:
+        with self._unforbidden():
+            released = super()._release_down_to(bound)
+            self._shrink()
         return released
 
     def _forget_sizes(self) -> None:

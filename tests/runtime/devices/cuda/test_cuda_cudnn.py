@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.compiler.decompose import dnn
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.attention import call_attention
@@ -42,9 +43,9 @@ seeds = st.integers(0, 2**32 - 1)
 class Library:
     """Takes all calls but those that `refuses` says no to."""
 
-    def __init__(self, refuses: Any = lambda call: "") -> None:
+    def __init__(self, refuses: Any = lambda call: "", times: Any = lambda call: None) -> None:
         self.calls: list[DnnCall] = []
-        self.refuses = refuses
+        self.refuses, self.times = refuses, times
 
     def __repr__(self) -> str:
         return "a stand-in"
@@ -52,6 +53,9 @@ class Library:
     def workspace(self, call: DnnCall) -> int | str:
         self.calls.append(call)
         return self.refuses(call) or 48
+
+    def microseconds(self, call: DnnCall) -> float | None:
+        return self.times(call)
 
 
 def decided(graph: Graph, library: Any) -> Graph:
@@ -92,6 +96,7 @@ def test_convolutions_and_their_gradients(seed: int, given: Any, dtype: Any) -> 
     library = Library()
     found = decided(graph, library)
     few = weights[0] // options["groups"] <= 2 and np.prod(weights[1:]) <= 32
+    few |= dtype == np.float32 and np.prod(weights[2:]) == 1  # which is a product of matrices
     assert calls_in(found) == ["convolution"] * (not few) + ["convolution_image", "convolution_weights"]
     assert all(n.op not in ("concat", "loop") for n in found.nodes) or few
     same_values(found, graph, [x, w], 1e-5 if dtype == np.float32 else 3e-2)
@@ -181,7 +186,7 @@ FOUND = {  # spellings of attention that are one call
     "kg.nn": None, "kg.nn, causal": 0, "kg.nn, scaled": None, "kg.nn.softmax": None, "maximum subtracted": None,
     "maximum not subtracted": None, "dot": None, "matmul": None, "einsum": None, "tensordot": None, "inner": None,
     "queries scaled first": None, "keys scaled first": None, "normalized last": None, "log softmax": None,
-    "result turned": None, "causal by where": 0, "causal by tril": 0, "causal in place": 0,
+    "result turned": None, "causal by where": 0, "causal by tril": 0, "causal in place": 0, "banded": None,
 }  # fmt: skip
 
 
@@ -250,17 +255,150 @@ MASKS: dict[str, tuple[Any, int | None]] = {  # of queries' and keys' places wha
 
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name: str) -> None:
+    """Those that are no bound are biases; a query that sees nothing gets NaN."""
     make, bound = MASKS[name]
     args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
     graph, library = traced(lambda q, k, v: kg.nn.attention(q, k, v, make(*places())), *args), Library()
     found = decided(graph, library)
-    assert [call.option("bound") for call in library.calls] == ([] if bound is None else [bound])
+    assert [(call.option("bound"), call.option("bias")) for call in library.calls] == [(bound, bound is None)]
     same_values(found, graph, args, 2e-2)
 
 
-@pytest.mark.parametrize("mask", [np.ones((N, N), bool), np.zeros((N, N), np.float32)])
-def test_masks_that_are_given_are_not_known(mask: Any) -> None:
-    args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
+def softmax(s: Any) -> Any:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _scores(q: Any, k: Any) -> Any:
+    return q @ k.swapaxes(-1, -2) * np.float32(0.5)
+
+
+def _masked_in_place(q: Any, k: Any, v: Any, m: Any) -> Any:
+    s = _scores(q, k)
+    s[..., ~m] = -np.inf
+    return softmax(s) @ v
+
+
+def _grouped(q: Any, k: Any, v: Any, m: Any) -> Any:
+    """Three heads of queries for one of keys each."""
+    heads = np.stack([q, q + q, q * q], 1)
+    m = m[:, None] if m.ndim > 2 else m
+    return (softmax(np.where(m, _scores(heads, k[:, None]), -np.inf)) @ v[:, None]).astype(q.dtype).sum(1)
+
+
+LOW = np.float32(-1e9)
+SEEN: dict[str, Any] = {  # spellings with booleans, of q, k, v (2, N, D) and m
+    "kg.nn": kg.nn.attention,
+    "kg.nn, causal": lambda q, k, v, m: kg.nn.attention(q, k, v, m, causal=True),
+    "where": lambda q, k, v, m: softmax(np.where(m, _scores(q, k), -np.inf)) @ v,
+    "where, hidden": lambda q, k, v, m: softmax(np.where(~m, -np.inf, _scores(q, k))) @ v,
+    "where, a low number": lambda q, k, v, m: softmax(np.where(m, _scores(q, k), LOW)) @ v,
+    "where, scaled after": lambda q, k, v, m: (
+        softmax(np.where(m, q @ k.swapaxes(-1, -2), LOW) / np.float32(2)) @ v
+    ),
+    "where of numbers, added": lambda q, k, v, m: softmax(_scores(q, k) + np.where(m, np.float32(0), LOW)) @ v,
+    "a product with a low number, added": lambda q, k, v, m: softmax(_scores(q, k) + (~m) * LOW) @ v,
+    "one less, times a low number": lambda q, k, v, m: softmax(_scores(q, k) + (1 - m.astype("f4")) * LOW) @ v,
+    "einsum": lambda q, k, v, m: np.einsum(
+        "bij,bjd->bid", softmax(np.where(m, np.einsum("bid,bjd->bij", q, k), -np.inf)), v
+    ),
+    "both masks": lambda q, k, v, m: softmax(
+        np.where(m & (np.arange(N)[:, None] >= np.arange(N)), _scores(q, k), LOW)
+    ) @ v,
+    "grouped": _grouped,
+}  # fmt: skip
+ADDED: dict[str, Any] = {  # with floats
+    "kg.nn": kg.nn.attention,
+    "kg.nn, causal": lambda q, k, v, m: kg.nn.attention(q, k, v, m, causal=True),
+    "added": lambda q, k, v, m: softmax(_scores(q, k) + m) @ v,
+    "added first": lambda q, k, v, m: softmax(m + _scores(q, k)) @ v,
+    "subtracted": lambda q, k, v, m: softmax(_scores(q, k) - m) @ v,
+    "scaled after": lambda q, k, v, m: softmax((q @ k.swapaxes(-1, -2) + m) * np.float32(0.5)) @ v,
+    "times a number": lambda q, k, v, m: softmax(_scores(q, k) + np.float32(3) * m) @ v,
+    "in place": lambda q, k, v, m: softmax(np.add(_scores(q, k), m)) @ v,
+    "log softmax": lambda q, k, v, m: np.exp(kg.nn.log_softmax(_scores(q, k) + m)) @ v,
+    "and hidden": lambda q, k, v, m: softmax(np.where(m > -1, _scores(q, k) + m, -np.inf)) @ v,
+    "hidden before": lambda q, k, v, m: softmax(np.where(m > -1, _scores(q, k), -np.inf) + m) @ v,
+}  # fmt: skip
+APART = {  # what is no attention with one mask and one bias
+    "two biases": lambda q, k, v, m: softmax(_scores(q, k) + m + m.swapaxes(-1, -2)) @ v,
+    "two masks": lambda q, k, v, m: softmax(np.where(m > 1, np.where(m > 0, _scores(q, k), LOW), 2 * LOW)) @ v,
+    "added to what is hidden by a number": lambda q, k, v, m: softmax(np.where(m > 0, _scores(q, k), LOW) + m) @ v,
+    "a bias for more": lambda q, k, v, m: softmax(_scores(q, k) + m[:, None]) @ v,
+    "multiplied": lambda q, k, v, m: softmax(_scores(q, k) * m) @ v,
+    "subtracted from": lambda q, k, v, m: softmax(m - _scores(q, k)) @ v,
+    "scores used twice": lambda q, k, v, m: softmax(_scores(q, k) + m) @ v + (_scores(q, k) + m) @ v,
+}  # fmt: skip
+MASK_SHAPES = [(N, N), (1, N), (N, 1), (2, N, N), (2, 1, N), (1, 1, 1)]
+
+
+def mask_of_shape(shape: tuple[int, ...], dtype: Any) -> Any:
+    numbers = np.random.default_rng(len(shape)).normal(size=shape)
+    return numbers > -1 if dtype == np.bool_ else numbers.astype(dtype)
+
+
+MASKED = [(kind, name) for kind, table in (("seen", SEEN), ("added", ADDED)) for name in table]
+MASKERS = {"seen": SEEN, "added": ADDED}
+
+
+@pytest.mark.parametrize("kind, name", MASKED)
+def test_masks_that_are_given(kind: str, name: str) -> None:
+    """However they are written, forward and back, and whatever axes they have, they are biases."""
+    function, active = MASKERS[kind][name], tuple(range(3 + (kind == "added")))
+    for shape in MASK_SHAPES if name == "kg.nn" else MASK_SHAPES[::3]:
+        for dtype in (np.bool_,) if kind == "seen" else (BFLOAT16, np.float32):
+            args = [random(i, 2, N, D, dtype=BFLOAT16) for i in range(3)]
+            mask, library = mask_of_shape(shape, dtype), Library()
+            graph = traced(lambda *a: function(*a).astype(BFLOAT16), *args, mask)
+            found = decided(graph, library)
+            assert calls_in(found) == ["attention"] and library.calls[-1].option("bias")
+            same_values(found, graph, [*args, mask], 2e-2)
+
+            def loss(*args: Any) -> Any:
+                return (function(*args).astype(args[0].dtype) ** 2).sum()
+
+            slopes = traced(lambda *a: kg.grad(loss, active)(*a), *args, mask)
+            found = decided(slopes, Library())
+            assert set(calls_in(found)) == {"attention", "attention_gradient"}
+            wide = [a.astype(float) for a in args] + [mask if kind == "seen" else mask.astype(float)]
+            expected = interpret_graph(traced(lambda *a: kg.grad(loss, active)(*a), *wide), wide)
+            for form in (slopes, found, simplify_graph(run_decomposition_stage(slopes, "cuda", None))):
+                results = interpret_graph(form, [*args, mask])
+                if np.isnan(expected[2]).all():  # a query that sees nothing
+                    assert np.isnan(results[2]).all()
+                    continue
+                for a, b in zip(results, expected, strict=True):
+                    bound = 4e-2 * max(1, float(np.abs(b).max()))
+                    np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_near_misses_of_masks(name: str) -> None:
+    args = [random(i, 2, N, D, dtype=BFLOAT16) for i in range(3)]
+    mask = mask_of_shape((2, N, N), np.float32)
+    graph = traced(lambda *a: APART[name](*a).astype(BFLOAT16), *args, mask)
+    assert not calls_in(decided(graph, Library()))
+
+
+def test_a_mask_for_each_of_many_attentions() -> None:
+    """Of rows at once it is a mask with an axis more."""
+    args = [random(i, 4, 3, N, D, dtype=BFLOAT16) for i in range(3)]
+    mask = mask_of_shape((4, N, N), np.bool_)
+
+    def loss(*args: Any) -> Any:
+        return (kg.nn.attention(*args) ** 2).sum()
+
+    graph = traced(lambda *a: kg.vmap(lambda *b: kg.grad(loss, (0, 1, 2))(*b))(*a), *args, mask)
+    assert all(n.op != "loop" for n in graph.nodes)
+    found = decided(graph, Library())
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
+    same_values(found, graph, [*args, mask], 2e-2)
+
+
+def test_large_masks_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed with blocks of the scores."""
+    monkeypatch.setattr(dnn, "MOST_BIAS", N * N * 2 - 1)
+    args, mask = [random(i, N, D, dtype=BFLOAT16) for i in range(3)], mask_of_shape((N, N), np.bool_)
     assert not calls_in(decided(traced(kg.nn.attention, *args, mask), Library()))
 
 
@@ -299,7 +437,7 @@ FUNCTIONS = {**TABLE, **{f"heads, {name}": function for name, function in BATCHE
 
 @pytest.mark.parametrize("hidden", [-np.inf, -1e9])
 def test_gradients_with_a_given_mask(hidden: float) -> None:
-    """It is not known, so that the operations do it: the same, a row that sees nothing included."""
+    """The library and the operations give the same, for a row that sees nothing too."""
     args = [random(i, N, D, dtype=BFLOAT16) for i in range(3)]
     mask = np.random.default_rng(0).random((N, N)) < 0.5
     mask[3] = hidden == -np.inf  # of infinities a row would be NaN
@@ -314,9 +452,14 @@ def test_gradients_with_a_given_mask(hidden: float) -> None:
     graph = traced(slopes, *args, mask)
     assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"attention", "attention_gradient"}
     found = decided(graph, Library())
-    assert not calls_in(found)
+    assert set(calls_in(found)) == {"attention", "attention_gradient"}
     wide = [*(a.astype(np.float64) for a in args), mask]
-    for a, b in zip(interpret_graph(found, [*args, mask]), interpret_graph(traced(slopes, *wide), wide), strict=True):
+    apart = decided(graph, Library(lambda call: "no engine"))
+    assert not calls_in(apart)
+    expected = interpret_graph(traced(slopes, *wide), wide)
+    for a, b in [
+        pair for form in (found, apart) for pair in zip(interpret_graph(form, [*args, mask]), expected, strict=True)
+    ]:
         np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=2e-2 * float(np.abs(b).max()))
 
 
@@ -478,6 +621,55 @@ def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
     assert [entry[0] for entry in log[11:]] == ["pygraph", "deserialize"]  # kept on disk
 
 
+class Clock:
+    """Plans of a graph take these microseconds; those that take none are refused."""
+
+    def __init__(self, times: list[float | None]) -> None:
+        self.times, self.sizes = times, list[Any]()
+
+    def microseconds(self, sizes: Any, enqueue: Any) -> float | None:
+        self.sizes.append(sizes)
+        enqueue([0] * len(sizes), 7)
+        return self.times[len(self.sizes) - 1]
+
+
+@pytest.mark.parametrize(("times", "built", "known"), [([30.0, None, 20.0, 25.0], 2, 20.0), ([None] * 4, None, None)])
+def test_the_fastest_way_to_do_a_convolution_is_kept(
+    times: list[float | None], built: int | None, known: float | None, no_cache: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = random(0, 2, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    call = library_call(kg.nn.conv2d, x, w)
+    log: list[Any] = []
+    monkeypatch.setattr(RecordedGraph, "get_execution_plan_count", lambda self: len(times), raising=False)
+    monkeypatch.setattr(RecordedGraph, "get_workspace_size_plan_at_index", lambda self, at: 16, raising=False)
+    library = Cudnn("GPU", lambda: None, lambda: Recorder(log))
+    library.clock = clock = Clock(times)  # type: ignore[assignment]
+    assert library.microseconds(call) == known
+    assert clock.sizes == [[4 * x.size, 4 * w.size, 4 * 2 * 8 * 4 * 4, 16]] * len(times)
+    last = [entry[1] for entry in log if entry[0] in ("build_plan_at_index", "build_plans")][-1]
+    assert last == ([] if built is None else [built])
+    again = Cudnn("GPU", lambda: None, lambda: Recorder(log))
+    again.clock = Clock([])  # type: ignore[assignment]
+    assert again.microseconds(call) == known  # kept on disk
+
+
+@pytest.mark.parametrize(("took", "library_does"), [(1.0, True), (1e6, False), (None, True)])
+def test_a_convolution_of_float32_is_done_by_what_is_faster(took: float | None, library_does: bool) -> None:
+    x, w = random(0, 2, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    graph = traced(lambda x, w: kg.nn.conv2d(x, w, padding=1), x, w)
+    found = decided(graph, Library(times=lambda call: took))
+    assert calls_in(found) == ["convolution"] * library_does
+    assert [n.op for n in found.nodes].count("matmul") == (not library_does)
+    same_values(found, graph, [x, w], 1e-5)
+    (line,) = explain_decomposition_stage(
+        graph,
+        "cuda",
+        [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs],
+        Library(times=lambda call: took),
+    )
+    assert library_does or "cuDNN takes 1000000 us, products of matrices" in line
+
+
 def test_float32_is_float32(no_cache: Any) -> None:
     x, w = random(0, 2, 40, 9, 8, dtype=np.float32), random(1, 8, 40, 3, 2, dtype=np.float32)
     log: list[Any] = []
@@ -516,6 +708,21 @@ def test_an_attention_as_the_frontend_is_told(no_cache: Any) -> None:
     assert (name, [g["uid"] for g in given]) == ("sdpa", [1, 2, 3])
     assert told["attn_scale"] == 0.5 and told["diagonal_band_right_bound"] == 0 and not told["generate_stats"]
     assert log[2][1]["dim"] == [2, 3, N, 8] and log[2][1]["data_type"] == "BFLOAT16"
+
+
+def test_a_mask_as_the_frontend_is_told(no_cache: Any) -> None:
+    args, log = [random(i, 2, 3, N, 8, dtype=BFLOAT16) for i in range(3)], list[Any]()
+    call = library_call(kg.nn.attention, *args, mask_of_shape((2, 1, 1, N), np.bool_))
+    assert Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(call) == 80
+    name, given, told = log[1]
+    assert (name, [g["uid"] for g in given]) == ("sdpa", [1, 2, 3]) and "diagonal_band_right_bound" not in told
+    assert told["bias"].facts == {
+        "dim": [2, 1, N, N],
+        "stride": [N * N, N * N, N, 1],
+        "data_type": "BFLOAT16",
+        "uid": 4,
+    }
+    assert log[2][1]["uid"] == 5
 
 
 def test_a_broken_library_is_a_reason_and_asked_once(no_cache: Any) -> None:

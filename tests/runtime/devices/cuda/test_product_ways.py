@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.runtime.devices.cuda.driver.driver import SUCCESS
 from kernelgraph.runtime.devices.cuda.libraries.gemm import GemmCall, cublas_calls_of_matmul_task
+from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.devices.cuda.libraries.product_ways import (
     GAIN,
     LEAST_US,
@@ -115,3 +119,95 @@ def test_only_what_the_library_has_choices_for_is_tried() -> None:
 
 def _rest(call: GemmCall, batch: int) -> tuple[Any, ...]:
     return call.shape, call.operations, call.leading, call.strides, batch, call.offsets
+
+
+class ClockedGpu:
+    """A driver of one stream whose calls take the host microseconds, as the GPU's work does beside it."""
+
+    def __init__(self, host: float) -> None:
+        self._host, self.now, self._free = host, 0.0, 0.0
+        self._events, self._graphs = dict[int, float](), dict[int, list[float]]()
+        self._captured: list[float] | None = None
+
+    def work(self, microseconds: float) -> int:
+        self.now += self._host
+        if self._captured is not None:
+            self._captured.append(microseconds)
+        else:
+            self._free = max(self._free, self.now) + microseconds
+        return SUCCESS
+
+    def record(self, event: int, stream: int) -> int:
+        self.work(0.0)
+        self._events[event] = self._free
+        return SUCCESS
+
+    def launch_graph(self, executable: int, stream: int) -> int:
+        return self.work(sum(self._graphs[executable]))
+
+    def begin_capture(self, stream: int, mode: int) -> int:
+        self._captured = []
+        return SUCCESS
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        self._graphs[1], self._captured = self._captured or [], None
+        return SUCCESS, 1
+
+    def instantiate(self, graph: int) -> tuple[int, int]:
+        return SUCCESS, graph
+
+    def create_event(self, flags: int) -> tuple[int, int]:
+        self._events[made := len(self._events)] = 0.0
+        return SUCCESS, made
+
+    def elapsed(self, start: int, end: int) -> tuple[int, float]:
+        return SUCCESS, self._events[end] - self._events[start]
+
+    def synchronize_stream(self, stream: int) -> int:
+        self.now = max(self.now, self._free)
+        return SUCCESS
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> int:
+        return self.work(1.0)
+
+    def to_device(self, to: int, source: int, nbytes: int, stream: int) -> int:
+        return self.work(1.0)
+
+    def destroy_graph(self, graph: int) -> int:
+        return SUCCESS
+
+    destroy_executable = destroy_graph
+
+
+class ClockedProducts(CublasHandles):
+    """With products that take the GPU microseconds, and are all there is."""
+
+    def __init__(self, driver: Any, microseconds: float) -> None:
+        super().__init__(lambda nbytes: SimpleNamespace(address=256, nbytes=nbytes), 1 << 36, driver, lambda: 1, str)
+        self.driver, self.took, self.asked = driver, microseconds, list[ProductWay]()
+        self._lt.has_choice = lambda call, choice: True  # type: ignore[method-assign]
+
+    def handle(self, stream: int) -> int:
+        return stream
+
+    def run(self, call: GemmCall, addresses: Any, stream: int, way: ProductWay = USUAL) -> bool:
+        self.asked.append(way)
+        self.driver.work(self.took if way == USUAL else self.took / 2)
+        return True
+
+
+@pytest.mark.parametrize("host", [0.5, 10.0, 60.0])
+@pytest.mark.parametrize("took", [1.0, 8.0, 14.0, 40.0, 5000.0])
+@pytest.mark.parametrize("predicted", [0.5, 2.0, 20.0])
+def test_what_is_measured_is_the_gpus_time(
+    host: float, took: float, predicted: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the host takes to enqueue a product, only one that is slow itself is done in another way."""
+    driver = ClockedGpu(host)
+    monkeypatch.setattr(time, "perf_counter", lambda: driver.now * 1e-6)
+    with kg.override(cache_dir=tmp_path, tune=True):
+        products = ClockedProducts(driver, took)
+        chosen = products.way(CALL, predicted)
+    late = took > SLOW * max(predicted, LEAST_US)
+    assert (chosen.way != USUAL) == bool(chosen.note) == late
+    assert (set(products.asked) == {USUAL}) == (not late)
