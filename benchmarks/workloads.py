@@ -1,4 +1,4 @@
-"""The field's own programs (`field_programs.py`) beside PyTorch, JAX, NumPy and numba's loops, as a table.
+"""The field's own programs beside PyTorch, JAX, CuPy, NumPy, numba's loops and Halide, as a table.
 
     python benchmarks/workloads.py --device cuda --minutes 8
     python benchmarks/workloads.py --device cpu --only VEC image
@@ -14,6 +14,7 @@ Results that lie further apart than the program allows are named and not timed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
@@ -29,6 +30,8 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent)]
 from common import Peers, clock_of, interleave, machine
 from field_programs import FIELD_PROGRAMS, FieldProgram
+from halide_programs import halide_calls
+from image_programs import IMAGE_PROGRAMS
 
 import kernelgraph as kg
 
@@ -62,6 +65,8 @@ def numpy_words() -> Any:
         conv=lambda x, w, stride, padding: kg.nn.conv2d(x, w, stride=stride, padding=padding),
         max_pool=lambda x, size, stride, padding: kg.nn.max_pool2d(x, size, stride=stride, padding=padding),
         attention=lambda q, k, v: kg.nn.attention(q, k, v),
+        whole=lambda x: x.astype(np.int32), real=lambda x: x.astype(np.float32), stack=np.stack, where=np.where,
+        maximum=np.maximum, minimum=np.minimum, pad_axes=lambda x, beyond: np.pad(x, [(n, n) for n in beyond]),
     )  # fmt: skip
 
 
@@ -85,6 +90,9 @@ def torch_words(torch: Any, fork: Callable[..., Any]) -> Any:
         conv=lambda x, w, stride, padding: nn.conv2d(x, w, stride=stride, padding=padding),
         max_pool=lambda x, size, stride, padding: nn.max_pool2d(x, size, stride, padding),
         attention=lambda q, k, v: nn.scaled_dot_product_attention(q, k, v),
+        whole=lambda x: x.to(torch.int32), real=lambda x: x.to(torch.float32), stack=torch.stack, where=torch.where,
+        maximum=torch.maximum, minimum=torch.minimum,
+        pad_axes=lambda x, beyond: nn.pad(x, [n for each in reversed(beyond) for n in (each, each)]),
     )  # fmt: skip
 
 
@@ -115,6 +123,8 @@ def jax_words(jax: Any) -> Any:
         add_at=lambda size, index, values: jnp.zeros(size, jnp.float32).at[index].add(values), relu=jax.nn.relu,
         concatenate=lambda parts, axis: jnp.concatenate(parts, axis), max_pool=max_pool,
         conv=conv,
+        whole=lambda x: x.astype(jnp.int32), real=lambda x: x.astype(jnp.float32), stack=jnp.stack, where=jnp.where,
+        maximum=jnp.maximum, minimum=jnp.minimum, pad_axes=lambda x, beyond: jnp.pad(x, [(n, n) for n in beyond]),
     )  # fmt: skip
 
 
@@ -190,6 +200,58 @@ def numba_candidates(
         yield "numba", ((lambda: compiled(*arrays)), (lambda: None), lambda found: found)
 
 
+def halide_candidates(
+    program: FieldProgram, arrays: Sequence[Any], device: str, halide: Any
+) -> Iterator[tuple[str, Candidate]]:
+    if device == "cpu":
+        for label, call in halide_calls(halide, program.name, arrays[0]):
+            yield label, (call, (lambda: None), lambda found: found)
+
+
+def cupy_words(cupy: Any) -> Any:
+    special = importlib.import_module("cupyx.scipy.special")
+
+    def add_at(size: int, index: Any, values: Any) -> Any:
+        return cupy.bincount(index, values, size).astype(cupy.float32)
+
+    return SimpleNamespace(
+        fork=each, exp=cupy.exp, log=cupy.log, sqrt=cupy.sqrt, erf=special.erf, clip=cupy.clip, pad=cupy.pad,
+        rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1), add_at=add_at,
+        relu=lambda x: cupy.maximum(x, 0), concatenate=lambda parts, axis: cupy.concatenate(parts, axis),
+        whole=lambda x: x.astype(cupy.int32), real=lambda x: x.astype(cupy.float32), stack=cupy.stack, where=cupy.where,
+        maximum=cupy.maximum, minimum=cupy.minimum, pad_axes=lambda x, beyond: cupy.pad(x, [(n, n) for n in beyond]),
+    )  # fmt: skip
+
+
+def cupy_candidates(
+    program: FieldProgram, arrays: Sequence[Any], device: str, cupy: Any
+) -> Iterator[tuple[str, Candidate]]:
+    """On one stream, and with branches on streams of their own, between events. What has words that CuPy lacks
+    (convolutions, attention) gives none."""
+    if device != "cuda":
+        return
+    words, given = cupy_words(cupy), [cupy.asarray(a) for a in arrays]
+    sides = [cupy.cuda.Stream(non_blocking=True) for _ in range(16)]
+
+    def forked(*branches: Callable[[], Any]) -> list[Any]:
+        main, found = cupy.cuda.get_current_stream(), []
+        start = main.record()
+        for branch, side in zip(branches, sides, strict=False):
+            side.wait_event(start)
+            with side:
+                found.append(branch())
+                main.wait_event(side.record())
+        return found
+
+    def numpy(found: Any) -> Any:
+        return [cupy.asnumpy(f) for f in found] if isinstance(found, (list, tuple)) else cupy.asnumpy(found)
+
+    wait = cupy.cuda.Device().synchronize
+    streams = SimpleNamespace(**{**vars(words), "fork": forked})
+    yield "CuPy", ((lambda: program.body(words, *given)), wait, numpy)
+    yield "CuPy, streams by hand", ((lambda: program.body(streams, *given)), wait, numpy)
+
+
 def jax_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, jax: Any
 ) -> Iterator[tuple[str, Candidate]]:
@@ -245,7 +307,8 @@ def measured(
         kinds.append(
             lambda: iter([("NumPy", ((lambda: program.body(words, *arrays)), lambda: None, lambda found: found))])
         )
-    for name, candidates in (("torch", torch_candidates), ("jax", jax_candidates), ("numba", numba_candidates)):
+    for name, candidates in (("torch", torch_candidates), ("jax", jax_candidates), ("numba", numba_candidates),
+                             ("cupy", cupy_candidates), ("halide", halide_candidates)):  # fmt: skip
         if peer := peers.get(name):
             kinds.append(lambda peer=peer, candidates=candidates: candidates(program, arrays, device, peer))
     calls: dict[str, Candidate] = {}
@@ -311,15 +374,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way of calling")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them")
+    parser.add_argument("--peers", nargs="*", default=["torch", "jax", "numba", "cupy", "halide"])
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--busy", action="store_true", help="minima, not medians: on a machine that others use")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    peers = Peers(() if given.no_peers else ("torch", "jax", "numba")).load()
-    print(machine(None, ("numpy", "torch", "jax", "numba-cuda", "llvmlite")))
+    peers = Peers(() if given.no_peers else given.peers).load()
+    print(machine(None, ("numpy", "torch", "jax", "cupy-cuda13x", "numba-cuda", "llvmlite", "halide")))
     end, rows = time.monotonic() + 60 * given.minutes, []
-    for program in FIELD_PROGRAMS:
+    for program in (*FIELD_PROGRAMS, *IMAGE_PROGRAMS):
         if given.only and not any(part in program.name for part in given.only):
             continue
         if time.monotonic() > end:

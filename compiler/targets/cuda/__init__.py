@@ -1,5 +1,6 @@
 """Loop nests and routines printed as CUDA kernel text (Python that numba.cuda compiles): blocks, warps, tiles,
 stencils.
 
-In reading order: kernel, kernel_text, launch_shape, elementwise, reduce, transpose, stencil, sequential, algorithms/.
+In reading order: kernel, kernel_text, launch_shape, elementwise, reduce, transpose, shifted_values, stencil,
+sequential, algorithms/.
 """

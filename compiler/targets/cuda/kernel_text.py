@@ -5,7 +5,7 @@ The text is Python over the names of `runtime/devices/cuda/compile/vocabulary.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ class BodyContext:
 
     place: where an operand's lanes lie. index: the lanes of an axis' index. mask: lanes that exist (None: all).
     guard: a condition on stores. prefix: of the names of values. staged: how to get a load that is already in shared
-    memory.
+    memory. shifted: how to get a value that several shifts share. absent: values that nothing printed here takes.
     """
 
     place: Callable[[int], LanePlace]
@@ -46,6 +46,8 @@ class BodyContext:
     guard: str | None = None
     prefix: str = "v"
     staged: Callable[[int, int], str | None] = lambda operand, part: None
+    shifted: Callable[[int, dict[int, str]], str | None] = lambda value, names: None
+    absent: Collection[int] = ()
 
 
 class CudaKernelText:
@@ -141,22 +143,22 @@ class CudaKernelText:
         names = dict(self.names)
         self.called = {}
         waiting: dict[int, dict[int, str]] = {}
-        numbered = enumerate(phase.instrs, phase.first)
+        numbered = ((n, i) for n, i in enumerate(phase.instrs, phase.first) if n not in context.absent)
         for number, instr in _sink_late_cuda_loads(numbered, late):
             if instr.op == "store":
                 self._print_store(instr, names[instr.args[0]], context, waiting)
             elif instr.op == "report":
                 self._print_report(instr, names, context)
             else:
-                names[number] = self._print_value(f"{context.prefix}{number}", instr, names, context)
+                expression = context.shifted(number, names) or self.expression(instr, names, context)
+                names[number] = self._print_value(f"{context.prefix}{number}", expression)
         if waiting:
             raise ValueError(f"{self.nest.name}: a complex store lacks a part: operands {sorted(waiting)}")
         if keep:
             self.names = names
         return names
 
-    def _print_value(self, name: str, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
-        expression = self._instruction_expression(instr, names, context)
+    def _print_value(self, name: str, expression: str) -> str:
         if not expression.endswith(")"):  # already a name
             return expression
         if self.known is not None:
@@ -166,7 +168,7 @@ class CudaKernelText:
         self.add(f"{name} = {expression}")
         return name
 
-    def _instruction_expression(self, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
+    def expression(self, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
         if instr.op == "call":
             return self._user_call_expression(instr, names, context)
         special = _SPECIAL.get(instr.op)

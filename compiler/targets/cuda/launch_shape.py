@@ -130,19 +130,18 @@ def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     deep = _stencil_reuses_rows(nest, across)
     most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
     length = min(nest.vector, _WIDEST_WINDOW if across >= 0 else most)
+    smallest: CudaShape | None = None  # reads a large window in turn, where single loads would fill more registers
     while length:
         for groups in (8, 4, 2, 1) if across >= 0 else (1,):
             threads = _DEEP_THREADS if deep else ELEMENTWISE_THREADS
             strategy = "swept window" if nest.reduced else "window"
             shape = CudaShape(strategy, length, groups, across=across, threads=threads)
-            if (
-                shape.lanes <= most
-                and count_idle_cuda_warp_lanes(nest, length) <= WARP // 4
-                and _stencil_fits_thread_registers(nest, shape)
-            ):
-                return shape
+            if shape.lanes <= most and count_idle_cuda_warp_lanes(nest, length) <= WARP // 4:
+                if _stencil_fits_thread_registers(nest, shape):
+                    return shape
+                smallest = shape if across >= 0 and smallest is None and groups == 1 else smallest
         length //= 2
-    return None
+    return smallest
 
 
 def _cuda_stencil_window_reach(nest: LoopNest, axis: int) -> int:

@@ -28,9 +28,15 @@ from .launch_shape import (
     is_cuda_vector_access,
     stencil_plane_of_row,
     stencil_row_of_thread,
-    stencil_rows_of_window,
 )
 from .reduce import CHUNK, cuda_masked_lane_values, print_cuda_initial_totals, print_cuda_row_combination
+from .shifted_values import ShiftedValues
+
+_ROWS_TOGETHER = {"div": 4, "sqrt": 4}  # of operations that do several lanes at once
+
+
+def cuda_window_operands(nest: LoopNest) -> list[int]:
+    return [k for window in nest.windows for k in window.operands]
 
 
 def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
@@ -76,17 +82,16 @@ def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
 def _print_cuda_stencil_tile(text: CudaKernelText, outer: dict[int, str], whole: bool) -> None:
     """A lane's rows and columns. whole: the windows hold all that the warp reads of them."""
     names = dict(text.names)
-    context, windows = _cuda_stencil_body_context(text, outer, whole)
+    context = _cuda_stencil_body_context(text, outer, whole, text.nest.phases)
     for phase in text.nest.phases:
-        text.phase(phase, context, keep=True, late=windows)
+        text.phase(phase, context, keep=True, late=cuda_window_operands(text.nest))
     text.names = names
 
 
 def _cuda_stencil_body_context(
-    text: CudaKernelText, outer: dict[int, str], whole: bool
-) -> tuple[BodyContext, list[int]]:
-    """The lanes at row `q` and column `j`, in operands that begin at `first` + operand number; and the operands that
-    are in windows."""
+    text: CudaKernelText, outer: dict[int, str], whole: bool, phases: Sequence[Phase]
+) -> BodyContext:
+    """The lanes at row `q` and column `j`, in operands that begin at `first` + operand number."""
     nest, shape, inner = text.nest, text.shape, text.nest.axes - 1
     lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_cuda_warp_lanes(nest, shape.length)
     exists = [] if last == WARP else [f"lane < {last}"]
@@ -115,9 +120,12 @@ def _cuda_stencil_body_context(
             return f"lanes_{lanes}(j, zero, one)"
         return f"lanes_{lanes}(q, one, zero)" if axis == shape.across else f"i64({outer[axis]})"
 
-    windows = _CudaStencilWindowLoads(text, not whole)
-    context = BodyContext(operand_place, axis_index, "mask" if exists else None, staged=windows.lanes)
-    return context, list(windows.of)
+    rows = _CudaStencilRows(text, not whole, phases)
+    context = BodyContext(
+        operand_place, axis_index, "mask" if exists else None, shifted=rows.lanes, absent=rows.values.absent
+    )
+    rows.context = context
+    return context
 
 
 def print_cuda_stencil_reduction(nest: LoopNest, shape: CudaShape) -> str:
@@ -190,8 +198,8 @@ def _print_cuda_stencil_tile_of_reduction(
         )
     for head, all_there in ((f"if {whole}:", True), ("else:", False)):
         with text.block(head):
-            context, windows = _cuda_stencil_body_context(text, parallel | dict(outer), all_there)
-            names = text.phase(phase, context, keep=False, late=windows)
+            context = _cuda_stencil_body_context(text, parallel | dict(outer), all_there, [phase])
+            names = text.phase(phase, context, keep=False, late=cuda_window_operands(nest))
             for r, (reduction, total) in enumerate(zip(phase.reductions, totals, strict=True)):
                 values = [names[v] for v in reduction.values]
                 values = cuda_masked_lane_values(text, reduction, values, context.mask, f"only{r}")
@@ -199,41 +207,92 @@ def _print_cuda_stencil_tile_of_reduction(
                 print_cuda_combine(text, reduction, total, total, folded)
 
 
-class _CudaStencilWindowLoads:
-    """Reads windows where operands of theirs are first used, a plane at a time: the rows that differ along the axis of
-    a thread's rows alone. Those of other planes fill no registers meanwhile."""
+class _CudaStencilRows:
+    """Reads windows and computes what several shifts share where they are first used, a plane at a time: the rows that
+    differ along the axis of a thread's rows alone. Those of other planes fill no registers meanwhile."""
 
-    def __init__(self, text: CudaKernelText, masked: bool) -> None:
+    def __init__(self, text: CudaKernelText, masked: bool, phases: Sequence[Phase]) -> None:
         self.text, self.masked = text, masked
-        windows = [(n, w) for n, w in enumerate(text.nest.windows)]
-        self.of = {k: (n, shift) for n, w in windows for k, shift in zip(w.operands, w.shifts, strict=True)}
-        self.read: set[tuple[int, int, tuple[int, ...]]] = set()
+        self.values = ShiftedValues(text.nest, text.shape, phases)
+        self.context: BodyContext | None = None
+        self.names: dict[int, str] = {}
+        self.there: set[tuple[int, tuple[int, ...]]] = set()
 
-    def lanes(self, operand: int, part: int) -> str | None:
-        """What a load gives; None if the operand is in no window."""
-        if operand not in self.of:
+    def lanes(self, value: int, names: dict[int, str]) -> str | None:
+        """A value that lies in rows, from values of these names; None for any other."""
+        self.names = names
+        number, shift = self.values.of.get(value, (-1, ()))
+        if number not in self.values.rows:
             return None
-        n, shift = self.of[operand]
-        plane = stencil_plane_of_row(shift[:-1], self.text.shape)
-        if (n, part, plane) not in self.read:
-            self.read.add((n, part, plane))
-            rows = stencil_rows_of_window(self.text.nest.windows[n], self.text.shape)
-            mine = {
-                row: columns for row, columns in rows.items() if stencil_plane_of_row(row, self.text.shape) == plane
-            }
+        shape = self.text.shape
+        return self._window(number, [stencil_row_of_thread(shift, shape, g) for g in range(shape.groups)], shift[-1])
+
+    def _window(self, number: int, rows: Sequence[tuple[int, ...]], columns: int) -> str:
+        """A computation in these rows, so many columns beyond a lane's own."""
+        for row in rows:
+            self._make_plane(number, stencil_plane_of_row(row, self.text.shape))
+        skip, first = divmod(columns, self.text.shape.length)
+        parts = []
+        for row in rows:
+            name = self._name(number, row)
+            parts += [f"{name}_by{k}" if k else name for k in range(skip, skip + 1 + (first > 0))]
+        if len(parts) == 1:
+            return parts[0]
+        return f"window_{self.text.shape.length}x{len(rows)}_{first}({', '.join(parts)})"
+
+    def _name(self, number: int, row: tuple[int, ...]) -> str:
+        """What a row, at these steps along the outer axes, is called."""
+        each = self.values.computations[number]
+        head = f"{'wy'[each.instr.attr[1]]}{each.window}" if each.window >= 0 else f"t{number}"
+        return "_".join([head, *map(str, row)])
+
+    def _make_plane(self, number: int, plane: tuple[int, ...]) -> None:
+        if (number, plane) in self.there:
+            return
+        self.there.add((number, plane))
+        each = self.values.computations[number]
+        mine = [row for row in self.values.rows[number] if stencil_plane_of_row(row, self.text.shape) == plane]
+        if each.window >= 0:
             for row in mine:
-                _print_cuda_stencil_row_load(self.text, n, part, row, self.masked)
-            for row, columns in mine.items():
-                _stencil_lane_load_name(self.text, _stencil_value_name(n, part, row), columns)
-        return _stencil_shifted_lanes_expression(self.text, n, part, shift)
+                _print_cuda_stencil_row_load(
+                    self.text, each.window, each.instr.attr[1], row, self._name(number, row), self.masked
+                )
+        else:
+            self._compute(number, mine)
+        for row in mine:
+            _stencil_lane_load_name(self.text, self._name(number, row), self.values.rows[number][row])
+
+    def _compute(self, number: int, rows: Sequence[tuple[int, ...]]) -> None:
+        """Rows, some at once where that is faster, which are then taken apart."""
+        each = self.values.computations[number]
+        count = 1 << (min(len(rows), _ROWS_TOGETHER.get(each.instr.op, 1)).bit_length() - 1)
+        some, rest = rows[:count], rows[count:]
+        names = dict(self.names)
+        for value, arg in zip(each.instr.args, each.args, strict=True):
+            if arg is not None:
+                beyond = arg[1]
+                moved = [tuple(map(int.__add__, row, beyond[:-1])) for row in some]
+                names[value] = self._window(arg[0], moved, beyond[-1])
+        assert self.context is not None
+        name = self._name(number, some[0]) + (f"_to_{count}" if count > 1 else "")
+        self.text.add(f"{name} = {self.text.expression(each.instr, names, self.context)}")
+        self._take_apart(number, name, some)
+        if rest:
+            self._compute(number, rest)
+
+    def _take_apart(self, number: int, name: str, rows: Sequence[tuple[int, ...]]) -> None:
+        half = len(rows) // 2
+        if not half:
+            return
+        for verb, part in (("lo", rows[:half]), ("hi", rows[half:])):
+            found = self._name(number, part[0]) + (f"_to_{half}" if half > 1 else "")
+            self.text.add(f"{found} = {verb}({name})")
+            self._take_apart(number, found, part)
 
 
-def _stencil_value_name(window: int, part: int, row: tuple[int, ...]) -> str:
-    """What a row of a window, at these steps along the outer axes, is called."""
-    return "_".join([f"{'wy'[part]}{window}", *map(str, row)])
-
-
-def _print_cuda_stencil_row_load(text: CudaKernelText, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
+def _print_cuda_stencil_row_load(
+    text: CudaKernelText, n: int, part: int, row: tuple[int, ...], name: str, masked: bool
+) -> None:
     """The lane's own columns, from the window's corner on."""
     shape, nest, window = text.shape, text.nest, text.nest.windows[n]
     operand, shift = window.operands[0], window.shifts[0]
@@ -248,7 +307,7 @@ def _print_cuda_stencil_row_load(text: CudaKernelText, n: int, part: int, row: t
         arguments.append(f"and_(there{n}, {last})")
     elif masked:
         arguments.append(f"there{n}")
-    text.add(f"{_stencil_value_name(n, part, row)} = {call}({', '.join(arguments)})")
+    text.add(f"{name} = {call}({', '.join(arguments)})")
 
 
 def _stencil_lane_load_name(text: CudaKernelText, name: str, columns: int) -> None:
@@ -261,14 +320,3 @@ def _stencil_lane_load_name(text: CudaKernelText, name: str, columns: int) -> No
             held = f"{name}_few{k}"
             text.add(f"{held} = window_{count}x1_0({name})")
         text.add(f"{name}_by{k} = shuffle_idx({held}, next{k})")
-
-
-def _stencil_shifted_lanes_expression(text: CudaKernelText, n: int, part: int, shift: tuple[int, ...]) -> str:
-    """What an operand has at all lanes."""
-    shape = text.shape
-    skip, first = divmod(shift[-1], shape.length)
-    parts = []
-    for g in range(shape.groups):
-        row = _stencil_value_name(n, part, stencil_row_of_thread(shift, shape, g))
-        parts += [f"{row}_by{k}" if k else row for k in range(skip, skip + 1 + (first > 0))]
-    return f"window_{shape.length}x{shape.groups}_{first}({', '.join(parts)})"

@@ -1,9 +1,10 @@
 """Random graphs of stencils of stencils: sums over shifts and over indices, reductions and many outputs, of operations
 that round once.
 
-    python -m tests.compiler.fusion.stencil_graphs [COUNT [SEED]]
+    python -m tests.compiler.fusion.stencil_graphs [COUNT [SEED [DEVICE [LENGTH]]]]
 
-Runs so many, each with all stored, with nothing stored but what must be, and as the plan says.
+Runs so many, each with all stored, with nothing stored but what must be, and as the plan says, on `cpu`, on a GPU's
+emulator (`cuda`) or on a GPU (`gpu`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -73,7 +75,8 @@ def stencil_graph(rng: Random, steps: int = 9, length: int = 24) -> tuple[Graph,
         given(shape)
     for _ in range(rng.randint(2, steps)):
         values.append(_step(rng, builder, values, places))
-    outputs = {*rng.sample(values, min(len(values), rng.randint(1, 4))), values[-1]}
+    most = len(values) if rng.random() < 0.2 else 4
+    outputs = {*rng.sample(values, min(len(values), rng.randint(1, most))), values[-1]}
     return builder.finish([v for v in values if v in outputs]), arrays
 
 
@@ -95,17 +98,25 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
         return builder.map("add", a, first)
     if kind == "rows" and a.shape:
         axis = rng.randrange(len(a.shape))
-        row = builder.reduce(rng.choice(("max", "min")), a, (axis,))
+        row = _extreme(rng, builder, a, (axis,))
         return builder.map("subtract", a, builder.reshape(row, [*a.shape[:axis], 1, *a.shape[axis + 1 :]]))
     if kind == "reduce" and a.shape:
-        reduced = builder.reduce(rng.choice(("max", "min")), a, rng.choice([(0,), tuple(range(len(a.shape)))]))
+        reduced = _extreme(rng, builder, a, rng.choice([(0,), tuple(range(len(a.shape)))]))
         return builder.map("maximum", builder.map("minimum", a, reduced), builder.const(-90, a.dtype))
     if kind == "strided" and all(n > 5 for n in a.shape):
         lengths = [n // 2 for n in a.shape]
         parts = [builder.slice(a, [at] * len(lengths), [2] * len(lengths), lengths) for at in (0, 1)]
         return builder.map("add", *parts)
+    if a.dtype.kind == "f" and rng.random() < 0.2:
+        return builder.map("divide", a, builder.const(3, a.dtype))
     b = _cut(rng, builder, rng.choice(values), a.shape)
     return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
+
+
+def _extreme(rng: Random, builder: GraphBuilder, a: Value, axes: tuple[int, ...]) -> Value:
+    """The largest or smallest along axes. Of zeros of both signs either may come out: 0 is added."""
+    found = builder.reduce(rng.choice(("max", "min")), a, axes)
+    return builder.map("add", found, builder.const(0, a.dtype)) if a.dtype.kind == "f" else found
 
 
 def _sum_at_places(
@@ -153,7 +164,7 @@ def differences(graph: Graph, arrays: list[np.ndarray[Any, Any]], devices: Seque
         chosen: list[np.ndarray[Any, Any]] = []
         for mode in MODES:
             with storing(mode):
-                results = (compiled if device == "cpu" else on_device)(graph, arrays)
+                results = RUNS[device](graph, arrays)
             chosen = chosen or results
             right = [np.array_equal(r, w, equal_nan=w.dtype.kind == "f") for r, w in zip(results, wanted, strict=True)]
             if not all(right) or [r.tobytes() for r in results] != [c.tobytes() for c in chosen]:
@@ -161,16 +172,34 @@ def differences(graph: Graph, arrays: list[np.ndarray[Any, Any]], devices: Seque
     return found
 
 
-def main(count: int = 1000, seed: int = 0) -> int:
+@cache
+def _gpu() -> Any:
+    from kernelgraph.runtime.devices.cuda.device import CUDADevice
+
+    return CUDADevice(0)
+
+
+def on_gpu(graph: Graph, arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    from tests.gpu.gpu_runs import Call, plan_of
+
+    device = _gpu()
+    types = [graph.nodes[o].type for o in graph.outputs]
+    return Call(device, device.prepare(plan_of(graph)), arrays).results([np.empty(t.shape, t.dtype) for t in types])
+
+
+RUNS = {"cpu": compiled, "cuda": on_device, "gpu": on_gpu}
+
+
+def main(count: int = 1000, seed: int = 0, device: str = "cpu", length: int = 24) -> int:
     wrong = 0
     for number in range(seed, seed + count):
-        found = differences(*stencil_graph(Random(number)))
+        found = differences(*stencil_graph(Random(number), length=length), (device,))
         wrong += bool(found)
         if found:
             print(f"seed {number}: {', '.join(found)}", flush=True)
-    print(f"{count} graphs from seed {seed}, {len(MODES)} ways each: {wrong} wrong")
+    print(f"{count} graphs from seed {seed} on {device}, {len(MODES)} ways each: {wrong} wrong", flush=True)
     return wrong
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(*map(int, sys.argv[1:]))))
+    sys.exit(bool(main(*[int(a) if a.isdecimal() else a for a in sys.argv[1:]])))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -245,3 +246,60 @@ def test_other_views(function: Any, many: bool) -> None:
     wanted = function(x)
     for got, want in zip(emulated(program, [x]), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)
+
+
+def corners(x: Any, size: int) -> Any:
+    """Products of two gradients, divided, summed over boxes of so many along each axis."""
+    inside = [slice(1, -1)] * x.ndim
+
+    def gradient(axis: int) -> Any:
+        late, early = ([*inside[:axis], slice(a, b), *inside[axis + 1 :]] for a, b in ((2, None), (None, -2)))
+        return (x[tuple(late)] - x[tuple(early)]) / 12
+
+    def boxed(y: Any) -> Any:
+        places = itertools.product(range(size), repeat=x.ndim)
+        return sum(y[tuple(slice(a, n - size + 1 + a) for a, n in zip(at, y.shape, strict=True))] for at in places)
+
+    first, last = gradient(0), gradient(x.ndim - 1)
+    return boxed(first * last) - boxed(last * last)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(st.integers(1, 3), st.integers(2, 3), st.integers(0, 4), st.sampled_from(["f4", "f8"]), st.booleans(), SEEDS)
+def test_what_several_shifts_share_means_what_numpy_says(
+    axes: int, size: int, beyond: int, dtype: str, many: bool, seed: int
+) -> None:
+    size = min(size, 5 - axes)
+    shape = (*(size + 2 + beyond + k for k in range(axes - 1)), 70 + 13 * beyond)
+    x = np.random.default_rng(seed).normal(size=shape).astype(dtype)
+    graph, given_arrays = graph_of(lambda x: corners(x, size), [x])
+    (found,) = emulated(program_of(graph, many), given_arrays)
+    wanted = corners(x, size)
+    np.testing.assert_array_equal(found.view(wanted.dtype).reshape(wanted.shape), wanted)
+
+
+def test_what_several_shifts_share_is_computed_once() -> None:
+    """Two quotients, on the rows of a thread's tile and those around it: once at each of nine shifts, eighteen."""
+    x = np.zeros((300, 300), np.float32)
+    program = compile_graph_to_program(graph_of(lambda x: corners(x, 3), [x])[0], "cuda")
+    (kernel,) = [task.kernel for task in program.tasks]
+    whole, _ = kernel.source.split("        else:")  # type: ignore[union-attr]
+    assert choose_cuda_launch_shape(kernel.form).strategy == "window"  # type: ignore[union-attr]
+    assert whole.count(" div(") <= 2 * 3
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(9, "f4"), (11, "f4"), (8, "f8")])
+def test_windows_larger_than_the_registers_are_read_in_turn(size: int, dtype: str) -> None:
+    """Each of their elements was loaded for 16 points at once: kernels of 26,000 instructions that spilled."""
+    places = list(itertools.product(range(size), repeat=2))
+    n, m = 9, 90
+
+    def box(x: Any) -> Any:
+        return sum(x[i : i + n, j : j + m] for i, j in places)
+
+    x = np.random.default_rng(size).integers(-9, 9, (n + size - 1, m + size - 1)).astype(dtype)
+    graph, given_arrays = graph_of(box, [x])
+    program = compile_graph_to_program(graph, "cuda")
+    assert [choose_cuda_launch_shape(form).strategy for form in forms(program)] == ["window"]
+    (found,) = emulated(program, given_arrays)
+    np.testing.assert_array_equal(found.view(dtype).reshape(n, m), box(x))
