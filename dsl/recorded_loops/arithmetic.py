@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import product
@@ -14,7 +15,8 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
-from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds
+from ..trace.integer_bounds import LARGEST, magnitude_of_dtype, magnitude_of_row
+from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
 from ..trace.python_operators import python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
@@ -45,6 +47,17 @@ def _sample(x: Any, kind: Kind) -> Any:
     if linear is None or linear.known is not None:
         return x if type(x) in PLAIN else kind[1] if linear is None else linear.known
     return 1 if linear.is_at_least(0) else kind[1]
+
+
+def _magnitude(x: Any) -> int:
+    """What the magnitude of a number of Python's does not exceed."""
+    if isinstance(x, LoopArray):
+        return LARGEST + 1
+    if not isinstance(x, LoopNumber):
+        return int(abs(x)) if x == x and abs(x) <= LARGEST else LARGEST + 1
+    if x.linear is not None and (ends := x.linear.least, x.linear.greatest) and None not in ends:
+        return max(map(abs, ends))
+    return min(x.magnitude, magnitude_of_dtype(x.dtype))
 
 
 def _as_int(recorder: Recorder, x: Any) -> Any:
@@ -240,13 +253,24 @@ class RecordedLoopArithmetic(LoopMemory):
             for x, to in zip(args, loop, strict=True)
         ]
         found = self.body.apply(OPS[op], values, result, attrs)
-        if kind is not None and OPS[op].errors:
-            self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
+        differs = self._differs_as_operands(op, args, (result, kind), others)
+        number = LoopNumber(self, found, kind, None, others, differs)
+        if kind is not None:
+            number.magnitude = min(LARGEST + 1, magnitude_of_row(op, [*map(_magnitude, args)], result))
+            if OPS[op].errors:
+                self._check_python_operands(op, args, number)
         if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:
             least, greatest = (0, args[1] - 1) if op == "remainder" else self._quotient_bounds(args[0], args[1])
             ends = (() if e is None else (LinearExpression(e),) for e in (least, greatest))
             return LoopNumber(self, None, int, self.atom(found, *ends))
-        return LoopNumber(self, found, kind, None, others)
+        return number
+
+    def _differs_as_operands(self, op: str, args: Sequence[Any], held: Kind, others: Sequence[Kind]) -> Any:
+        """Whether what an operator gives is not what it is held as; None where nothing says so."""
+        if not others or not is_kind_of_operands(op, held[1]):
+            return None
+        flags = [self.differs(x, held) for x in args if is_held_otherwise(loop_kinds_of(x), held) is not True]
+        return reduce(operator.and_, flags) if flags and None not in flags else None
 
     def _linear_result(self, op: str, args: Sequence[Any]) -> Any:
         """What `op` gives of ints that are followed, if that is one or a known truth; else None."""
@@ -260,10 +284,12 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        linear = args[1].linear if isinstance(args[1], LoopNumber) else None
-        if op != "multiply" and linear is not None and linear.is_at_least(1):  # for which but floats overflow
+        linear = args[-1].linear if isinstance(args[-1], LoopNumber) else None
+        if linear is not None and linear.is_at_least(1) and not any(error.wraps for error in OPS[op].errors):
             return
         for error in OPS[op].errors:
+            if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= LARGEST):
+                continue
             flag = error.where(*args, result)
             if isinstance(flag, LoopSymbol):
                 self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
@@ -338,9 +364,10 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, None, int, choose(linear[0], linear[1]))
         (dtype, weak), *others = merged_loop_kinds(a, b)
         condition = self.truth(self.map(op, b, a))
-        return LoopNumber(
-            self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
-        )
+        flags = [self.differs(x, (dtype, weak)) for x in (b, a)] if others else [None]
+        differs = None if None in flags else self.body.select(condition, *flags)
+        found = self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a)))
+        return LoopNumber(self, found, weak, None, others, differs)
 
     # truth
 

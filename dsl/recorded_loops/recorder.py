@@ -19,7 +19,7 @@ from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
 from ..core.object_journal import Slot
 from ..core.object_model import UNSET
-from ..trace.number_kinds import Kind
+from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
@@ -157,9 +157,9 @@ class LoopRecorder(RecordedLoopArithmetic):
         if not isinstance(x, LoopNumber):
             return lambda: x
         kinds = loop_kinds_of(x)
-        variable = self.variable(kinds[0][0])
+        variable = self.number_variable(kinds)
         with self.body.block(scope):
-            self.body.set(variable, self.element_value(x, kinds[0][0]))
+            self.assign_variable(variable, kinds, x)
         return lambda: self.read(variable, kinds)
 
     def _value_merged_from_blocks(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
@@ -174,11 +174,10 @@ class LoopRecorder(RecordedLoopArithmetic):
         if not (is_number(a) and is_number(b)):
             return lambda: SpoiledLoopVariable(name)
         kinds = merged_loop_kinds(a, b)
-        dtype = kinds[0][0]
-        variable = self.variable(dtype)
+        variable = self.number_variable(kinds)
         for x, scope in ((a, first), (b, second)):
             with self.body.block(scope):
-                self.body.set(variable, self.element_value(self.lift(x), dtype))
+                self.assign_variable(variable, kinds, self.lift(x))
         return lambda: self.read(variable, kinds)
 
     def variable(self, dtype: DType) -> int:
@@ -186,9 +185,26 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.variables += [real_dtype(dtype)] * (2 if dtype.kind == "c" else 1)
         return len(self.variables) - (2 if dtype.kind == "c" else 1)
 
+    def number_variable(self, kinds: Sequence[Kind]) -> int:
+        """A variable for a number, and behind it one that says whether it is not what it is held as."""
+        variable = self.variable(kinds[0][0])
+        if may_number_differ(kinds):
+            self.variable(BOOL)
+        return variable
+
+    def assign_variable(self, variable: int, kinds: Sequence[Kind], x: Any) -> None:
+        """`x`, a number, as the value of a `number_variable`."""
+        dtype = kinds[0][0]
+        self.body.set(variable, self.element_value(x, dtype))
+        if may_number_differ(kinds):
+            flag = self.differs(x, kinds[0])
+            flag = self.body.const(False, BOOL) if flag is None else flag
+            self.body.set(variable + 1 + (dtype.kind == "c"), flag)
+
     def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
         (dtype, weak), *others = kinds
-        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others)
+        flag = self.body.get(variable + 1 + (dtype.kind == "c"), BOOL) if may_number_differ(kinds) else None
+        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others, flag)
 
     # loops
 
@@ -394,11 +410,11 @@ class _LoopRecordingAttempt:
                 if is_number(value):
                     kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
                     check_loop_kind_keeps_digits(value, kinds[0])
-                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.variable(kinds[0][0])))
+                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.number_variable(kinds)))
         self.lists = ListsOfLoop(recorder, code)
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
-            recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
+            recorder.assign_variable(c.variable, c.kinds, first)
 
     def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = ZERO) -> None:
         """At the start of a turn, which has a number from `low` on, or none."""
@@ -444,8 +460,7 @@ class _LoopRecordingAttempt:
                 ends.append((c, value))
         if settled:
             for c, value in ends:
-                value = self.recorder.element_value(self.recorder.lift(value), c.kinds[0][0])
-                self.recorder.body.set(c.variable, value)
+                self.recorder.assign_variable(c.variable, c.kinds, self.recorder.lift(value))
         return settled
 
     def after(self, ran: bool) -> None:

@@ -31,6 +31,7 @@ from ..core.errors import (
 )
 from ..core.object_model import slots_of_object
 from .dispatch import METHODS
+from .number_kinds import may_number_differ, number_kinds_of_operand
 from .trace import Trace
 from .tracer import SCALAR, Tracer
 
@@ -222,8 +223,7 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
 
 def fail_where_number_differs(trace: Trace, value: Value) -> None:
     """Notes a failure where values decide that a number is of another type than compiled code gives."""
-    others = [weak for _, weak in value.others]
-    if not trace.reruns or trace.depth or not (int in others or bool in others or value.dtype != np.float64):
+    if not trace.reruns or trace.depth or not may_number_differ(number_kinds_of_operand(value)):
         return
     if (flag := trace.differing.get(value.number)) is not None:
         fail_where(trace, flag, ConversionError("a number is of one type or another one, as values decide"))
