@@ -15,7 +15,7 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import LoopOperand, call_function
-from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
+from ..trace.failures import can_failure_be_noted, check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.integer_bounds import LARGEST, magnitude_of_node, magnitude_of_row
 from ..trace.number_kinds import (
     Kind,
@@ -75,7 +75,7 @@ def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if all(_may_be_python_number(x) for x in args):
         result = _apply_python_operator(row, args)
-        if OPS[row].errors and (not result._trace.depth or may_run_rows_in_numpy(result._trace)):
+        if OPS[row].errors and (can_failure_be_noted(trace := result._trace) or may_run_rows_in_numpy(trace)):
             _note_errors_of_python_numbers(row, args, result)
         return result
     if not any(type(x) is Tracer and x._held.others for x in args):

@@ -18,6 +18,7 @@ from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.aliasing import memory_layout_of_tracer
+from ..trace.failures import failures_of_region, note_failure_of_region
 from ..trace.memory_layout import MemoryLayout
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -103,7 +104,7 @@ def trace_region(
     stand_ins: list[Value] = []
     trees: list[tuple[Tree, tuple[bool, ...]]] = []
     found: dict[Place, Any] = {}
-    with trace_nested_derivative(trace, axes is not None):
+    with trace_nested_derivative(trace, axes is not None), failures_of_region(trace) as failed:
         for place in chosen:
             leaves: list[Any] = []
             tree = flatten(_differentiated_argument(what, args, options, place), leaves)
@@ -135,11 +136,16 @@ def trace_region(
         given = [found[i] if i in found else copies_of_region_argument(trace, a) for i, a in enumerate(args)]
         named = {k: found[k] if k in found else copies_of_region_argument(trace, v) for k, v in options.items()}
         result = trace.world.proxy_of(function)(*given, **named)
+        failure = failed()
     leaves = []
     tree = flatten(result, leaves, results=True)
     outputs = _outputs_among_leaves(leaves)
-    (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
+    parts = [outputs] if failure is None else [outputs, [failure]]
+    cut, *tests = cut_body_graphs_from_builder(trace.builder, [stand_ins] * len(parts), parts, first)
     at = trace.builder.at
+    for test in tests:  # of the values themselves, which no derivative needs
+        known = [[*map(at, numbers)] for numbers in (test.inputs, test.numbers)]
+        note_failure_of_region(trace, *inline_graph_into_builder(trace.builder, test.body, [*values, *known[0]], known[1]))
     rolled = reroll_graph(cut.body, trace.target_name)
     if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         raise trace.need_values(leaf for i in rolled.needed_numbers for leaf in trace.number_sources[cut.numbers[i]][0])

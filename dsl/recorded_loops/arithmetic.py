@@ -49,15 +49,13 @@ def _sample(x: Any, kind: Kind) -> Any:
     return 1 if linear.is_at_least(0) else kind[1]
 
 
-def _magnitude(x: Any) -> int:
-    """What the magnitude of a number of Python's does not exceed."""
-    if isinstance(x, LoopArray):
-        return LARGEST + 1
-    if not isinstance(x, LoopNumber):
-        return int(abs(x)) if x == x and abs(x) <= LARGEST else LARGEST + 1
-    if x.linear is not None and (ends := x.linear.least, x.linear.greatest) and None not in ends:
-        return max(map(abs, ends))
-    return min(x.magnitude, magnitude_of_dtype(x.dtype))
+def magnitude_of_loop_number(x: Any) -> int:
+    """What the magnitude of an int of Python's does not exceed; beyond that of int64 for anything else."""
+    if isinstance(x, LoopNumber):
+        ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
+        known = [abs(end) for end in ends if end is not None]
+        return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
+    return min(abs(x), LARGEST + 1) if type(x) in (int, bool) else LARGEST + 1
 
 
 def _as_int(recorder: Recorder, x: Any) -> Any:
@@ -256,7 +254,7 @@ class RecordedLoopArithmetic(LoopMemory):
         differs = self._differs_as_operands(op, args, (result, kind), others)
         number = LoopNumber(self, found, kind, None, others, differs)
         if kind is not None:
-            number.magnitude = min(LARGEST + 1, magnitude_of_row(op, [*map(_magnitude, args)], result))
+            number.magnitude = min(LARGEST + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
             if OPS[op].errors:
                 self._check_python_operands(op, args, number)
         if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:

@@ -19,9 +19,10 @@ from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
 from ..core.object_journal import Slot
 from ..core.object_model import UNSET
+from ..trace.integer_bounds import COUNTED, LARGEST, STEP
 from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.trace import LoopNotRecordable, Trace
-from .arithmetic import RecordedLoopArithmetic
+from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .independence import recorded_iterations_are_independent
@@ -62,6 +63,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.site, self.unrolled = site, unrolled
         self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
+        self.growing: dict[Any, set[str]] = {}  # body's code -> names of ints that may grow as they like
         self.attempts = 0
         self.lists = GrowingLists()
         self.reached: Any = True  # whether Python comes to it
@@ -160,7 +162,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         variable = self.number_variable(kinds)
         with self.body.block(scope):
             self.assign_variable(variable, kinds, x)
-        return lambda: self.read(variable, kinds)
+        return lambda: self.read(variable, kinds, magnitude_of_loop_number(x))
 
     def _value_merged_from_blocks(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
         """What is `a` if the first block has run, else `b`: to be asked for after both."""
@@ -178,7 +180,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         for x, scope in ((a, first), (b, second)):
             with self.body.block(scope):
                 self.assign_variable(variable, kinds, self.lift(x))
-        return lambda: self.read(variable, kinds)
+        return lambda: self.read(variable, kinds, max(map(magnitude_of_loop_number, (a, b))))
 
     def variable(self, dtype: DType) -> int:
         self.check_dtype(dtype)
@@ -201,10 +203,12 @@ class LoopRecorder(RecordedLoopArithmetic):
             flag = self.body.const(False, BOOL) if flag is None else flag
             self.body.set(variable + 1 + (dtype.kind == "c"), flag)
 
-    def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
+    def read(self, variable: int, kinds: Sequence[Kind], magnitude: int) -> LoopNumber:
         (dtype, weak), *others = kinds
         flag = self.body.get(variable + 1 + (dtype.kind == "c"), BOOL) if may_number_differ(kinds) else None
-        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others, flag)
+        found = LoopNumber(self, self.body.get(variable, dtype), weak, None, others, flag)
+        found.magnitude = magnitude
+        return found
 
     # loops
 
@@ -388,6 +392,7 @@ class _RecordedLoopName:
     before: Any
     kinds: tuple[Kind, ...]
     variable: int
+    magnitude: int = COUNTED  # what an int does not exceed at any turn
     ends: tuple[Kind, ...] = ()  # what it is behind a turn, where that assigns it
 
     @property
@@ -403,6 +408,7 @@ class _LoopRecordingAttempt:
         self.recorder, self.before = recorder, before
         self.known = recorder.known.setdefault(code, {})
         self.spoiled = recorder.spoiled.setdefault(code, set())
+        self.grows = recorder.growing.setdefault(code, set())
         self.carried = []
         for slot, value in self.before.slots.values():
             if slot.name in self.known and slot.name not in self.spoiled:
@@ -410,7 +416,9 @@ class _LoopRecordingAttempt:
                 if is_number(value):
                     kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
                     check_loop_kind_keeps_digits(value, kinds[0])
-                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.number_variable(kinds)))
+                first = recorder.lift(value) if is_number(value) else 0
+                most = LARGEST + 1 if slot.name in self.grows else max(COUNTED, magnitude_of_loop_number(first))
+                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.number_variable(kinds), most))
         self.lists = ListsOfLoop(recorder, code)
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
@@ -420,7 +428,8 @@ class _LoopRecordingAttempt:
         """At the start of a turn, which has a number from `low` on, or none."""
         self.lists.enter(turn, low)
         for c in self.carried:
-            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledLoopVariable(c.slot.name))
+            number = self.recorder.read(c.variable, c.kinds, c.magnitude)
+            c.slot.put(number if c.starts else SpoiledLoopVariable(c.slot.name))
         self._spoil_variables_of_recorded_loop()
 
     def _spoil_variables_of_recorded_loop(self) -> None:
@@ -457,6 +466,9 @@ class _LoopRecordingAttempt:
                     check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds
+                if c.magnitude <= LARGEST and magnitude_of_loop_number(value) > c.magnitude + STEP:
+                    self.grows.add(slot.name)
+                    settled = False
                 ends.append((c, value))
         if settled:
             for c, value in ends:
@@ -468,5 +480,6 @@ class _LoopRecordingAttempt:
         for c in self.carried:
             known = c.starts or ran
             kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
-            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledLoopVariable(c.slot.name))
+            number = self.recorder.read(c.variable, kinds, c.magnitude)
+            c.slot.put(number if known else SpoiledLoopVariable(c.slot.name))
         self._spoil_variables_of_recorded_loop()
