@@ -25,7 +25,6 @@ from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import roots_of_array
 from ..trace.failures import fail_here, has_not_failed, is_reached
-from ..trace.integer_bounds import COUNTED, LARGEST, STEP, magnitude_of_dtype, magnitude_of_node
 from ..trace.number_kinds import (
     flag_of_operand,
     have_number_kinds_two_dtypes,
@@ -34,6 +33,7 @@ from ..trace.number_kinds import (
     number_kinds_of_operand,
 )
 from ..trace.operands import to_graph_operand
+from ..trace.python_operators import COUNTED, LARGEST, STEP, magnitude_of_dtype, magnitude_of_node
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_test, if_, is_undecided_condition, not_
@@ -543,9 +543,9 @@ class CompiledLoop:
         self._note_loop_aliases(after)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))
-        results = {id(leaf): result for leaf, result in after}
+        tracers = {id(leaf): tracer for leaf, tracer in after}
         for leaf in self._flagged_leaves():
-            trace.differing[results[id(leaf)]._held.number] = next(values)
+            trace.differing[tracers[id(leaf)]._held.number] = next(values)
         for root in self.spoiled.values():  # nobody may look at what they hold now
             write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
         for slot in self.temporary.values():

@@ -16,7 +16,6 @@ from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import LoopOperand, call_function
 from ..trace.failures import can_failure_be_noted, check_failure_is_possible, fail_where, may_run_rows_in_numpy
-from ..trace.integer_bounds import LARGEST, magnitude_of_node, magnitude_of_row
 from ..trace.number_kinds import (
     Kind,
     note_operator_result,
@@ -26,7 +25,7 @@ from ..trace.number_kinds import (
     with_other_number_kinds,
 )
 from ..trace.operands import to_graph_operand, trace_of_operands
-from ..trace.python_operators import python_result_type
+from ..trace.python_operators import LARGEST, magnitude_of_node, magnitude_of_row, python_result_type
 from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output

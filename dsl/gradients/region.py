@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline_graph_into_builder
-from ...compiler.graph.control_flow import cut_body_graphs_from_builder
+from ...compiler.graph.control_flow import Cut, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Graph, Value
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.frozen import dataclass
@@ -140,18 +140,29 @@ def trace_region(
     leaves = []
     tree = flatten(result, leaves, results=True)
     outputs = _outputs_among_leaves(leaves)
-    parts = [outputs] if failure is None else [outputs, [failure]]
-    cut, *tests = cut_body_graphs_from_builder(trace.builder, [stand_ins] * len(parts), parts, first)
+    cut = _cut_region_graph(trace, stand_ins, values, outputs, failure, first)
     at = trace.builder.at
-    for test in tests:  # of the values themselves, which no derivative needs
-        known = [[*map(at, numbers)] for numbers in (test.inputs, test.numbers)]
-        note_failure_of_region(trace, *inline_graph_into_builder(trace.builder, test.body, [*values, *known[0]], known[1]))
     rolled = reroll_graph(cut.body, trace.target_name)
     if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         raise trace.need_values(leaf for i in rolled.needed_numbers for leaf in trace.number_sources[cut.numbers[i]][0])
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
     numbers = tuple(map(at, cut.numbers))
     return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+
+
+def _cut_region_graph(
+    trace: Trace, stand_ins: Sequence[Value], values: Sequence[Value], outputs: Sequence[Value], failure: Value | None,
+    first: int,
+) -> Cut:  # fmt: skip
+    """The graph of a region. failure: which error it meets first, which of the values themselves the trace computes: no
+    derivative needs it."""
+    builder = trace.builder
+    parts = [outputs] if failure is None else [outputs, [failure]]
+    cut, *tests = cut_body_graphs_from_builder(builder, [stand_ins] * len(parts), parts, first)
+    for test in tests:
+        inputs, numbers = ([*map(builder.at, places)] for places in (test.inputs, test.numbers))
+        note_failure_of_region(trace, *inline_graph_into_builder(builder, test.body, [*values, *inputs], numbers))
+    return cut
 
 
 def _outputs_among_leaves(leaves: list[Any]) -> list[Value]:

@@ -15,9 +15,8 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
-from ..trace.integer_bounds import LARGEST, magnitude_of_dtype, magnitude_of_row
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
-from ..trace.python_operators import python_result_type
+from ..trace.python_operators import LARGEST, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
     record_matmul_in_loop,

@@ -11,7 +11,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import complex_kernel_value
 from ..control_flow.decisions import BEYOND_INT64, NO_INT64
 from ..control_flow.math_functions import MathFunction, apply_math_function, math_function
-from ..trace.integer_bounds import magnitude_of_dtype
+from ..trace.python_operators import magnitude_of_dtype
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .kinds import LoopList, is_number, kind_of

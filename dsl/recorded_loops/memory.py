@@ -17,9 +17,9 @@ from ...compiler.sequential.form import For
 from ...runtime.core.readable_text import with_article
 from ..core.errors import user_line
 from ..trace.aliasing import roots_of_array
-from ..trace.integer_bounds import magnitude_of_node
 from ..trace.number_kinds import Kind, is_held_otherwise
 from ..trace.operands import to_graph_operand
+from ..trace.python_operators import magnitude_of_node
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .independence import Access

@@ -19,8 +19,8 @@ from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
 from ..core.object_journal import Slot
 from ..core.object_model import UNSET
-from ..trace.integer_bounds import COUNTED, LARGEST, STEP
 from ..trace.number_kinds import Kind, may_number_differ
+from ..trace.python_operators import COUNTED, LARGEST, STEP
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
 from .conversions import LoopRange, record_builtin_call_in_loop

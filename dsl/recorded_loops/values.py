@@ -12,8 +12,8 @@ from ...compiler.core.types import INT64, DType, WeakType
 from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
 from ..trace.dispatch import LoopOperand
-from ..trace.integer_bounds import COUNTED
 from ..trace.number_kinds import Kind
+from ..trace.python_operators import COUNTED
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression

@@ -1,4 +1,4 @@
-"""Errors that values decide in functions that are differentiated: what Python raises of the function, its gradient does."""
+"""Errors that values decide in functions that are differentiated: gradients raise what Python raises of the function."""
 
 from __future__ import annotations
 
