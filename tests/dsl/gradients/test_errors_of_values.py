@@ -1,4 +1,4 @@
-"""Errors that values decide in functions that are differentiated: gradients raise what Python raises of the function."""
+"""Errors that values decide: gradients raise what Python raises of the function that is differentiated."""
 
 from __future__ import annotations
 
