@@ -428,9 +428,13 @@ class _LoopRecordingAttempt:
         """At the start of a turn, which has a number from `low` on, or none."""
         self.lists.enter(turn, low)
         for c in self.carried:
-            number = self.recorder.read(c.variable, c.kinds, c.magnitude)
-            c.slot.put(number if c.starts else SpoiledLoopVariable(c.slot.name))
+            self._put(c, c.kinds, c.starts)
         self._spoil_variables_of_recorded_loop()
+
+    def _put(self, c: _RecordedLoopName, kinds: Sequence[Kind], known: bool) -> None:
+        """Puts there what a name is. known: whether it has a value."""
+        number = self.recorder.read(c.variable, kinds, c.magnitude) if known else SpoiledLoopVariable(c.slot.name)
+        c.slot.put(number)
 
     def _spoil_variables_of_recorded_loop(self) -> None:
         for slot, _ in self.before.slots.values():
@@ -480,6 +484,5 @@ class _LoopRecordingAttempt:
         for c in self.carried:
             known = c.starts or ran
             kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
-            number = self.recorder.read(c.variable, kinds, c.magnitude)
-            c.slot.put(number if known else SpoiledLoopVariable(c.slot.name))
+            self._put(c, kinds, known)
         self._spoil_variables_of_recorded_loop()
