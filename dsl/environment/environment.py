@@ -777,8 +777,8 @@ class Environment:
             act()
         for scope in self._scopes.values():
             scope.let_go()
-        for held in (self._before.rows, self._states, self._lifted, self._originals, self._placed, self._equals):
-            held.clear()  # what it holds may end: classes of stand-ins refer to it until they are collected
+        self._before.rows.clear()  # what weak references lead to may end
+        self._states.clear()
 
     def _store_cached_properties(self) -> None:
         """Puts what was computed once where Python puts it."""
