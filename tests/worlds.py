@@ -13,6 +13,7 @@ import collections
 import contextlib
 import contextvars
 import functools
+import pathlib
 import random
 import re
 import sys
@@ -244,7 +245,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
         value = value.numpy()
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object and value.dtype.names is None:
         return "array", value.dtype.str, value.shape, repr(value.tolist())
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, pathlib.PurePath)):
         return type(value).__name__, repr(value)
     if isinstance(value, np.ufunc):  # which both modules share
         return "ufunc", value.__name__

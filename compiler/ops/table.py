@@ -31,11 +31,14 @@ Formula: TypeAlias = Callable[..., KernelValue]
 
 @dataclass(frozen=True, slots=True)
 class PythonError:
-    """What Python's operator raises among Python's own numbers. where: of the operands and NumPy's result."""
+    """What Python's operator raises among Python's own numbers. where: of the operands and NumPy's result.
+
+    wraps: Python raises nothing, and its int has more bits than the result."""
 
     kind: type[Exception]
     text: str
     where: Callable[..., Any]
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +164,56 @@ def _is_finite_to_an_infinite_power(a: Any, b: Any, result: Any) -> Any:
     return (abs(result) == infinite) & (abs(a) != infinite) & (abs(b) != infinite) & (a != 0)
 
 
+# of results that are ints of Python's, whether they have more than 64 bits, and wrapped
+
+
 def _is_int_product_beyond_int64(a: Any, b: Any, result: Any) -> Any:
-    """Whether an int of Python's has more than 64 bits, or nearly so many: a float says so."""
-    return abs(a * 1.0 * b) >= 9.2e18 if result.dtype.kind == "i" else False
+    """Nearly so many count: a float says so."""
+    return abs(a * 1.0 * b) >= 9.2e18
+
+
+def _is_int_power_beyond_int64(a: Any, b: Any, result: Any) -> Any:
+    """Nearly so many count: a float says so."""
+    return abs(a * 1.0) ** b >= 9.2e18
+
+
+def _int_beyond_int64(where: Callable[..., Any]) -> tuple[PythonError, ...]:
+    return (PythonError(OverflowError, "an int of more than 64 bits", where, wraps=True),)
 
 
 _ZERO_DIVISION = (PythonError(ZeroDivisionError, "division by zero", lambda a, b, result: b == 0),)
 _NEGATIVE_SHIFT = (PythonError(ValueError, "negative shift count", lambda a, b, result: b < 0),)
-_PRODUCT = (PythonError(OverflowError, "an int of more than 64 bits", _is_int_product_beyond_int64),)
+_SUM = _int_beyond_int64(lambda a, b, result: ((a ^ result) & (b ^ result)) < 0)
+_DIFFERENCE = _int_beyond_int64(lambda a, b, result: ((a ^ b) & (a ^ result)) < 0)
+_NEGATED = _int_beyond_int64(lambda a, result: (result == a) & (a != 0))
+_MAGNITUDE = _int_beyond_int64(lambda a, result: result < 0)
+_PRODUCT = _int_beyond_int64(_is_int_product_beyond_int64)
+_LEFT_SHIFT = (*_NEGATIVE_SHIFT, *_int_beyond_int64(lambda a, b, result: (result >> b) != a))
 _POWER = (
     PythonError(ZeroDivisionError, "0.0 cannot be raised to a negative power", _is_zero_to_a_negative_power),
     PythonError(OverflowError, "(34, 'Numerical result out of range')", _is_finite_to_an_infinite_power),
+    *_int_beyond_int64(_is_int_power_beyond_int64),
 )
 _ARITHMETIC = (
     _ufunc_row(
-        np.add, 1, KernelValue.__add__, b=KernelValue.__or__, c=cx.add_formula, operator="__add__", derivative=d.ADD
+        np.add,
+        1,
+        KernelValue.__add__,
+        b=KernelValue.__or__,
+        c=cx.add_formula,
+        operator="__add__",
+        errors=_SUM,
+        derivative=d.ADD,
     ),
-    _ufunc_row(np.subtract, 1, KernelValue.__sub__, c=cx.subtract_formula, operator="__sub__", derivative=d.SUBTRACT),
+    _ufunc_row(
+        np.subtract,
+        1,
+        KernelValue.__sub__,
+        c=cx.subtract_formula,
+        operator="__sub__",
+        errors=_DIFFERENCE,
+        derivative=d.SUBTRACT,
+    ),
     _ufunc_row(
         np.multiply,
         1,
@@ -223,6 +259,7 @@ _ARITHMETIC = (
         f=fl.negative_formula,
         c=cx.negative_formula,
         operator="__neg__",
+        errors=_NEGATED,
         widen=False,
         derivative=d.NEGATIVE,
     ),
@@ -235,6 +272,7 @@ _ARITHMETIC = (
         f=fl.absolute_formula,
         c=cx.absolute_formula,
         operator="__abs__",
+        errors=_MAGNITUDE,
         widen=False,
         derivative=d.ABSOLUTE,
     ),
@@ -271,9 +309,7 @@ _BITS = (
     _ufunc_row(np.bitwise_or, 1, KernelValue.__or__, operator="__or__", derivative=d.ZERO),
     _ufunc_row(np.bitwise_xor, 1, KernelValue.__xor__, operator="__xor__", derivative=d.ZERO),
     _ufunc_row(np.invert, 1, KernelValue.__invert__, operator="__invert__", derivative=d.ZERO),
-    _ufunc_row(
-        np.left_shift, 2, i=it.left_shift_formula, operator="__lshift__", errors=_NEGATIVE_SHIFT, derivative=d.ZERO
-    ),
+    _ufunc_row(np.left_shift, 2, i=it.left_shift_formula, operator="__lshift__", errors=_LEFT_SHIFT, derivative=d.ZERO),
     _ufunc_row(
         np.right_shift, 2, i=it.right_shift_formula, operator="__rshift__", errors=_NEGATIVE_SHIFT, derivative=d.ZERO
     ),

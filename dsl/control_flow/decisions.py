@@ -186,6 +186,13 @@ def is_(a: Any, b: Any) -> Any:
     return _is_same_array(trace, a, b)
 
 
+def whether_none(x: Any) -> Any:
+    """The same, which is compared with None. Raises LoopNotRecordable where values decide whether it is None."""
+    if issubclass(type(x), TracedLoopSymbolBase):
+        x.check_is_not(None)
+    return x
+
+
 def _is_always_truth(x: Any, kind: type) -> bool:
     """Whether it is one of the two truths of Python's or NumPy's, as values decide."""
     if type(x) is not Tracer or x._owner != SCALAR or x.dtype != np.bool_ or x._held.others:
@@ -204,8 +211,8 @@ def _is_same_array(trace: Trace, a: Tracer, b: Tracer) -> bool:
 
 def _check_number_is_no_other(number: Any, other: Any) -> None:
     """Raises where values decide a number, so that it may be another one in one call alone."""
-    if isinstance(number, TracedLoopSymbolBase) and other is not None:
-        number.refuse()
+    if isinstance(number, TracedLoopSymbolBase):
+        number.check_is_not(other)
     if not _may_be_number(other):
         return
     if type(number) is TracedNumber:

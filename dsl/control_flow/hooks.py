@@ -19,6 +19,7 @@ from .decisions import (
     or_,
     or_test,
     result,
+    whether_none,
 )
 from .loops import for_, items, while_
 
@@ -47,5 +48,6 @@ __all__ = [
     "or_",
     "or_test",
     "result",
+    "whether_none",
     "while_",
 ]

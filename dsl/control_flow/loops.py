@@ -25,8 +25,15 @@ from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import roots_of_array
 from ..trace.failures import fail_here, has_not_failed, is_reached
-from ..trace.number_kinds import have_number_kinds_two_dtypes, joined_number_kinds, number_kinds_of_operand
+from ..trace.number_kinds import (
+    flag_of_operand,
+    have_number_kinds_two_dtypes,
+    joined_number_kinds,
+    may_number_differ,
+    number_kinds_of_operand,
+)
 from ..trace.operands import to_graph_operand
+from ..trace.python_operators import COUNTED, LARGEST, STEP, magnitude_of_dtype, magnitude_of_node
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_test, if_, is_undecided_condition, not_
@@ -226,6 +233,9 @@ class CarriedLeaf:
         self.first = roots_of_value(value)
         self.given: list[Tracer] = []  # those that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
+        self.magnitude = max(COUNTED, magnitude_of_node(trace, node.number))  # of an int of Python's, at all turns
+        self.is_flag_known = True  # whether a node says at each turn that it is not what it is held as
+        self.flags: list[Value] = []  # before the first turn, and after one: where it may be of several kinds
 
     @property
     def weak(self) -> WeakType | None:
@@ -238,13 +248,27 @@ class CarriedLeaf:
 
     def stand_in(self, trace: Trace) -> Tracer:
         held = placeholder(trace, self.start.type)
-        self.own = Tracer(trace, self.typed(held), SCALAR if self.scalar else None)
+        self.own = self.made(trace, held)
         return self.own
+
+    def made(self, trace: Trace, held: Value) -> Tracer:
+        """What stands for a node of it."""
+        trace.magnitudes[held.number] = min(self.magnitude, magnitude_of_dtype(held.dtype))
+        return Tracer(trace, self.typed(held), SCALAR if self.scalar else None)
+
+    def flag(self, trace: Trace, operand: Any) -> Value | None:
+        """Whether an operand is not what this is held as; None where all are, or no node says so."""
+        flag = None
+        if self.is_flag_known and may_number_differ(self.kinds):
+            flag = flag_of_operand(trace, operand, self.typed(self.start))
+            self.is_flag_known = flag is not None
+        return trace.builder.const(np.bool_(flag)) if isinstance(flag, bool) else flag
 
     def taken(self, trace: Trace, value: Any) -> Value | None:
         """What the body gives, as the type that it takes; None where that has to be another."""
         new = to_graph_operand(value)
         node = trace.builder.value(new)
+        is_flag_known = self.is_flag_known
         if node.shape != self.start.shape:
             raise UnsupportedError(
                 f"{self.name} begins with shape {self.start.shape} in a loop that a traced value ends, and a turn "
@@ -261,6 +285,12 @@ class CarriedLeaf:
         if {*kinds} != {*self.kinds} or kinds[0] != self.kinds[0]:
             self.kinds = kinds
             self.start = trace.builder.cast(self.start, kinds[0][0])
+            return None
+        if self.magnitude <= LARGEST and magnitude_of_node(trace, node.number) > self.magnitude + STEP:
+            self.magnitude = LARGEST + 1  # it is no counter
+            return None
+        self.flags = [flag for x in (self.operand, new) if (flag := self.flag(trace, x)) is not None]
+        if is_flag_known and not self.is_flag_known:
             return None
         return trace.builder.cast(Value(node.number, node.type), kinds[0][0])
 
@@ -331,7 +361,8 @@ class CompiledLoop:
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
-        args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
+        flags = [leaf.flags[0] for leaf in self._flagged_leaves()]
+        args = [start, *leaves, *plain, *flags, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
         return True
 
@@ -351,6 +382,9 @@ class CompiledLoop:
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             stand_ins.append(root._held)
+        for leaf in self._flagged_leaves():
+            stand_ins.append(placeholder(trace, ArrayType((), BOOL)))
+            trace.differing[leaf.own._held.number] = stand_ins[-1]
         began = Journal([self.goes_on, self.body])
         path, trace.path = trace.path, []
         trace.loops += 1
@@ -402,7 +436,13 @@ class CompiledLoop:
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
+        outputs += [leaf.flags[1] for leaf in self._flagged_leaves()] if settled else []
         return outputs if settled else None
+
+    def _flagged_leaves(self) -> list[CarriedLeaf]:
+        """What is carried that may be of several kinds, if nodes say of which."""
+        leaves = (leaf for c in self.carried.values() for leaf in c.leaves)
+        return [leaf for leaf in leaves if leaf.is_flag_known and may_number_differ(leaf.kinds)]
 
     def _note_carried_values(
         self,
@@ -497,14 +537,15 @@ class CompiledLoop:
         for carried in self.carried.values():
             made = []
             for leaf in carried.leaves:
-                value = next(values)
-                owner = SCALAR if leaf.scalar else None
-                made.append(Tracer(trace, leaf.typed(value), owner))
+                made.append(leaf.made(trace, next(values)))
                 after.append((leaf, made[-1]))
             carried.put(trace, made)
         self._note_loop_aliases(after)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))
+        tracers = {id(leaf): tracer for leaf, tracer in after}
+        for leaf in self._flagged_leaves():
+            trace.differing[tracers[id(leaf)]._held.number] = next(values)
         for root in self.spoiled.values():  # nobody may look at what they hold now
             write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
         for slot in self.temporary.values():

@@ -508,7 +508,10 @@ class _ExpressionRewriter(ast.NodeTransformer):
         if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
             sides = node.left, node.comparators[0]
             known = any(isinstance(side, ast.Constant) and side.value in (None, ...) for side in sides)
-            return node if known else _node_at_source_place(_hook_call_expression(hook, *sides), node)
+            if known:  # a name may stand for several kinds of value, None among them
+                node.left = _node_at_source_place(_hook_call_expression("whether_none", node.left), node.left)
+                return node
+            return _node_at_source_place(_hook_call_expression(hook, *sides), node)
         if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())

@@ -28,7 +28,7 @@ from ..trace.aliasing import (
 )
 from ..trace.concrete_values import concrete_value, constant_value_of_traced_node
 from ..trace.dispatch import METHODS
-from ..trace.failures import IndexCheck, is_failure_awaited
+from ..trace.failures import IndexCheck, can_failure_be_noted, is_failure_awaited
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
 from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
@@ -199,9 +199,11 @@ def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: b
     noted: they need not, since it is noted here whether one is out of range: an error may not be reached, or be
     caught; the indices are counted from the start then, and in range. writes: elements are assigned."""
     trace = index._trace
-    if trace.depth:
-        return index, True
     check = IndexCheck(index, axis, length, writes, bool(trace.assigned or trace.holders))
+    if trace.depth:
+        if trace.path and can_failure_be_noted(trace):  # nobody may need what is read there
+            check.fail()
+        return index, True
     if not noted:
         trace.index_checks.append(check)
         return index, True

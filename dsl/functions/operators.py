@@ -11,11 +11,11 @@ import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
-from ...compiler.ops.table import OPS, UFUNC_PARTS, PythonError
+from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import LoopOperand, call_function
-from ..trace.failures import check_failure_is_possible, fail_where, may_run_rows_in_numpy
+from ..trace.failures import can_failure_be_noted, check_failure_is_possible, fail_where, may_run_rows_in_numpy
 from ..trace.number_kinds import (
     Kind,
     note_operator_result,
@@ -25,7 +25,7 @@ from ..trace.number_kinds import (
     with_other_number_kinds,
 )
 from ..trace.operands import to_graph_operand, trace_of_operands
-from ..trace.python_operators import python_result_type
+from ..trace.python_operators import LARGEST, magnitude_of_node, magnitude_of_row, python_result_type
 from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output
@@ -74,8 +74,8 @@ def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if all(_may_be_python_number(x) for x in args):
         result = _apply_python_operator(row, args)
-        if OPS[row].errors and (not result._trace.depth or may_run_rows_in_numpy(result._trace)):
-            _note_errors_of_python_numbers(OPS[row].errors, args, result)
+        if OPS[row].errors and (can_failure_be_noted(trace := result._trace) or may_run_rows_in_numpy(trace)):
+            _note_errors_of_python_numbers(row, args, result)
         return result
     if not any(type(x) is Tracer and x._held.others for x in args):
         return apply_op_of_operator(row, *args)
@@ -91,12 +91,14 @@ def _may_be_python_number(x: Any) -> bool:
     return x._held.weak is not None or any(weak is not None for _, weak in x._held.others)
 
 
-def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence[Any], result: Tracer) -> None:
-    """Notes where Python's operator raises what NumPy's does not."""
+def _note_errors_of_python_numbers(row: str, args: Sequence[Any], result: Tracer) -> None:
+    """Notes where Python's operator raises what NumPy's does not, or gives an int of more bits."""
     trace, sure = result._trace, all(_is_python_number(x) for x in args)
     if not (trace.reruns or sure):
         return
-    for error in errors:
+    for error in OPS[row].errors:
+        if error.wraps and not _may_int_be_beyond_int64(row, args, result):
+            continue
         flag = error.where(*args, result)
         if type(flag) is Tracer:
             check_failure_is_possible(trace, error.kind(error.text))
@@ -112,6 +114,29 @@ def _note_errors_of_python_numbers(errors: Sequence[PythonError], args: Sequence
             raise flag._need_number_value()
         else:
             trace.checks.append(f"not {flag._name}")
+
+
+def _may_int_be_beyond_int64(row: str, args: Sequence[Any], result: Tracer) -> bool:
+    """Whether the result is an int that may have more than 64 bits. A small number of the call's has to stay small."""
+    if result._held.dtype.kind != "i":
+        return False
+    trace, small = result._trace, []
+    magnitudes = []
+    for x in map(_held_number, args):
+        magnitudes.append(magnitude_of_node(trace, x.number) if isinstance(x, Value) else abs(x))
+    for place, x in enumerate(args):
+        if type(x) is TracedNumber and magnitudes[place] <= SMALL:
+            magnitudes[place] = SMALL
+            small.append(f"-{SMALL} <= {x._name} <= {SMALL}")
+        elif type(x) is TracedNumber:
+            magnitudes[place] = LARGEST + 1
+    if magnitude_of_row(row, magnitudes, result._held.dtype) > LARGEST:
+        return True
+    trace.checks += small
+    return False
+
+
+SMALL = 1 << 31  # a number of the call's that is no larger need not be expected to be
 
 
 def _is_python_number(x: Any) -> bool:
@@ -233,8 +258,8 @@ def _number_operator(
 
 
 def _may_raise_on_numbers(rows: tuple[str, ...]) -> bool:
-    """Whether Python's own operator on numbers may raise an error; its products raise none."""
-    return "multiply" not in rows and any(OPS[row].errors for row in rows)
+    """Whether Python's own operator on numbers may raise an error."""
+    return any(not error.wraps for row in rows for error in OPS[row].errors)
 
 
 def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int]) -> Any:

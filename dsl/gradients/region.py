@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline_graph_into_builder
-from ...compiler.graph.control_flow import cut_body_graphs_from_builder
+from ...compiler.graph.control_flow import Cut, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Graph, Value
 from ...compiler.reroll.reroll import roll_loops
 from ...runtime.core.frozen import dataclass
@@ -18,6 +18,7 @@ from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.aliasing import memory_layout_of_tracer
+from ..trace.failures import failures_of_region, note_failure_of_region
 from ..trace.memory_layout import MemoryLayout
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -103,7 +104,7 @@ def trace_region(
     stand_ins: list[Value] = []
     trees: list[tuple[Tree, tuple[bool, ...]]] = []
     found: dict[Place, Any] = {}
-    with trace_nested_derivative(trace, axes is not None):
+    with trace_nested_derivative(trace, axes is not None), failures_of_region(trace) as failed:
         for place in chosen:
             leaves: list[Any] = []
             tree = flatten(_differentiated_argument(what, args, options, place), leaves)
@@ -135,10 +136,11 @@ def trace_region(
         given = [found[i] if i in found else copies_of_region_argument(trace, a) for i, a in enumerate(args)]
         named = {k: found[k] if k in found else copies_of_region_argument(trace, v) for k, v in options.items()}
         result = trace.world.proxy_of(function)(*given, **named)
+        failure = failed()
     leaves = []
     tree = flatten(result, leaves, results=True)
     outputs = _outputs_among_leaves(leaves)
-    (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
+    cut = _cut_region_graph(trace, stand_ins, values, outputs, failure, first)
     at = trace.builder.at
     rolled = roll_loops(cut.body, trace.target_name)
     if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
@@ -146,6 +148,21 @@ def trace_region(
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
     numbers = tuple(map(at, cut.numbers))
     return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+
+
+def _cut_region_graph(
+    trace: Trace, stand_ins: Sequence[Value], values: Sequence[Value], outputs: Sequence[Value], failure: Value | None,
+    first: int,
+) -> Cut:  # fmt: skip
+    """The graph of a region. failure: which error it meets first, which of the values themselves the trace computes: no
+    derivative needs it."""
+    builder = trace.builder
+    parts = [outputs] if failure is None else [outputs, [failure]]
+    cut, *tests = cut_body_graphs_from_builder(builder, [stand_ins] * len(parts), parts, first)
+    for test in tests:
+        inputs, numbers = ([*map(builder.at, places)] for places in (test.inputs, test.numbers))
+        note_failure_of_region(trace, *inline_graph_into_builder(builder, test.body, [*values, *inputs], numbers))
+    return cut
 
 
 def _outputs_among_leaves(leaves: list[Any]) -> list[Value]:

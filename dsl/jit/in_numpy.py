@@ -288,6 +288,17 @@ class NumPyCall:
         return call_in_numpy(self.function, args, EMPTY, self.device, self.error, known)
 
 
+def error_without_frames(error: Exception) -> Exception:
+    """The error, which is kept for long: the objects that its frames hold, and those of its causes, may end."""
+    todo: list[BaseException | None] = [error]
+    while todo:
+        at = todo.pop()
+        if at is not None and at.__traceback__ is not None:
+            at.__traceback__ = None
+            todo += [at.__cause__, at.__context__]
+    return error
+
+
 class NumPyLauncher(Launcher):
     """Calls of one key run in NumPy, since there was this error. fast_call(args) is the whole call, without a look at
     its key; it gives NOT_TAKEN where the arguments, or what lies outside, are not as expected."""
@@ -296,7 +307,7 @@ class NumPyLauncher(Launcher):
 
     def __init__(self, error: Exception, guards: GuardSet) -> None:
         super().__init__(InNumPy(error).raise_again, "", guards, repeatable=True)
-        self.error = error
+        self.error = error_without_frames(error)
         self.fast_call: Fast = not_taken_by_fast_launcher
 
 

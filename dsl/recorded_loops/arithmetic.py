@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import product
@@ -14,8 +15,8 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
-from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds
-from ..trace.python_operators import python_result_type
+from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
+from ..trace.python_operators import LARGEST, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
     record_matmul_in_loop,
@@ -45,6 +46,15 @@ def _sample(x: Any, kind: Kind) -> Any:
     if linear is None or linear.known is not None:
         return x if type(x) in PLAIN else kind[1] if linear is None else linear.known
     return 1 if linear.is_at_least(0) else kind[1]
+
+
+def magnitude_of_loop_number(x: Any) -> int:
+    """What the magnitude of an int of Python's does not exceed; beyond that of int64 for anything else."""
+    if isinstance(x, LoopNumber):
+        ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
+        known = [abs(end) for end in ends if end is not None]
+        return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
+    return min(abs(x), LARGEST + 1) if type(x) in (int, bool) else LARGEST + 1
 
 
 def _as_int(recorder: Recorder, x: Any) -> Any:
@@ -240,13 +250,24 @@ class RecordedLoopArithmetic(LoopMemory):
             for x, to in zip(args, loop, strict=True)
         ]
         found = self.body.apply(OPS[op], values, result, attrs)
-        if kind is not None and OPS[op].errors:
-            self._check_python_operands(op, args, LoopNumber(self, found, kind, None, others))
+        differs = self._differs_as_operands(op, args, (result, kind), others)
+        number = LoopNumber(self, found, kind, None, others, differs)
+        if kind is not None:
+            number.magnitude = min(LARGEST + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
+            if OPS[op].errors:
+                self._check_python_operands(op, args, number)
         if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:
             least, greatest = (0, args[1] - 1) if op == "remainder" else self._quotient_bounds(args[0], args[1])
             ends = (() if e is None else (LinearExpression(e),) for e in (least, greatest))
             return LoopNumber(self, None, int, self.atom(found, *ends))
-        return LoopNumber(self, found, kind, None, others)
+        return number
+
+    def _differs_as_operands(self, op: str, args: Sequence[Any], held: Kind, others: Sequence[Kind]) -> Any:
+        """Whether what an operator gives is not what it is held as; None where nothing says so."""
+        if not others or not is_kind_of_operands(op, held[1]):
+            return None
+        flags = [self.differs(x, held) for x in args if is_held_otherwise(loop_kinds_of(x), held) is not True]
+        return reduce(operator.and_, flags) if flags and None not in flags else None
 
     def _linear_result(self, op: str, args: Sequence[Any]) -> Any:
         """What `op` gives of ints that are followed, if that is one or a known truth; else None."""
@@ -260,10 +281,12 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def _check_python_operands(self, op: str, args: Sequence[Any], result: LoopNumber) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        linear = args[1].linear if isinstance(args[1], LoopNumber) else None
-        if op != "multiply" and linear is not None and linear.is_at_least(1):  # for which but floats overflow
+        linear = args[-1].linear if isinstance(args[-1], LoopNumber) else None
+        if linear is not None and linear.is_at_least(1) and not any(error.wraps for error in OPS[op].errors):
             return
         for error in OPS[op].errors:
+            if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= LARGEST):
+                continue
             flag = error.where(*args, result)
             if isinstance(flag, LoopSymbol):
                 self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
@@ -338,9 +361,10 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, None, int, choose(linear[0], linear[1]))
         (dtype, weak), *others = merged_loop_kinds(a, b)
         condition = self.truth(self.map(op, b, a))
-        return LoopNumber(
-            self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
-        )
+        flags = [self.differs(x, (dtype, weak)) for x in (b, a)] if others else [None]
+        differs = None if None in flags else self.body.select(condition, *flags)
+        found = self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a)))
+        return LoopNumber(self, found, weak, None, others, differs)
 
     # truth
 

@@ -11,6 +11,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import complex_kernel_value
 from ..control_flow.decisions import BEYOND_INT64, NO_INT64
 from ..control_flow.math_functions import MathFunction, apply_math_function, math_function
+from ..trace.python_operators import magnitude_of_dtype
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .kinds import LoopList, is_number, kind_of
@@ -69,7 +70,9 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
                 whole.ne(whole), recorder.zero(), FixedLoopError(ValueError, "cannot convert float NaN to integer")
             )
             recorder.fail_if(whole.abs() >= BEYOND_INT64, recorder.zero(), FixedLoopError(OverflowError, NO_INT64))
-        return LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
+        number = LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
+        number.magnitude = magnitude_of_dtype(value.dtype)
+        return number
 
     return record_number_conversion_in_loop
 

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...compiler.core.types import HALVES, INT64, DType
+from ...compiler.core.types import BOOL, HALVES, INT64, DType
 from ...compiler.graph.graph import Value
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
@@ -17,12 +17,14 @@ from ...compiler.sequential.form import For
 from ...runtime.core.readable_text import with_article
 from ..core.errors import user_line
 from ..trace.aliasing import roots_of_array
+from ..trace.number_kinds import Kind, is_held_otherwise
 from ..trace.operands import to_graph_operand
+from ..trace.python_operators import magnitude_of_node
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .independence import Access
 from .items import loop_view_steps_of_tracer
-from .kinds import PLAIN, LoopList
+from .kinds import PLAIN, LoopList, loop_kinds_of
 from .linear import LinearExpression, LoopIntegerAtom
 from .values import (
     FixedLoopError,
@@ -128,8 +130,19 @@ class LoopMemory:
             storage = self._new_array_storage(value, None, key=("number", value.number))
             with self.body.outermost():
                 loaded = self.body.load_element(storage.number, storage.dtype, self.body.const(0, INT64))
-            found = self.numbers[value.number, value.weak] = LoopNumber(self, loaded, value.weak, None, value.others)
+            flag = self.trace.differing.get(value.number) if value.others else None
+            differs = None if flag is None else self._loop_number_of_value(flag).value
+            found = LoopNumber(self, loaded, value.weak, None, value.others, differs)
+            found.magnitude = magnitude_of_node(self.trace, value.number)
+            self.numbers[value.number, value.weak] = found
         return found
+
+    def differs(self, x: Any, held: Kind) -> KernelValue | None:
+        """Whether a number is not what one is held as; None where nothing says so."""
+        known = is_held_otherwise(loop_kinds_of(x), held)
+        if known is None:
+            return x.differs if isinstance(x, LoopNumber) else None
+        return self.body.const(known, BOOL)
 
     def _new_array_storage(self, value: Value, root: Any, key: Any = None) -> LoopArrayStorage:
         self.check_dtype(value.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import INT64
+from ...compiler.core.types import BOOL, INT64
 from ...compiler.graph.graph import Value
 from ...compiler.sequential.backwards import reverse_routines
 from ...compiler.sequential.body import undefined_routine_value
@@ -151,7 +151,16 @@ def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[Slot]) -> list
         section = recorder.temporary((), number.dtype)
         recorder._put(section, [], number.value)
         found.append((slot.put, section.storage.number, number))
+        if number.differs is not None:
+            flag = recorder.temporary((), BOOL)
+            recorder._put(flag, [], number.differs)
+            found.append((partial(_note_differing_number, recorder.trace, slot), flag.storage.number, None))
     return found
+
+
+def _note_differing_number(trace: Trace, slot: Slot, flag: Tracer) -> None:
+    """Notes whether a number that a loop has left in a slot is not what it is held as."""
+    trace.differing[slot.held._held.number] = flag._value
 
 
 def _grown_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:

@@ -19,9 +19,10 @@ from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
 from ..core.object_journal import Slot
 from ..core.object_model import UNSET
-from ..trace.number_kinds import Kind
+from ..trace.number_kinds import Kind, may_number_differ
+from ..trace.python_operators import COUNTED, LARGEST, STEP
 from ..trace.trace import LoopNotRecordable, Trace
-from .arithmetic import RecordedLoopArithmetic
+from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .independence import recorded_iterations_are_independent
@@ -61,6 +62,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.site, self.unrolled = site, unrolled
         self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
+        self.growing: dict[Any, set[str]] = {}  # body's code -> names of ints that may grow as they like
         self.attempts = 0
         self.lists = GrowingLists()
         self.reached: Any = True  # whether Python comes to it
@@ -156,10 +158,10 @@ class LoopRecorder(RecordedLoopArithmetic):
         if not isinstance(x, LoopNumber):
             return lambda: x
         kinds = loop_kinds_of(x)
-        variable = self.variable(kinds[0][0])
+        variable = self.number_variable(kinds)
         with self.body.block(scope):
-            self.body.set(variable, self.element_value(x, kinds[0][0]))
-        return lambda: self.read(variable, kinds)
+            self.assign_variable(variable, kinds, x)
+        return lambda: self.read(variable, kinds, magnitude_of_loop_number(x))
 
     def _value_merged_from_blocks(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
         """What is `a` if the first block has run, else `b`: to be asked for after both."""
@@ -173,21 +175,39 @@ class LoopRecorder(RecordedLoopArithmetic):
         if not (is_number(a) and is_number(b)):
             return lambda: SpoiledLoopVariable(name)
         kinds = merged_loop_kinds(a, b)
-        dtype = kinds[0][0]
-        variable = self.variable(dtype)
+        variable = self.number_variable(kinds)
         for x, scope in ((a, first), (b, second)):
             with self.body.block(scope):
-                self.body.set(variable, self.element_value(self.lift(x), dtype))
-        return lambda: self.read(variable, kinds)
+                self.assign_variable(variable, kinds, self.lift(x))
+        return lambda: self.read(variable, kinds, max(map(magnitude_of_loop_number, (a, b))))
 
     def variable(self, dtype: DType) -> int:
         self.check_dtype(dtype)
         self.variables += [real_dtype(dtype)] * (2 if dtype.kind == "c" else 1)
         return len(self.variables) - (2 if dtype.kind == "c" else 1)
 
-    def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
+    def number_variable(self, kinds: Sequence[Kind]) -> int:
+        """A variable for a number, and behind it one that says whether it is not what it is held as."""
+        variable = self.variable(kinds[0][0])
+        if may_number_differ(kinds):
+            self.variable(BOOL)
+        return variable
+
+    def assign_variable(self, variable: int, kinds: Sequence[Kind], x: Any) -> None:
+        """`x`, a number, as the value of a `number_variable`."""
+        dtype = kinds[0][0]
+        self.body.set(variable, self.element_value(x, dtype))
+        if may_number_differ(kinds):
+            flag = self.differs(x, kinds[0])
+            flag = self.body.const(False, BOOL) if flag is None else flag
+            self.body.set(variable + 1 + (dtype.kind == "c"), flag)
+
+    def read(self, variable: int, kinds: Sequence[Kind], magnitude: int) -> LoopNumber:
         (dtype, weak), *others = kinds
-        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others)
+        flag = self.body.get(variable + 1 + (dtype.kind == "c"), BOOL) if may_number_differ(kinds) else None
+        found = LoopNumber(self, self.body.get(variable, dtype), weak, None, others, flag)
+        found.magnitude = magnitude
+        return found
 
     # loops
 
@@ -367,6 +387,7 @@ class _RecordedLoopName:
     before: Any
     kinds: tuple[Kind, ...]
     variable: int
+    magnitude: int = COUNTED  # what an int does not exceed at any turn
     ends: tuple[Kind, ...] = ()  # what it is behind a turn, where that assigns it
 
     @property
@@ -382,6 +403,7 @@ class _LoopRecordingAttempt:
         self.recorder, self.before = recorder, before
         self.known = recorder.known.setdefault(code, {})
         self.spoiled = recorder.spoiled.setdefault(code, set())
+        self.grows = recorder.growing.setdefault(code, set())
         self.carried = []
         for slot, value in self.before.slots.values():
             if slot.name in self.known and slot.name not in self.spoiled:
@@ -389,18 +411,25 @@ class _LoopRecordingAttempt:
                 if is_number(value):
                     kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
                     check_loop_kind_keeps_digits(value, kinds[0])
-                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.variable(kinds[0][0])))
+                first = recorder.lift(value) if is_number(value) else 0
+                most = LARGEST + 1 if slot.name in self.grows else max(COUNTED, magnitude_of_loop_number(first))
+                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.number_variable(kinds), most))
         self.lists = ListsOfLoop(recorder, code)
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
-            recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
+            recorder.assign_variable(c.variable, c.kinds, first)
 
     def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = ZERO) -> None:
         """At the start of a turn, which has a number from `low` on, or none."""
         self.lists.enter(turn, low)
         for c in self.carried:
-            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledLoopVariable(c.slot.name))
+            self._put(c, c.kinds, c.starts)
         self._spoil_variables_of_recorded_loop()
+
+    def _put(self, c: _RecordedLoopName, kinds: Sequence[Kind], known: bool) -> None:
+        """Puts there what a name is. known: whether it has a value."""
+        number = self.recorder.read(c.variable, kinds, c.magnitude) if known else SpoiledLoopVariable(c.slot.name)
+        c.slot.put(number)
 
     def _spoil_variables_of_recorded_loop(self) -> None:
         for slot, _ in self.before.slots.values():
@@ -436,11 +465,13 @@ class _LoopRecordingAttempt:
                     check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds
+                if c.magnitude <= LARGEST and magnitude_of_loop_number(value) > c.magnitude + STEP:
+                    self.grows.add(slot.name)
+                    settled = False
                 ends.append((c, value))
         if settled:
             for c, value in ends:
-                value = self.recorder.element_value(self.recorder.lift(value), c.kinds[0][0])
-                self.recorder.body.set(c.variable, value)
+                self.recorder.assign_variable(c.variable, c.kinds, self.recorder.lift(value))
         return settled
 
     def after(self, ran: bool) -> None:
@@ -448,5 +479,5 @@ class _LoopRecordingAttempt:
         for c in self.carried:
             known = c.starts or ran
             kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
-            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledLoopVariable(c.slot.name))
+            self._put(c, kinds, known)
         self._spoil_variables_of_recorded_loop()

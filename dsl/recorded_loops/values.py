@@ -13,6 +13,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
 from ..trace.dispatch import LoopOperand
 from ..trace.number_kinds import Kind
+from ..trace.python_operators import COUNTED
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression
@@ -189,9 +190,10 @@ for _name, _reason in REFUSED.items():
 class LoopNumber(LoopSymbol):
     """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
 
-    others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
+    others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32.
+    differs: whether it is one of these, where that is known. magnitude: what an int of Python's does not exceed."""
 
-    __slots__ = ("_computed", "dtype", "index", "linear", "others", "weak")
+    __slots__ = ("_computed", "differs", "dtype", "index", "linear", "magnitude", "others", "weak")
 
     def __init__(
         self,
@@ -200,7 +202,9 @@ class LoopNumber(LoopSymbol):
         weak: WeakType | None = None,
         linear: LinearExpression | None = None,
         others: Sequence[Kind] = (),
+        differs: KernelValue | None = None,
     ) -> None:
+        self.differs, self.magnitude = differs, COUNTED
         self._recorder, self._computed, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
         self.others = others
@@ -318,6 +322,13 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
     def refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise LoopNotRecordable(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        if is_asked_by_traced_code():
+            self.refuse()
+        return SpoiledLoopVariable
+
+    class_for_traced_code = check_is_not = refuse  # what `type(x)` and `x is y` ask
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
     __delattr__ = __delitem__ = __contains__ = refuse
     __str__ = __repr__ = __format__ = __round__ = __trunc__ = __floor__ = __ceil__ = __complex__ = refuse

@@ -6,8 +6,8 @@ catches it; else the error is raised as it is known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -31,7 +31,8 @@ from ..core.errors import (
 )
 from ..core.object_model import slots_of_object
 from .dispatch import METHODS
-from .trace import Trace
+from .number_kinds import may_number_differ, number_kinds_of_operand
+from .trace import NO_FAILURE, Trace
 from .tracer import SCALAR, Tracer
 
 
@@ -70,20 +71,25 @@ def copy_of_error(error: Exception) -> Exception:
 _HEAP_TYPE = 1 << 9  # a flag of classes that Python code makes
 
 
+def can_failure_be_noted(trace: Trace) -> bool:
+    """Whether what is traced is in no body but those of functions that are differentiated."""
+    return trace.depth == trace.deriving and not trace.mapping
+
+
 def check_failure_is_possible(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where nobody would raise what is noted, or something would catch it."""
     kind = type(error).__name__
     if trace.handlers and not trace.reruns:
         text = f"{with_article(kind)} that depends on a traced value cannot be caught in the traced function; let the "
         text += "call raise it"
+    elif can_failure_be_noted(trace):
+        return
     elif trace.deriving:
-        text = f"that {kind} depends on a traced value, and a function that is differentiated or under kg.vmap cannot "
+        text = f"that {kind} depends on a traced value, and a function under kg.vmap or in a compiled loop cannot "
         text += "raise it; return the condition beside the number (has_aux=True), and raise outside"
-    elif trace.depth:
+    else:
         text = f"{with_article(kind)} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
         text += "out of the loop, and raise there"
-    else:
-        return
     raise UnsupportedError(text) from error
 
 
@@ -166,6 +172,25 @@ def first_failure(trace: Trace) -> Value:
     return held._value if isinstance(held, Tracer) else trace.builder.const(held)
 
 
+@contextmanager
+def failures_of_region(trace: Trace) -> Iterator[Callable[[], Value | None]]:
+    """While a function is traced that has a graph of its own: what gives which error it has met first, if it may have
+    met any. Afterwards nothing of it is noted: see `note_failure_of_region`."""
+    before, trace.failure["first"] = trace.failure["first"], NO_FAILURE
+    try:
+        yield lambda: first_failure(trace) if trace.has_failure else None
+    finally:
+        trace.failure["first"] = before
+
+
+def note_failure_of_region(trace: Trace, number: Value) -> None:
+    """Notes which error a function has met first that had a graph of its own; 0 for none."""
+    if trace.has_failure:
+        first = first_failure(trace)
+        number = trace.builder.map("where", trace.builder.map("equal", first, 0), number, first)
+    put_first_failure(trace, number)
+
+
 def put_first_failure(trace: Trace, value: Value) -> None:
     """From here on `value` says which error is met first."""
     trace.failure["first"] = Tracer(trace, Value(value.number, value.type), SCALAR)
@@ -221,8 +246,7 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
 
 def fail_where_number_differs(trace: Trace, value: Value) -> None:
     """Notes a failure where values decide that a number is of another type than compiled code gives."""
-    others = [weak for _, weak in value.others]
-    if not trace.reruns or trace.depth or not (int in others or bool in others or value.dtype != np.float64):
+    if not trace.reruns or trace.depth or not may_number_differ(number_kinds_of_operand(value)):
         return
     if (flag := trace.differing.get(value.number)) is not None:
         fail_where(trace, flag, ConversionError("a number is of one type or another one, as values decide"))

@@ -112,7 +112,7 @@ _WHOLE_OF_WHOLE = frozenset(
 def note_joined_number(trace: Trace, a: Any, b: Any, like: Value, join: Callable[..., Any]) -> Callable[[Value], None]:
     """Of two numbers that a branch joins, what notes when the joined one is not what it is held as. join: what joins
     two nodes."""
-    flags = [_flag_of_operand(trace, x, like) for x in (a, b)]
+    flags = [flag_of_operand(trace, x, like) for x in (a, b)]
     if not like.others or None in flags:
         return lambda value: None
     joined = join(*(x if isinstance(x, Value) else trace.builder.const(np.bool_(x)) for x in flags))
@@ -125,18 +125,34 @@ def note_joined_number(trace: Trace, a: Any, b: Any, like: Value, join: Callable
 
 def note_operator_result(trace: Trace, row: str, operands: Sequence[Any], result: Value) -> None:
     """Of what an operator gives of numbers, notes when it is not what it is held as."""
-    if not result.others or not (result.weak is None or row in _WHOLE_OF_WHOLE):
+    if not result.others or not is_kind_of_operands(row, result.weak):
         return
-    flags = [flag for x in operands if (flag := _flag_of_operand(trace, x, result)) is not True]
+    flags = [flag for x in operands if (flag := flag_of_operand(trace, x, result)) is not True]
     if flags and all(isinstance(flag, Value) for flag in flags):
         trace.differing[result.number] = reduce(partial(trace.builder.map, "logical_and"), flags)
 
 
-def _flag_of_operand(trace: Trace, x: Any, like: Value) -> Flag | None:
+def is_kind_of_operands(row: str, weak: WeakType | None) -> bool:
+    """Whether an operator's result is not what it is held as where none of its operands are."""
+    return weak is None or row in _WHOLE_OF_WHOLE
+
+
+def may_number_differ(kinds: Sequence[Kind]) -> bool:
+    """Whether a number of these kinds, held as the first, may be one that compiled code would give as another."""
+    (dtype, _), *others = kinds
+    return any(weak in (int, bool) for _, weak in others) or bool(others and dtype != np.float64)
+
+
+def is_held_otherwise(kinds: Iterable[Kind], held: Kind) -> bool | None:
+    """Whether a number of these kinds is not what it is held as; None where its value decides."""
+    found = {_differs(weak, held[1] is None) for _, weak in kinds}
+    return found.pop() if len(found) == 1 else None
+
+
+def flag_of_operand(trace: Trace, x: Any, like: Value) -> Flag | None:
     """Whether an operand is not what `like` is held as; None where no node says so."""
-    held_as_arrays = like.weak is None
-    found = {_differs(weak, held_as_arrays) for _, weak in number_kinds_of_operand(x)}
-    return found.pop() if len(found) == 1 else trace.differing.get(x.number)
+    known = is_held_otherwise(number_kinds_of_operand(x), (like.dtype, like.weak))
+    return trace.differing.get(x.number) if known is None else known
 
 
 def _differs(weak: WeakType | None, held_as_arrays: bool) -> bool:

@@ -129,6 +129,11 @@ class TracedLoopSymbolBase:
         """Nobody may have it outside of its loop."""
         raise LoopNotRecordable("a value of a turn is used outside of its loop")
 
+    def check_is_not(self, other: Any) -> None:
+        """To be called where it is asked for by identity: no number is None."""
+        if other is not None:
+            self.refuse()
+
 
 class Trace:
     """What one run of the user's function leaves behind."""
@@ -151,6 +156,7 @@ class Trace:
         self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
         self.values: dict[int, Host] = {}  # the nodes whose values are known
         self.differing: dict[int, Any] = {}  # the node of a number -> whether that is not what it is held as
+        self.magnitudes: dict[int, int] = {}  # the node of an int -> what its magnitude does not exceed
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
