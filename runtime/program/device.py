@@ -199,15 +199,19 @@ class Executable(Protocol):
         It blocks no longer than that does. Asked only of a device that `measures`."""
         raise NotImplementedError
 
+
+class MarkedExecutable(Executable, Protocol):
+    """A plan made ready on a device whose runs of it overlap: with marks at their ends."""
+
     def run_marked(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
     ) -> tuple[tuple[Event, ...], Any]:
-        """As `run`, beside whatever else is on, and a mark of its end. Asked only of a device that `overlaps`."""
-        raise NotImplementedError
+        """As `run`, beside whatever else is on, and a mark of its end."""
+        ...
 
     def time_between_marks(self, first: Any, last: Any) -> Timing:
         """The time between two ends, of runs of this device."""
-        raise NotImplementedError
+        ...
 
 
 class Timing(Protocol):
@@ -304,7 +308,7 @@ class Device(Protocol):
     index: int
     host_memory: bool = False  # its memory is the host's: calls read NumPy arrays where they lie, results are views
     measures: bool = False  # its executables have `run_timed`; else the cost model chooses among plans
-    overlaps: bool = False  # runs of one plan overlap each other, and its executables have `run_marked`
+    overlaps: bool = False  # runs of one plan overlap each other, and its executables are marked ones
     runs: int = 0  # that it has started, where it `overlaps`
     copies_later: bool = False  # copies go on while the host does: `pinned_empty`, `upload_later`, `read_later`
     computes: bool = True  # results have values: only the fake device makes none
