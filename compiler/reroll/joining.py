@@ -45,7 +45,7 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
                 pieces[number] = rows[node.attr("part")]
             continue
         new[number] = _copy_node_of_pieces(builder, node, args, [pieces.get(a) for a in node.args])
-        if node.args and node.args[0] in pieces:
+        if node.args and pieces.get(node.args[0]):
             pieces[number] = _views_of_joined_pieces(builder, node, pieces[node.args[0]])
     return builder.finish_copy(graph, new), tuple(remarks)
 
@@ -133,7 +133,7 @@ def _copy_body_into_joined_loop(
 def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
     """The same view of each piece of a stacked result, where the rows stay apart; else none."""
     first = pieces[0].shape
-    if node.op == "reshape" and node.type.shape[0] == sum(p.shape[0] for p in pieces) and first[0] > 1:
+    if node.op == "reshape" and node.type.shape[:1] == (sum(p.shape[0] for p in pieces),) and first[0] > 1:
         return [builder.reshape(p, (p.shape[0], *node.type.shape[1:])) for p in pieces]
     return [builder.permute(p, node.attr("axes")) for p in pieces] if node.op == "permute" else []
 

@@ -108,9 +108,7 @@ class MachineDriver(SharedDriver):
         return self.machine.current_index if stream in DEFAULT else self.machine.owners[stream]
 
     def _put(self, stream: int, label: str, function: Callable[[], None] | None, needs: Any = None) -> None:
-        place: Any = stream
-        if stream in DEFAULT:
-            place = 10 + self.machine.current_index  # a queue for each GPU's
+        place = self._place(stream)
         if stream in self.capturing:  # a graph's are checked at each launch of it
             super()._put(place, label, function, needs)
             if function is not None:
@@ -118,8 +116,12 @@ class MachineDriver(SharedDriver):
             return
         super()._put(place, label, self._with_memory_of(self.owner(stream), label, function), needs)
 
+    def _place(self, stream: int) -> int:
+        """The queue of a stream; each GPU has one of its own for its default stream."""
+        return 10 + self.machine.current_index if stream in DEFAULT else stream
+
     def _put_node(self, stream: int, node: Any, function: Callable[[], None]) -> None:
-        super()._put(stream, "graph", self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function))
+        super()._put(self._place(stream), "graph", self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function))
 
     def _with_memory_of(self, gpu: int, label: str, function: Callable[[], None] | None) -> Callable[[], None] | None:
         """The operation, which may use one GPU's memory alone; a copy in a graph may write to the other's."""
