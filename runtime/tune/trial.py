@@ -64,14 +64,14 @@ class Stretch:
 class StretchTiming:
     """See `Timing` in `runtime/program/device.py`: of one call in a stretch."""
 
-    def __init__(self, whole: Timing) -> None:
-        self._whole = whole
+    def __init__(self, whole: Timing, calls: int) -> None:
+        self._whole, self._calls = whole, calls
 
     def query(self) -> float | None:
         found = self._whole.query()
         if found is None:
             return None
-        return found / STRETCH if found > 0 else math.nan  # a later call may end first
+        return found / self._calls if found > 0 else math.nan  # a later call may end first
 
 
 class PlanTrial:
@@ -147,7 +147,7 @@ class PlanTrial:
             if stretch is not None:
                 if way == QUEUED and stretch.calls:
                     self._stretch = stretch
-                    return stretch.candidate, MARKED if stretch.calls == STRETCH else UNTIMED
+                    return stretch.candidate, MARKED if stretch.calls >= STRETCH else UNTIMED
                 self._lose_stretch(stretch.candidate)
             number = self._next_candidate_that_runs(way) if settings.engine == "async" else None
             if number is None:
@@ -247,8 +247,9 @@ class PlanTrial:
 
     def _note_call(self, events: tuple[Event, ...]) -> None:
         self._latest, self._runs = events, self._device.runs
-        if self._stretch is not None:
-            self._stretch.calls += 1
+        stretch = self._stretch  # that another thread may end
+        if stretch is not None:
+            stretch.calls += 1
 
     def _mark_stretch(self, number: int, mark: Any, executable: Any) -> None:
         with self._lock:
@@ -259,7 +260,7 @@ class PlanTrial:
                 stretch.mark = mark
             else:
                 whole = executable.time_between_marks(stretch.mark, mark)
-                self._pending.append((QUEUED, number, StretchTiming(whole)))
+                self._pending.append((QUEUED, number, StretchTiming(whole, stretch.calls)))
                 self._stretch = None
 
     def drop(self, number: int, why: str) -> bool:

@@ -149,6 +149,23 @@ def test_a_way_in_which_nobody_calls_is_not_waited_for(device, monkeypatch):
     assert "hardly any queued" in f.explain(*ARGUMENTS, verbose=True)
 
 
+def test_a_stretch_of_several_threads_calls_ends(device):
+    """Two threads that begin the last call but one at once make it one call longer."""
+    device.overlaps, device.eager = True, False
+    device.time_of = device.queued_time_of = lambda plan, way: 10.0
+    f = decorated()
+    call_alone_and_queued(f, device, 1)
+    found = f.inspect(ARGUMENTS, {}).compiled.trial
+    for _ in range(MOST):
+        f(*ARGUMENTS)
+        if (stretch := found._stretch) is not None and stretch.calls == trial.STRETCH - 1:
+            break
+    for _ in range(2):  # both run as any
+        found._note_call(found._latest)
+    f(*ARGUMENTS)
+    assert found._stretch is not stretch
+
+
 def test_a_stretch_with_other_work_in_it_does_not_count(device):
     device.overlaps, device.eager = True, False
     device.time_of = lambda plan, way: 10.0

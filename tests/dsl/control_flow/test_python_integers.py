@@ -47,7 +47,7 @@ def test_ints_are_as_long_as_they_need(shard: int, tmp_path: Path) -> None:
                 assert got == wanted, (name, magnitude, turns)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "item"])
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("item", "long start")])
 def test_ints_that_fit_are_compiled(way: str, tmp_path: Path) -> None:
     (text,) = (text for name, text in programs() if name == f"{way}: n")
     compiled = kg.kernel_graph(
@@ -55,6 +55,21 @@ def test_ints_that_fit_are_compiled(way: str, tmp_path: Path) -> None:
     )
     outcome(compiled, 3, 3)
     assert "cannot" not in compiled.why() and "no value yet" not in compiled.why()
+
+
+@pytest.mark.parametrize("use", [use for use in USES if "2**6" in use])
+def test_an_int_beside_one_of_more_bits(use: str, tmp_path: Path) -> None:
+    for way in ("int()", "long start", "branch"):
+        ((text, function),) = (
+            (text, function)
+            for name, text in programs()
+            if name == f"{way}: {use}"
+            for function in names_in_file(["import numpy as np\n", text], tmp_path, way.strip("()")).values()
+            if callable(function)
+        )
+        compiled = kg.kernel_graph(function, device="cpu", untraceable="numpy")
+        for magnitude in MAGNITUDES:
+            assert outcome(compiled, magnitude, 3) == outcome(function, magnitude, 3), text
 
 
 def test_the_table_is_whole() -> None:
