@@ -187,7 +187,7 @@ def is_(a: Any, b: Any) -> Any:
 
 
 def whether_none(x: Any) -> Any:
-    """The same, which is compared with None. Raises LoopNotRecordable where values decide whether it is None."""
+    """`x` itself, checked before it is compared with None. Raises LoopNotRecordable where values decide that."""
     if issubclass(type(x), TracedLoopSymbolBase):
         x.check_is_not(None)
     return x

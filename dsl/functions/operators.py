@@ -136,7 +136,7 @@ def _may_int_be_beyond_int64(row: str, args: Sequence[Any], result: Tracer) -> b
     return False
 
 
-SMALL = 1 << 31  # a number of the call's that is no larger need not be expected to be
+SMALL = 1 << 31  # a number of the call up to this is guarded to stay so small, and its results are not checked
 
 
 def _is_python_number(x: Any) -> bool:
