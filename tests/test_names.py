@@ -41,6 +41,26 @@ def test_names_are_nouns_or_verbs_with_an_object() -> None:
     assert banned() == {}
 
 
+def constants_bound_twice(text: str) -> list[str]:
+    """Constants of a module that a later line binds anew: what reads the first reads the second."""
+    bound = [
+        target.id
+        for line in ast.parse(text).body
+        if isinstance(line, ast.Assign | ast.AnnAssign)
+        for whole in (line.targets if isinstance(line, ast.Assign) else [line.target])
+        for target in ast.walk(whole)
+        if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+    ]
+    return sorted({name for name in bound if bound.count(name) > 1})
+
+
+def test_no_constant_is_bound_twice() -> None:
+    paths = [path for layer in ("compiler", "dsl", "runtime") for path in sorted((ROOT / layer).rglob("*.py"))]
+    twice = {path.name: constants_bound_twice(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: constants for name, constants in twice.items() if constants} == {}
+    assert constants_bound_twice("A = 1\ndef f(): A = 2\nA, B = 3, 4") == ["A"]
+
+
 def test_what_counts_as_a_name() -> None:
     text = "class A:\n it = 1\n more: int\n def over(self, seen, *its, told=1):\n  lambda asked: 1\n  self.lent = seen"
     assert BANNED & set(names(ast.parse(text))) == {"it", "more", "over", "seen", "its", "told", "asked", "lent"}

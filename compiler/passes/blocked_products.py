@@ -23,7 +23,7 @@ THIN = 8  # rows and columns of a product are so many times longer than its sums
 LEAST_BLOCKS = 4
 LEAST_ROWS = 64  # of a block of one product
 WIDE_ROWS = 256  # of one that multiplies much: fewer would read what it is multiplied with more often than it pays
-LITTLE = 16  # times as large as all that is made of it is a product that multiplies much
+LITTLE = 16  # a product that multiplies much is at least so many times as large as all that is made of it
 
 
 def compute_large_products_in_blocks(graph: Graph, block_bytes: int) -> Graph:

@@ -223,9 +223,8 @@ def _dtype_of_elementwise_operand(x: Any) -> Any:
 # what a function captured
 
 
-_unfit = functools.partial(
-    UnsupportedError, needs_values=False
-)  # of a scalar function, which NumPy does not run either
+# NumPy does not run scalar functions either
+_unfit = functools.partial(UnsupportedError, needs_values=False)
 
 
 def source_of_user_function(

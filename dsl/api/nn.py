@@ -370,7 +370,7 @@ def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[
 
 
 def _largest_as_constant(x: Any, axis: Any) -> Any:
-    """What results do not depend on, so that derivatives need not say so."""
+    """The maximum, as a constant of derivatives: it is subtracted and cancels out."""
     largest = np.max(x, axis=axis, keepdims=True)
     return apply("stop_gradient", largest) if isinstance(largest, Tracer) else largest
 

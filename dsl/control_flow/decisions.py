@@ -187,7 +187,7 @@ def is_(a: Any, b: Any) -> Any:
 
 
 def whether_none(x: Any) -> Any:
-    """The same, which is compared with None. Raises LoopNotRecordable where values decide whether it is None."""
+    """`x` itself, checked before it is compared with None. Raises LoopNotRecordable where values decide that."""
     if issubclass(type(x), TracedLoopSymbolBase):
         x.check_is_not(None)
     return x
@@ -286,7 +286,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
 def _builtin_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
     """What one of Python's builtins gives of arguments that values decide; NotImplemented where Python itself knows."""
     if len(args) == _EXACT.get(function) and any(map(is_undecided_condition, args)):
-        raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments", needs_values=True)
+        raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments")
     rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
@@ -435,8 +435,7 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     if len(trace.path) >= DEEPEST:
         raise TraceError(
             f"{DEEPEST} decisions on traced values lie one in another; a recursion that a traced value ends cannot be "
-            "compiled, write a loop",
-            needs_values=True,
+            "compiled, write a loop"
         )
     nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
@@ -447,7 +446,7 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
         _trace_branch_side(trace, journal, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
-        raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
+        raise UnsupportedError("both sides of a decision on a traced value raise; raise after it")
     if sides[0].error or sides[1].error:
         return _take_branch_that_goes_on(trace, flag, sides)
     return _merge_branch_effects(trace, flag, sides, first)

@@ -106,8 +106,7 @@ class Journal(ObjectJournal):
         if trace.walked_values > MOST_WALKED:
             raise UnsupportedError(
                 "traced values decide very often where lists or objects of many values are in reach, all of which "
-                "each decision may change; keep the numbers in arrays",
-                needs_values=True,
+                "each decision may change; keep the numbers in arrays"
             )
 
     # what is in reach
@@ -224,8 +223,7 @@ class Journal(ObjectJournal):
         for slot, *_ in self.changed(reversible=False):
             raise TraceError(
                 f"{slot.name} changes where a traced value decides, and cannot be put back; use lists and dicts that "
-                "keep their size, or arrays",
-                needs_values=True,
+                "keep their size, or arrays"
             )
 
     def undo(self) -> None:
@@ -245,16 +243,14 @@ class Journal(ObjectJournal):
 def _changed_state(slot: Slot) -> TraceError:
     return TraceError(
         f"{slot.name}, {with_article(type(slot.holder).__name__)}, changes otherwise than in its attributes where a "
-        "traced value decides; make one on each side",
-        needs_values=True,
+        "traced value decides; make one on each side"
     )
 
 
 def _changed_size(name: str) -> TraceError:
     return TraceError(
         f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that are "
-        "there already, or collect values in an array",
-        needs_values=True,
+        "there already, or collect values in an array"
     )
 
 
@@ -283,8 +279,7 @@ def _iterator_progress(iterator: Any, name: str) -> list[Any]:
         _, arguments, *state = iterator.__reduce__()
     except Exception:
         raise TraceError(
-            f"the iterator {name} cannot be used where a traced value decides; make a list of it before",
-            needs_values=True,
+            f"the iterator {name} cannot be used where a traced value decides; make a list of it before"
         ) from None
     parts = [*arguments, *(x for held in state for x in (held if type(held) is tuple else (held,)))]
     return [*(x for x in parts if type(x) in PLAIN), *inner(parts)]

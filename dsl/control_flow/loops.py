@@ -33,7 +33,7 @@ from ..trace.number_kinds import (
     number_kinds_of_operand,
 )
 from ..trace.operands import to_graph_operand
-from ..trace.python_operators import COUNTED, LARGEST, STEP, magnitude_of_dtype, magnitude_of_node
+from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX, magnitude_of_dtype, magnitude_of_node
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_test, if_, is_undecided_condition, not_
@@ -152,8 +152,7 @@ def _check_nobody_reads_rest(iterable: Any) -> None:
     elif hasattr(type(iterable), "__next__"):
         raise TraceError(
             "how much a loop takes of an iterator is decided by a traced value, which is not known while tracing; loop "
-            "over a list, an array or a range",
-            needs_values=True,
+            "over a list, an array or a range"
         )
 
 
@@ -162,8 +161,7 @@ def _check_loop_ends(turn: int) -> None:
     if turn > MANY and (trace := current_trace()) is not None and (trace.path or trace.loops):
         raise UnsupportedError(
             f"a loop of more than {MANY} turns, each of which is traced, may not be reached, as a traced value "
-            "decides; let an array hold what decides how often it turns",
-            needs_values=True,
+            "decides; let an array hold what decides how often it turns"
         )
 
 
@@ -205,8 +203,7 @@ def _run_rest_of_loop(
         if max(done, turns) > LONGEST:
             raise TraceError(
                 f"a loop of {turns or 'many'} turns that a traced value may end is not over a range; loop over "
-                "range(n), and let only the number of the turn change",
-                needs_values=True,
+                "range(n), and let only the number of the turn change"
             )
         if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
 
@@ -222,8 +219,7 @@ class CarriedLeaf:
         if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
             raise TraceError(
                 f"{name} is {value!r} before a loop that a traced value ends, and changes in it; only arrays and "
-                "numbers can",
-                needs_values=True,
+                "numbers can"
             )
         self.operand = to_graph_operand(value)
         self.kinds = number_kinds_of_operand(self.operand)
@@ -233,7 +229,9 @@ class CarriedLeaf:
         self.first = roots_of_value(value)
         self.given: list[Tracer] = []  # those that a turn gives
         self.begins = self.start, self.weak  # as it is before the first turn
-        self.magnitude = max(COUNTED, magnitude_of_node(trace, node.number))  # of an int of Python's, at all turns
+        self.magnitude = max(
+            COUNTER_BOUND, magnitude_of_node(trace, node.number)
+        )  # of an int of Python's, at all turns
         self.is_flag_known = True  # whether a node says at each turn that it is not what it is held as
         self.flags: list[Value] = []  # before the first turn, and after one: where it may be of several kinds
 
@@ -272,22 +270,20 @@ class CarriedLeaf:
         if node.shape != self.start.shape:
             raise UnsupportedError(
                 f"{self.name} begins with shape {self.start.shape} in a loop that a traced value ends, and a turn "
-                f"gives {node.shape}; begin with what it gives",
-                needs_values=True,
+                f"gives {node.shape}; begin with what it gives"
             )
         kinds = joined_number_kinds([self.operand, new], self.kinds)
         if kinds is None or have_number_kinds_two_dtypes(kinds):
             raise UnsupportedError(
                 f"{self.name} begins as {self.operand_text()} in a loop that a traced value ends, and a turn gives "
-                f"{node.dtype}; begin with np.{node.dtype}",
-                needs_values=True,
+                f"{node.dtype}; begin with np.{node.dtype}"
             )
         if {*kinds} != {*self.kinds} or kinds[0] != self.kinds[0]:
             self.kinds = kinds
             self.start = trace.builder.cast(self.start, kinds[0][0])
             return None
-        if self.magnitude <= LARGEST and magnitude_of_node(trace, node.number) > self.magnitude + STEP:
-            self.magnitude = LARGEST + 1  # it is no counter
+        if self.magnitude <= INT64_MAX and magnitude_of_node(trace, node.number) > self.magnitude + COUNTER_STEP:
+            self.magnitude = INT64_MAX + 1  # it is no counter
             return None
         self.flags = [flag for x in (self.operand, new) if (flag := self.flag(trace, x)) is not None]
         if is_flag_known and not self.is_flag_known:
@@ -325,8 +321,7 @@ def _check_few_loops(trace: Trace) -> None:
     if trace.reruns and trace.loops_that_values_end > MOST_LOOPS:
         raise UnsupportedError(
             f"the function runs more than {MOST_LOOPS} loops that values end, as a recursion does; write one loop over "
-            "all of the data",
-            needs_values=True,
+            "all of the data"
         )
 
 
@@ -427,9 +422,7 @@ class CompiledLoop:
             trace.chosen.note(containers_in_control_flow_value(value))
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
-                raise TraceError(
-                    f"{carried.slot.name} changes its structure in a loop that a traced value ends", needs_values=True
-                )
+                raise TraceError(f"{carried.slot.name} changes its structure in a loop that a traced value ends")
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
                 leaf.given = roots_of_value(x)
@@ -482,8 +475,7 @@ class CompiledLoop:
                 if root._owner is not None:
                     raise TraceError(
                         f"{carried.slot.name} begins as an argument that the loop writes to, and is another array "
-                        f"later; write {carried.slot.name} = {carried.slot.name}.copy() before the loop",
-                        needs_values=True,
+                        f"later; write {carried.slot.name} = {carried.slot.name}.copy() before the loop"
                     )
                 self.spoiled[id(root)] = root
 
@@ -499,8 +491,7 @@ class CompiledLoop:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
-                        f"{carried.slot.name} = x.copy() in the loop",
-                        needs_values=True,
+                        f"{carried.slot.name} = x.copy() in the loop"
                     )
                 seen.add(root)
 

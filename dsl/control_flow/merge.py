@@ -101,16 +101,14 @@ class BranchMerge:
             return None
         if trees[0] != trees[1]:
             raise UnsupportedError(
-                f"{_describe_either_branch_value(name, a, b)}; give it the same structure on both sides",
-                needs_values=True,
+                f"{_describe_either_branch_value(name, a, b)}; give it the same structure on both sides"
             )
         places = [(side, id(x)) for side, x in enumerate((a, b))]
         known = [x for x, (side, number) in zip((a, b), places, strict=True) if number in self._sides[side].known]
         if any(not self._changed.isdisjoint((id(x), id(dict_of_object(x)))) for x in known):
             raise TraceError(
                 f"{name} is one list, dict or object or another one, as a traced value decides, and changes there; "
-                "copy it, or assign to its elements",
-                needs_values=True,
+                "copy it, or assign to its elements"
             )
         for place in places:
             self._beside.setdefault(place, set()).add((id(a), id(b)))
@@ -165,22 +163,18 @@ class BranchMerge:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, TracedNumber)) and type(value) not in _NUMBERS:
                 raise TraceError(
-                    f"{_describe_either_branch_value(name, a, b)}; only arrays and numbers can depend on one",
-                    needs_values=True,
+                    f"{_describe_either_branch_value(name, a, b)}; only arrays and numbers can depend on one"
                 )
         nodes = [self._operand_at_branch_end(x, side) for side, x in enumerate((a, b))]
         joined = joined_number_kinds(nodes)
         if joined is None:
-            raise UnsupportedError(
-                f"{_describe_either_branch_value(name, a, b)}; convert one with x.astype(...)", needs_values=True
-            )
+            raise UnsupportedError(f"{_describe_either_branch_value(name, a, b)}; convert one with x.astype(...)")
         (dtype, weak), *_ = joined
         builder = self.trace.builder
         first, second = (builder.cast(builder.value(x, dtype), dtype) for x in nodes)
         if first.shape != second.shape:
             raise UnsupportedError(
-                f"{name} has shape {first.shape} or {second.shape}, as a traced value decides; give it one shape",
-                needs_values=True,
+                f"{name} has shape {first.shape} or {second.shape}, as a traced value decides; give it one shape"
             )
         plain = Value(first.number, first.type), Value(second.number, second.type)
         like = with_other_number_kinds(Value(first.number, first.type, weak), joined)
@@ -265,8 +259,7 @@ class BranchMerge:
         late = any(index.number >= self._first for step in steps for index in getattr(step, "indices", ()))
         if x._held.type != like.type or (late and self.trace.may_raise):
             raise UnsupportedError(
-                "a traced value decides which array this is, or which part of one; write .copy() behind it",
-                needs_values=True,
+                "a traced value decides which array this is, or which part of one; write .copy() behind it"
             )
         if id(root) not in self._sides[side].made:
             return id(x), _merged_constant(x)
@@ -309,7 +302,7 @@ def _merged_constant(value: Any) -> Later:
 
 
 def _refuse_cycle_of_containers() -> Any:
-    raise UnsupportedError("what holds itself is one thing or another, as a traced value decides", needs_values=True)
+    raise UnsupportedError("what holds itself is one thing or another, as a traced value decides")
 
 
 def _describe_either_branch_value(name: str, a: Any, b: Any) -> str:

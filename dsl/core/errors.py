@@ -435,8 +435,7 @@ def undecided_identity_error(what: str) -> TraceError:
     """What to raise where values that a function is given may be one, or not."""
     return TraceError(
         f"whether two {what} that the function is given are one (`is`) is not known while it is traced; compare them "
-        "outside, and pass what comes of it",
-        needs_values=True,
+        "outside, and pass what comes of it"
     )
 
 

@@ -325,8 +325,7 @@ class Environment:
         except Exception:
             raise TraceError(
                 f"what is in {label}, {with_article(type(value).__name__)}, cannot be seen, nor that it changes; "
-                "read it outside of the traced function, and pass what is needed as an argument",
-                needs_values=True,
+                "read it outside of the traced function, and pass what is needed as an argument"
             ) from None
         for x in inside:
             if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
@@ -649,8 +648,7 @@ class Environment:
             self.trace.unwritten.setdefault(code.co_name, str(error))
             if "True" in code_names_compared_by_identity(code):
                 raise UnsupportedError(
-                    f"{code.co_name} compares with True or False by `is`, and runs as it is, since {error}; write ==",
-                    needs_values=True,
+                    f"{code.co_name} compares with True or False by `is`, and runs as it is, since {error}; write =="
                 ) from None
             return code
 

@@ -145,7 +145,6 @@ def outside_call_error(name: str, line: str | None = None) -> TraceError:
         f"{name} would be called while tracing, once for all calls; call it outside of the traced function, and pass "
         "what is needed as an argument",
         line,
-        needs_values=True,
     )
 
 

@@ -36,7 +36,6 @@ def give_users_objects_to_error(error: BaseException, world: Any) -> None:
             f"{with_article(type(error).__name__)} holds a traced value, which has no value yet, or an object that "
             "is made or given in the call",
             line_of_traceback(error.__traceback__),
-            needs_values=True,
         ) from None
 
 

@@ -228,8 +228,7 @@ def _object_proxy(world: Environment, value: Any, label: str) -> Any:
 def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
         f"{label} is {with_article(type(value).__name__)}, which would give its next items once, for all calls; "
-        "make a list of it, and pass that",
-        needs_values=True,
+        "make a list of it, and pass that"
     )
 
 

@@ -25,7 +25,7 @@ from ..trace.number_kinds import (
     with_other_number_kinds,
 )
 from ..trace.operands import to_graph_operand, trace_of_operands
-from ..trace.python_operators import LARGEST, magnitude_of_node, magnitude_of_row, python_result_type
+from ..trace.python_operators import INT64_MAX, magnitude_of_node, magnitude_of_row, python_result_type
 from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output
@@ -129,14 +129,14 @@ def _may_int_be_beyond_int64(row: str, args: Sequence[Any], result: Tracer) -> b
             magnitudes[place] = SMALL
             small.append(f"-{SMALL} <= {x._name} <= {SMALL}")
         elif type(x) is TracedNumber:
-            magnitudes[place] = LARGEST + 1
-    if magnitude_of_row(row, magnitudes, result._held.dtype) > LARGEST:
+            magnitudes[place] = INT64_MAX + 1
+    if magnitude_of_row(row, magnitudes, result._held.dtype) > INT64_MAX:
         return True
     trace.checks += small
     return False
 
 
-SMALL = 1 << 31  # a number of the call's that is no larger need not be expected to be
+SMALL = 1 << 31  # a number of the call up to this is guarded to stay so small, and its results are not checked
 
 
 def _is_python_number(x: Any) -> bool:

@@ -283,7 +283,7 @@ def _error_after_long_trace(trace: Trace, error: Exception) -> TraceError:
     """Why calls run in NumPy that end in an error, and whose trace each of them would wait for."""
     kind, count = with_article(type(error).__name__), len(trace.builder.nodes)
     line = line_of_traceback(error.__traceback__)
-    return TraceError(f"{kind} ends a trace of {count} operations", line, needs_values=True)
+    return TraceError(f"{kind} ends a trace of {count} operations", line)
 
 
 def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Exception) -> None:
@@ -294,9 +294,9 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Except
     if is_raised_by_compiled_code(error):
         kind = with_article(type(error).__name__)
         text = f"compiled code knows no traced values, and raises {kind}: {error}; it gets values in kg.host"
-        raise TraceError(text, line, needs_values=True) from None
+        raise TraceError(text, line) from None
     if isinstance(error, TypeError) and "Tracer" in str(error):  # another library's, which NumPy's array may suit
-        raise TraceError(f"what is called knows no traced values: {error}", line, needs_values=True) from None
+        raise TraceError(f"what is called knows no traced values: {error}", line) from None
     missed = isinstance(error, AttributeError) and world.users_object(error.obj) is not None
     if missed or _OF_STAND_INS.search(str(error)):
         raise TraceError(f"what stands for an array, an object or its class raises {error!r}", line) from None
@@ -320,7 +320,6 @@ def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
             f"{with_article(type(error).__name__)} is raised, or {other} before it, as a traced value decides; return "
             "for one of the two",
             line_of_traceback(error.__traceback__),
-            needs_values=True,
         ) from error
 
 

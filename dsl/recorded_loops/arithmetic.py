@@ -16,7 +16,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
-from ..trace.python_operators import LARGEST, magnitude_of_dtype, magnitude_of_row, python_result_type
+from ..trace.python_operators import INT64_MAX, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
     record_matmul_in_loop,
@@ -54,7 +54,7 @@ def magnitude_of_loop_number(x: Any) -> int:
         ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
         known = [abs(end) for end in ends if end is not None]
         return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
-    return min(abs(x), LARGEST + 1) if type(x) in (int, bool) else LARGEST + 1
+    return min(abs(x), INT64_MAX + 1) if type(x) in (int, bool) else INT64_MAX + 1
 
 
 def _as_int(recorder: Recorder, x: Any) -> Any:
@@ -253,7 +253,7 @@ class RecordedLoopArithmetic(LoopMemory):
         differs = self._differs_as_operands(op, args, (result, kind), others)
         number = LoopNumber(self, found, kind, None, others, differs)
         if kind is not None:
-            number.magnitude = min(LARGEST + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
+            number.magnitude = min(INT64_MAX + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
             if OPS[op].errors:
                 self._check_python_operands(op, args, number)
         if op in ("remainder", "floor_divide") and kind is int and type(args[1]) is int and args[1] > 0:
@@ -285,7 +285,7 @@ class RecordedLoopArithmetic(LoopMemory):
         if linear is not None and linear.is_at_least(1) and not any(error.wraps for error in OPS[op].errors):
             return
         for error in OPS[op].errors:
-            if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= LARGEST):
+            if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= INT64_MAX):
                 continue
             flag = error.where(*args, result)
             if isinstance(flag, LoopSymbol):

@@ -298,7 +298,7 @@ class LoopCapture:
         most = UNWRITTEN if self.trace.unwritten and not self.nesting else ENDLESS // max(min(self.nesting, 2), 1)
         is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
         if length >= most or (is_long and not self._may_go_back() and not self._does_trace_repeat()):
-            raise UnsupportedError(self._text_of_too_long_loop(), needs_values=True)
+            raise UnsupportedError(self._text_of_too_long_loop())
 
     def _may_go_back(self) -> bool:
         """Whether a loop around may still be captured."""

@@ -20,7 +20,7 @@ from ..core.errors import is_raised_by_user, line_of_traceback
 from ..core.object_journal import Slot
 from ..core.object_model import UNSET
 from ..trace.number_kinds import Kind, may_number_differ
-from ..trace.python_operators import COUNTED, LARGEST, STEP
+from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
 from .conversions import LoopRange, record_builtin_call_in_loop
@@ -387,7 +387,7 @@ class _RecordedLoopName:
     before: Any
     kinds: tuple[Kind, ...]
     variable: int
-    magnitude: int = COUNTED  # what an int does not exceed at any turn
+    magnitude: int = COUNTER_BOUND  # what an int does not exceed at any turn
     ends: tuple[Kind, ...] = ()  # what it is behind a turn, where that assigns it
 
     @property
@@ -412,7 +412,7 @@ class _LoopRecordingAttempt:
                     kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
                     check_loop_kind_keeps_digits(value, kinds[0])
                 first = recorder.lift(value) if is_number(value) else 0
-                most = LARGEST + 1 if slot.name in self.grows else max(COUNTED, magnitude_of_loop_number(first))
+                most = INT64_MAX + 1 if slot.name in self.grows else max(COUNTER_BOUND, magnitude_of_loop_number(first))
                 self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.number_variable(kinds), most))
         self.lists = ListsOfLoop(recorder, code)
         for c in self.carried:
@@ -465,7 +465,7 @@ class _LoopRecordingAttempt:
                     check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds
-                if c.magnitude <= LARGEST and magnitude_of_loop_number(value) > c.magnitude + STEP:
+                if c.magnitude <= INT64_MAX and magnitude_of_loop_number(value) > c.magnitude + COUNTER_STEP:
                     self.grows.add(slot.name)
                     settled = False
                 ends.append((c, value))

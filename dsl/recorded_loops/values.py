@@ -13,7 +13,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
 from ..trace.dispatch import LoopOperand
 from ..trace.number_kinds import Kind
-from ..trace.python_operators import COUNTED
+from ..trace.python_operators import COUNTER_BOUND
 from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression
@@ -204,7 +204,7 @@ class LoopNumber(LoopSymbol):
         others: Sequence[Kind] = (),
         differs: KernelValue | None = None,
     ) -> None:
-        self.differs, self.magnitude = differs, COUNTED
+        self.differs, self.magnitude = differs, COUNTER_BOUND
         self._recorder, self._computed, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
         self.others = others

@@ -483,7 +483,7 @@ def _assign_part_of_chosen_array(choice: TracerChoice, part: Part) -> None:
             _check_view_writable(x)
         except ReadOnlyError as error:
             text = f"a traced value decides which array is assigned to, and {error}"
-            raise TraceError(text, needs_values=True) from None
+            raise TraceError(text) from None
         settle_reshapes_of_tracers(x)
         builder = x._trace.builder
         old = builder.slice(x._value, starts, steps, value.shape)
@@ -578,7 +578,7 @@ def reshape_tracer_in_place(x: Tracer, shape: Any) -> None:
     choices = x._trace.choices_of(root_of_view(x))
     if isinstance(x._step, TracerChoice) or any(x is y for choice in choices for y in choice._step.arrays):
         text = "a traced value decides which array gets another shape; write x.reshape(...)"
-        raise TraceError(text, needs_values=True)
+        raise TraceError(text)
     _check_tracer_made_in_branch(x)
     if TracerReshapeView(lengths).numpy_view(_numpy_stand_in_of_tracer(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")
@@ -602,8 +602,7 @@ def _numpy_stand_in_of_tracer(x: Tracer) -> StandIn:
     if found is None:
         raise TraceError(
             "assigning to an array and to a reshape of it is not supported where the order of its memory is not known, "
-            "since NumPy makes a view or a copy as it can; write x.reshape(...).copy(), or assign first",
-            needs_values=True,
+            "since NumPy makes a view or a copy as it can; write x.reshape(...).copy(), or assign first"
         )
     return found
 

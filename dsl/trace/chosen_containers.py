@@ -49,9 +49,7 @@ class ChosenContainers:
             seen.add(id(value))
             if value is not x and world.was_there(value):
                 raise TraceError(
-                    f"a traced value decides which {type(x).__name__} is returned or stored",
-                    self._known[id(x)][2],
-                    needs_values=True,
+                    f"a traced value decides which {type(x).__name__} is returned or stored", self._known[id(x)][2]
                 )
             todo += self._choices.get(id(value), ())
 
@@ -63,5 +61,4 @@ class ChosenContainers:
                     f"a traced value decides which {type(container).__name__} this is, and one of them is written to; "
                     "copy it, or choose among what it holds",
                     line,
-                    needs_values=True,
                 )

@@ -105,7 +105,7 @@ def check_error_is_of_python(trace: Trace, error: Exception) -> None:
         text = f"code that may know no traced values raises a TypeError: {error}"
     else:
         return
-    raise TraceError(text, line, needs_values=True) from None
+    raise TraceError(text, line) from None
 
 
 def fail_here(trace: Trace, error: Exception) -> None:

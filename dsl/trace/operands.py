@@ -144,7 +144,7 @@ def host_array_of_operand(x: Any) -> Host:
     kind = labelled_kind(type(x))
     if kind is not None:
         text = f"{describe_value(x)} has labels, which compiled code would lose; write {kind.array} for its values"
-        raise TraceError(text, needs_values=True)
+        raise TraceError(text)
     array = np.asarray(foreign_array_as_numpy(x))
     checked_dtype(native_byte_order(array.dtype))
     return array

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # of each sign; no sample is 0, for which Python raises ZeroDivisionError: that depends on the value alone
 SAMPLES: dict[Any, tuple[Any, ...]] = {bool: (False, True), int: (-2, 3), float: (-1.5, 2.0, 2.5), complex: (1j,)}
-LARGEST = 64  # a larger number is known by its sign: its powers may have very many digits
+LARGEST_SAMPLE = 64  # a larger number is known by its sign: its powers may have very many digits
 
 
 def python_result_type(method: str, *operands: Any) -> type | None:
@@ -33,7 +33,8 @@ def python_result_type(method: str, *operands: Any) -> type | None:
 
 
 def _bounded_sample(x: Any) -> Any:
-    return type(x)(max(-LARGEST, min(x, LARGEST))) if type(x) in (int, float) and abs(x) > LARGEST else x
+    is_large = type(x) in (int, float) and abs(x) > LARGEST_SAMPLE
+    return type(x)(LARGEST_SAMPLE if x > 0 else -LARGEST_SAMPLE) if is_large else x
 
 
 @lru_cache(1024, typed=True)
@@ -51,9 +52,9 @@ def _results_of_samples(method: str, *operands: Any) -> tuple[tuple[type, ...], 
 
 # ints: their magnitudes
 
-LARGEST = (1 << 63) - 1  # that int64 holds
-COUNTED = 1 << 62  # what a number that a loop adds STEP to at each turn does not come to: it would run for hours
-STEP = 1 << 24
+INT64_MAX = (1 << 63) - 1
+COUNTER_BOUND = 1 << 62  # a loop that adds at most COUNTER_STEP a turn would run for hours to reach this
+COUNTER_STEP = 1 << 24
 
 
 def _all_bits(*parts: int) -> int:
@@ -65,8 +66,8 @@ MAGNITUDES: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a + b,
     "multiply": lambda a, b: a * b,
-    "power": lambda a, b: a**b if b < 64 else LARGEST + 1,
-    "left_shift": lambda a, b: a << b if b < 64 else LARGEST + 1,
+    "power": lambda a, b: a**b if b < 64 else INT64_MAX + 1,
+    "left_shift": lambda a, b: a << b if b < 64 else INT64_MAX + 1,
     "right_shift": lambda a, b: a,
     "floor_divide": lambda a, b: a,
     "remainder": lambda a, b: b,
@@ -96,7 +97,7 @@ def magnitude_of_dtype(dtype: np.dtype[Any]) -> int:
     """The largest magnitude of numbers of a dtype; beyond those of int64 for floats."""
     if dtype.kind == "b":
         return 1
-    return 1 << (8 * dtype.itemsize - (dtype.kind == "i")) if dtype.kind in "iu" else LARGEST + 1
+    return 1 << (8 * dtype.itemsize - (dtype.kind == "i")) if dtype.kind in "iu" else INT64_MAX + 1
 
 
 def magnitude_of_node(trace: Trace, number: int) -> int:

@@ -270,8 +270,7 @@ class Trace:
         if self._noted_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
-                "name is given to; write x.copy() there",
-                needs_values=True,
+                "name is given to; write x.copy() there"
             )
         if self.journal is not None:
             self.journal.note_array_write(root)

@@ -131,7 +131,7 @@ class Tracer(NumpyProtocols):
     def class_for_traced_code(self) -> type:
         """`type(x)` of what it stands for. Raises TraceError where values decide that."""
         if self._held.others:
-            raise TraceError("whether a number is Python's or NumPy's is decided by a traced value", needs_values=True)
+            raise TraceError("whether a number is Python's or NumPy's is decided by a traced value")
         return self.__class__
 
     def _refuse_attribute_of_python_number(self, name: str) -> NoReturn:
@@ -395,7 +395,7 @@ class Tracer(NumpyProtocols):
         return f"<traced {self._value.type}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TraceError("a traced value cannot be pickled; return it from the traced function", needs_values=True)
+        raise TraceError("a traced value cannot be pickled; return it from the traced function")
 
     def __copy__(self) -> Any:
         return METHODS["copy"](self, "K")

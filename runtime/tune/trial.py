@@ -50,7 +50,7 @@ UNTIMED, TIMED, MARKED = range(3)
 """How a call runs: as any, with `run_timed`, or as the first or last of a stretch, with `run_marked`."""
 
 STRETCH = 4  # queued calls of one candidate, from the end of one to the end of the last
-UNASKED = 1000  # calls in a way that is decided, after which the trial no longer waits for calls in the other
+UNASKED = 1000  # calls without a measurement, after which a way without calls takes the other's winner
 
 
 class Stretch:

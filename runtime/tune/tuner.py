@@ -23,7 +23,7 @@ WARM = 1  # before them: loads code, touches memory, builds graphs
 TIE = 0.01  # a candidate must be this much faster than one that comes before it
 OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
 ENOUGH = 3  # once both have as many samples
-PATIENCE = 32  # so many samples that do not count, more than do, and it is left to the model
+PATIENCE = 32  # once so many more samples were lost than count, it is left to the model
 BUCKETS = 32  # size classes kept of one program
 FORMAT = 1
 

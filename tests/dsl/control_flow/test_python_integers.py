@@ -74,3 +74,14 @@ def test_an_int_beside_one_of_more_bits(use: str, tmp_path: Path) -> None:
 
 def test_the_table_is_whole() -> None:
     assert len(WAYS) >= 15 and len(USES) >= 30
+
+
+def test_powers_of_large_numbers_are_not_computed_while_tracing() -> None:
+    """The type of such a power is found with a small one: the large one has millions of digits."""
+
+    @kg.kernel_graph(device="cpu", untraceable="refuse")
+    def power(x: Any) -> Any:
+        n = 1 if x.sum() > 100 else 0
+        return n**20_000_000
+
+    assert [int(power(np.full(2, value))) for value in (1.0, 100.0)] == [0, 1]
