@@ -190,7 +190,7 @@ def _operator_result_kind(row: str, args: Sequence[Any], kinds: Sequence[Kind]) 
 def _as_python_type(x: Any, kind: Any) -> Any:
     """A number of Python's as int or float."""
     if type(x) is not Tracer:
-        if kind is int and type(x) is int and not -LARGEST - 1 <= x <= LARGEST:
+        if kind is int and type(x) is int and not -INT64_MAX - 1 <= x <= INT64_MAX:
             raise UnsupportedError(f"{x} has more than 64 bits, as an int beside it need not have; write it as a float")
         return x if type(x) is TracedNumber else kind(x)
     value = x._trace.builder.cast(x._value, WEAK_DTYPES[kind])

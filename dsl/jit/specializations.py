@@ -12,7 +12,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -143,7 +142,7 @@ class CompiledProgram:
     ) -> Launcher:
         """An entry whose calls take turns among the candidates, then each way of calling gets its winner. One that is
         so of both takes the entry's place."""
-        made: dict[tuple[int, int], Launcher] = {}
+        made: dict[tuple[int, int], tuple[Any, Any]] = {}  # `run` and `fast` of the launchers
         waits = call_waits(captured, device, leaves, arrays)
 
         def make_candidate_launcher(number: int, how: int, leaves: Sequence[Any]) -> Launcher:
@@ -165,20 +164,21 @@ class CompiledProgram:
                     for other in [key for key in made if key[0] not in trial.winners or key[1] != UNTIMED]:
                         del made[other]
                 if (number, how) not in made:
-                    made[number, how] = make_candidate_launcher(number, how, leaves)
+                    launcher = make_candidate_launcher(number, how, leaves)
+                    made[number, how] = launcher.run, launcher.fast
                 try:
-                    return made[number, how].run(leaves, places, caller)
+                    return made[number, how][0](leaves, places, caller)
                 except OutOfMemory:
                     if not trial.drop(number, "out of memory"):
                         raise
 
         def run_untimed_candidate(leaves: Sequence[Any], caller: int = 0) -> Any:
             number = None if caller or settings.engine != "async" else trial.next_untimed_candidate()
-            launcher = None if number is None else made.get((number, UNTIMED))
-            return NOT_TAKEN if launcher is None else launcher.fast(leaves, caller)
+            found = None if number is None else made.get((number, UNTIMED))
+            return NOT_TAKEN if found is None else found[1](leaves, caller)
 
         entry = make_candidate_launcher(trial.current, UNTIMED, leaves)
-        made[trial.current, UNTIMED] = copy(entry)
+        made[trial.current, UNTIMED] = entry.run, entry.fast
         entry.run = run_next_candidate
         if entry.fast is not not_taken_by_fast_launcher:
             entry.fast = run_untimed_candidate

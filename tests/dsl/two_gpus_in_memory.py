@@ -121,7 +121,8 @@ class MachineDriver(SharedDriver):
         return 10 + self.machine.current_index if stream in DEFAULT else stream
 
     def _put_node(self, stream: int, node: Any, function: Callable[[], None]) -> None:
-        super()._put(self._place(stream), "graph", self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function))
+        made = self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function)
+        super()._put(self._place(stream), "graph", made)
 
     def _with_memory_of(self, gpu: int, label: str, function: Callable[[], None] | None) -> Callable[[], None] | None:
         """The operation, which may use one GPU's memory alone; a copy in a graph may write to the other's."""
