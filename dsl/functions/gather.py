@@ -201,7 +201,8 @@ def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: b
     trace = index._trace
     check = IndexCheck(index, axis, length, writes, bool(trace.assigned or trace.holders))
     if trace.depth:
-        if trace.path and can_failure_be_noted(trace):  # nobody may need what is read there
+        unread = trace.path or (trace.deriving and not index.shape)  # a derivative is not made of what is read
+        if unread and can_failure_be_noted(trace):
             check.fail()
         return index, True
     if not noted:

@@ -73,9 +73,24 @@ def of_a_second(x: Any) -> Any:
     return y * x[0]
 
 
+def indexed(x: Any) -> Any:
+    return x[int(x[1])] * 2.0
+
+
+def indexed_in_turns(x: Any) -> Any:
+    s = 0.0
+    for i in range(3):
+        s += x[int(x[1]) + 0 * i] * 2.0
+    return s
+
+
+def indexed_in_a_branch(x: Any) -> Any:
+    return x[int(x[1])] * 3.0 if x[0] > 2 else x[0]
+
+
 FUNCTIONS = [
     *(divided, floor_divided, remainder, power, root, raised, asserted, of_a_turn, of_a_while, of_a_branch),
-    of_a_second,
+    *(of_a_second, indexed, indexed_in_turns, indexed_in_a_branch),
 ]
 WAYS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
     "grad": kg.grad,
