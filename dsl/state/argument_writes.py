@@ -100,6 +100,7 @@ def _joined_writes(builder: GraphBuilder, writes: list[ArgumentWrite], shape: tu
             return writes
         end = region[axis][1]
         value = builder.at(write.output)
+        value = builder.reshape(value, value.shape[max(len(value.shape) - len(region), 0) :])  # of leading axes of 1
         parts.append(builder.broadcast(value, tuple(stop - start for start, stop in region)))
     whole = (*low[:axis], (low[axis][0], end), *low[axis + 1 :])
     key = tuple((start, stop, 1) for start, stop in whole)

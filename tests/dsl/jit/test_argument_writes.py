@@ -209,3 +209,16 @@ def test_what_differs_is_found_bit_by_bit(shape: tuple[int, ...], dtype: str) ->
     np.copyto(expected, new, where=bits.reshape(shape))
     write_differing_elements(target, new, before)
     assert target.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("ones", [0, 1, 2])
+def test_writes_side_by_side_of_values_with_leading_axes(ones: int) -> None:
+    def parts(y: Any, v: Any) -> Any:
+        more = v.reshape((1,) * ones + v.shape)
+        y[:1] = more[..., :1] * 2
+        y[1:3] = more[..., 1:3] + 1
+        return y.sum()
+
+    v, ours, wanted = np.arange(5.0), np.zeros(5), np.zeros(5)
+    assert float(kg.kernel_graph(parts)(ours, v)) == parts(wanted, v)
+    np.testing.assert_array_equal(ours, wanted)
