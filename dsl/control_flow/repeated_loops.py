@@ -1,17 +1,18 @@
 """Loops whose turns are known to repeat: one node, of a body that is traced once with a symbol for the turn's number.
 
-What the body reads of an array by the turn is a window that moves, what it writes by the turn is stacked, what it
-changes otherwise is carried. All else that may differ from turn to turn raises LoopNotRecordable.
+What the body reads of an array by the turn is a window that moves, what it writes by the turn or appends to a list is
+stacked, what it changes otherwise is carried. All else that may differ from turn to turn raises LoopNotRecordable.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...compiler.core.types import ArrayType
+from ...compiler.core.types import ArrayType, WeakType
 from ...compiler.graph.control_flow import (
     ITERATION,
     Cut,
@@ -23,11 +24,11 @@ from ...compiler.graph.control_flow import (
 from ...compiler.graph.graph import Graph, Node, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
-from ..core.object_journal import Slot
+from ..core.object_journal import CONTENTS, Slot
 from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
-from ..trace.aliasing import assign_to_tracer, roots_of_array, view_of_tracer
+from ..trace.aliasing import assign_to_tracer, roots_of_array, rows_of_tracer, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
@@ -36,12 +37,14 @@ from ..trace.tracer import SCALAR, Tracer
 from .effects import Journal, write_array_value_with_journal
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
 from .rewrite import CONTINUED, PREFIX
-from .turn_number import TurnNumber
+from .turn_number import AppendedList, TurnNumber
 
 LONGEST = 2048  # nodes of a body
-PEELED = 2  # turns before the loop at most
+SWAPPED = 3  # names that may take each other's arrays, turn by turn
+LATEST = 8  # turns whose values are carried
 PLAIN = (bool, int, complex, str, bytes, type(None))
 Ints: TypeAlias = tuple[int, ...]
+Place: TypeAlias = tuple[int, int]  # an array, and which of the parts that turns write to
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,46 @@ class MovingPart:
     lengths: Ints
     shape: Ints
 
+    def turns_behind(self, other: MovingPart) -> int | None:
+        """How many turns before `other` looks at the same elements; less than none after it, None where none does."""
+        if (self.moves, self.steps, self.lengths) != (other.moves, other.steps, other.lengths):
+            return None
+        apart = [b - a for a, b in zip(self.starts, other.starts, strict=True)]
+        (turns, *rest) = {n // m if m else None for n, m in zip(apart, self.moves, strict=True) if n or m}
+        even = turns is not None and not rest and all(n == m * turns for n, m in zip(apart, self.moves, strict=True))
+        return turns if even else None
+
+    def is_apart_from(self, other: MovingPart) -> bool:
+        """Whether no turn of one looks at an element that any turn of the other does."""
+        for a, (m, n) in enumerate(zip(self.moves, other.moves, strict=True)):
+            first, second = self.starts[a], other.starts[a]
+            if m == n == 0 and (first + self.lengths[a] <= second or second + other.lengths[a] <= first):
+                return True
+            if m == n != 0 and self.lengths[a] == other.lengths[a] == 1 and (first - second) % m:
+                return True
+        return False
+
 
 @dataclass(slots=True)
 class StackedStore:
-    """What each turn assigns to a part of its own of an array."""
+    """What each turn assigns to a part of its own of an array. number: among those of the array."""
 
     root: Tracer
+    number: int
     part: MovingPart
     value: Value
     before: Value
+
+
+@dataclass(slots=True)
+class AppendedRows:
+    """What each turn appends to a list. known: for each item what it is at a turn; else value: the items as rows."""
+
+    held: list[Any]
+    known: list[Callable[[int], Any]]
+    value: Value | None = None
+    weak: WeakType | None = None
+    is_shared: bool = False  # whether names may have these arrays, too
 
 
 @dataclass(slots=True)
@@ -76,24 +110,29 @@ class BodyOnce:
     windows: list[tuple[Value, Window]]
     stores: list[StackedStore]
     lasts: list[tuple[Slot, Any]]
+    appended: list[AppendedRows]
 
 
 class RepeatedBodyLoop(CompiledLoop):
-    """One loop. first, last: the turns that it takes."""
+    """One loop. A turn of it is `period` turns of the user's, the first of which is `begin`; the last one is `last`."""
 
     def __init__(
         self,
         trace: Trace,
-        turns: tuple[int, int],
+        turns: tuple[int, int, int],
         item: Callable[[Any], Any],
         body: Callable[[Any], Any],
         spoiled: Callable[[str], Any],
     ) -> None:
-        """item: what the loop goes over at a turn; spoiled: what a name stands for that nobody may ask for."""
+        """turns: begin, period, and how many. item: what the loop goes over at a turn of the user's; spoiled: what a name
+        stands for that nobody may ask for."""
         super().__init__(trace, lambda: True, body)  # type: ignore[arg-type]
-        self.first, self.last = turns
+        self.begin, self.period, count = turns
+        self.last = count - 1
         self.item, self.turn, self.spoil = item, body, spoiled
         self.stored: dict[int, Tracer] = {}  # arrays that turns write parts of
+        self.parts: dict[int, list[MovingPart]] = {}  # of each
+        self.grown: dict[int, list[Any]] = {}  # lists that turns append to
 
     # a body
 
@@ -115,9 +154,10 @@ class RepeatedBodyLoop(CompiledLoop):
             raise LoopNotRecordable("its body is not the same each time it is traced")
         if self._noticed() != noticed:
             raise LoopNotRecordable("its body asks for values when the call has run")
-        count = self.last - self.first + 1
+        count = self.last + 1
         ends = [self._zero(v.type) for _, _, values in found.ends for v in values]
         carried = [leaf.start for leaf in self._leaves()] + ends
+        carried += [value for store in found.stores for value in self._values_of_turns_before_first(store)]
         carried += [Value(r._held.number, r._held.type) for r in self.roots.values()]
         loop = Loop(found.cut.body, found.carried, tuple(w for _, w in found.windows), count)
         bases = [base for base, _ in found.windows]
@@ -161,22 +201,27 @@ class RepeatedBodyLoop(CompiledLoop):
         self.turn_index = placeholder(trace, ITERATION)
         self.windows: dict[tuple[Any, ...], tuple[Value, Value, MovingPart]] = {}
         self.rows: list[tuple[Tracer, Tracer, int]] = []
-        self.stores: dict[int, StackedStore] = {}
+        self.rows_of_stored: list[tuple[Tracer, int, Place | None]] = []
+        self.late: dict[Place, list[Value]] = {}  # what stands for what is stored one turn before, two turns, ...
+        self.stores: list[StackedStore] = []
         stand_ins: list[Value] = []
         for carried in self.carried.values():
             made = [self._stand_in(leaf, as_it_begins, stand_ins) for leaf in carried.leaves]
             carried.slot.put(unflatten(carried.tree, made))
         for slot in self.temporary.values():
             slot.put(UNSET if slot.name.startswith(PREFIX) else self.spoil(slot.name))
-        helds = {id(root): (root, root._held) for root in (*self.roots.values(), *self.stored.values())}
+        self.lists = {place: AppendedList(self) for place in self.grown}
+        for slot, value in before.slots.values():
+            if id(value) in self.grown:
+                slot.put(self.lists[id(value)])
+        self.helds = helds = {id(root): (root, root._held) for root in (*self.roots.values(), *self.stored.values())}
         inputs = []
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             inputs.append(root._held)
         self.hidden = set()
         for root in self.stored.values():
-            root._held = placeholder(trace, root._held.type)
-            self.hidden.add(root._held.number)
+            self._hide(root)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
         self.noted = began = Journal([self.body])
         self.checks = len(trace.index_checks)
@@ -184,9 +229,12 @@ class RepeatedBodyLoop(CompiledLoop):
         trace.turn = self
         try:
             with began.opened(trace):
-                self.turn(self.item(TurnNumber(self, (1, 0))))
+                for turn in range(self.period):
+                    self.turn(self.item(TurnNumber(self, (self.period, self.begin + turn))))
             if self.refused is not None:
                 raise self.refused
+            if self._note_grown_lists(before, began):
+                return None
             changed = began.changes()
             self.made = began.made
             again = self._note_changes(before, changed, mine, began.written)
@@ -196,7 +244,7 @@ class RepeatedBodyLoop(CompiledLoop):
             trace.turn = None
             del trace.index_checks[self.checks :]
             began.undo_array_writes()
-            for store in self.stores.values():
+            for store in reversed(self.stores):
                 store.root._held = store.before
             for root, old in helds.values():
                 root._held = old
@@ -210,6 +258,24 @@ class RepeatedBodyLoop(CompiledLoop):
         leaf.own = Tracer(self.trace, Value(held.number, held.type, weak), SCALAR if leaf.scalar else None)
         return TurnNumber(self, None, leaf.own) if weak is float else leaf.own
 
+    def _hide(self, root: Tracer) -> None:
+        """Puts what nobody may read in the place of what an array is."""
+        root._held = placeholder(self.trace, root._held.type)
+        self.hidden.add(root._held.number)
+
+    def _note_grown_lists(self, before: Journal, began: Journal) -> bool:
+        """Notes lists that a turn has appended to. Returns whether there was any."""
+        grown = [
+            slot.holder
+            for slot, then, now in began.changed()
+            if slot.key is CONTENTS and type(slot.holder) is list and _begins_with(now[1], then[1])
+        ]
+        for held in grown:
+            if id(held) in self.grown or id(held) in before.kept:
+                raise LoopNotRecordable("a list grows that has other names")
+            self.grown[id(held)] = held
+        return bool(grown)
+
     def _note_changes(
         self,
         before: Journal,
@@ -221,23 +287,26 @@ class RepeatedBodyLoop(CompiledLoop):
         known = len(self.carried) + len(self.temporary)
         self._note_changed_slots(before, changed)
         again = len(self.carried) + len(self.temporary) > known
+        more = self.period + 1 if self.period < SWAPPED else 0
+        parts: dict[int, list[MovingPart]] = {}
+        for store in self.stores:
+            parts.setdefault(id(store.root), []).append(store.part)
         for place, (root, _) in written.items():
-            if place in self.stores:
+            if place in parts:
                 raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
             if place in mine:
-                raise LoopNotRecordable("it writes to an array that another one takes the place of")
+                raise LoopNotRecordable("it writes to an array that another one takes the place of", period=more)
             if place not in self.roots:
                 self.roots[place] = root
                 again = True
-        for number, store in self.stores.items():
-            if number in self.roots or number in mine:
-                raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
-            if number not in self.stored:
-                self.stored[number] = store.root
-                again = True
+        if any(place in self.roots or place in mine for place in parts):
+            raise LoopNotRecordable("it writes to an array by its turn, and otherwise", period=more)
+        again |= parts != self.parts
+        self.parts, self.stored = parts, {id(store.root): store.root for store in self.stores}
         for carried in self.carried.values():
             if any(id(root) in self.roots or id(root) in self.stored for root in carried.roots):
-                raise LoopNotRecordable(f"{carried.slot.name} is an array that it writes to, and another one later")
+                text = f"{carried.slot.name} is an array that it writes to, and another one later"
+                raise LoopNotRecordable(text, period=more)
         return again
 
     def _note_changed_slots(self, before: Journal, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
@@ -291,9 +360,15 @@ class RepeatedBodyLoop(CompiledLoop):
                 stand_ins += [placeholder(trace, v.type) for v in end[1]]
             else:
                 lasts.append((slot, end))
+        for store in self.stores:
+            late = self.late.get((id(store.root), store.number), [])
+            outputs += [store.value, *late][: len(late)]
+            stand_ins += late
         rest = [Value(root._held.number, root._held.type) for root in self.roots.values()]
         carries = len(outputs) + len(rest)
-        rest += [store.value for store in self.stores.values()]
+        appended = [self._appended_rows(place, held) for place in self.grown]
+        rest += [store.value for store in self.stores]
+        rest += [rows.value for rows in appended if rows.value is not None]
         outputs += rest
         if unneeded_index_checks(trace, outputs, self.checks):
             raise LoopNotRecordable("it looks up an element that it does not need")
@@ -304,14 +379,34 @@ class RepeatedBodyLoop(CompiledLoop):
         (cut,) = cut_body_graphs_from_builder(builder, [places], [outputs], self.began, index)
         (whole,) = cut_body_graphs_from_builder(builder, [places], [[*raw, *rest]], self.began, index, hoist=False)
         moving = [(base, Window(p.starts, p.steps, p.moves)) for base, _, p in windows]
-        return BodyOnce(cut, whole, carries, ends, moving, [*self.stores.values()], lasts)
+        return BodyOnce(cut, whole, carries, ends, moving, self.stores, lasts, appended)
+
+    def _appended_rows(self, place: int, named: set[int]) -> AppendedRows:
+        """What a turn appends to a list. named: arrays that names have after the turn."""
+        builder, items = self.trace.builder, self.lists[place].items
+        rows = AppendedRows(self.grown[place], [])
+        if all(type(x) in (*PLAIN, float) or (type(x) is TurnNumber and x.is_known) for x in items):
+            rows.known = [x.at if type(x) is TurnNumber else lambda turn, x=x: x for x in items]
+            return rows
+        found = [x.traced() if type(x) is TurnNumber else x for x in items]
+        if not all(type(x) is Tracer and not x._held.others for x in found):
+            raise LoopNotRecordable("a list keeps more than arrays and numbers")
+        if len({(x._held.type, x._held.weak, is_array(x)) for x in found}) > 1:
+            raise LoopNotRecordable("a list keeps what is of several types")
+        held: set[int] = set()
+        if not all(self._is_array_of_body_turn(x, held) for x in found):
+            raise LoopNotRecordable("a list keeps views of an array, or an array that others have too")
+        values = [builder.reshape(x._value, (1, *x.shape)) for x in found]
+        rows.value = builder.concat(values, 0) if len(values) > 1 else values[0]
+        rows.weak, rows.is_shared = found[0]._held.weak, not held.isdisjoint(named)
+        return rows
 
     def _is_array_of_body_turn(self, x: Any, held: set[int]) -> bool:
         """Whether the turn has made an array, and nothing else with its memory lives on."""
         if not is_array(x):
             return True
         root, *others = roots_of_array(x)
-        row = any(root is made for made, _, _ in self.rows)
+        row = any(root is made for made, *_ in (*self.rows, *self.rows_of_stored))
         if root._owner is not None or id(root) not in self.made or id(root) in held or row or others:
             return False
         held.add(id(root))
@@ -342,7 +437,9 @@ class RepeatedBodyLoop(CompiledLoop):
         changes."""
         nodes = self.trace.builder.nodes
         changing = {number for _, root, number in self.rows if id(root) in written or id(root) in self.stored}
-        if changing or any(made._held.number != number for made, _, number in self.rows):
+        stored = [(made, number) for made, number, _ in self.rows_of_stored if made._held.number not in self.hidden]
+        rows = [*stored, *((made, number) for made, _, number in self.rows)]
+        if changing or any(made._held.number != number for made, number in rows):
             raise LoopNotRecordable("it writes to an array that it reads by its turn")
         for values, inside in ((outputs, self.hidden), (bases, None)):
             todo, seen = [v.number for v in values], set[int]()
@@ -368,17 +465,59 @@ class RepeatedBodyLoop(CompiledLoop):
             self._refuse("it looks by its turn at an array that a value has chosen")
         if id(root) in self.roots or any(leaf.own is root for leaf in self._leaves()):  # which another turn changes
             return self._part_of_changing(x, part, keys)
-        builder, base = self.trace.builder, x._value
+        if id(root) in self.stored and x is root:
+            return self._part_of_stored(x, part, keys)
+        return self._row_of_window(x, x._value, part, keys)
+
+    def _row_of_window(self, x: Tracer, base: Value, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
+        """A part of an array that no turn before changes. base: the array's value."""
         known = base.number, part.starts, part.moves, part.steps, part.lengths
         if known not in self.windows:
             stands = placeholder(self.trace, ArrayType(part.lengths, x.dtype))
             self.windows[known] = base, stands, part
-        value = builder.reshape(self.windows[known][1], part.shape)
-        if not part.shape and not any(k is Ellipsis for k in keys):
-            return Tracer(self.trace, value, SCALAR)
-        made = Tracer(self.trace, value)
-        self.rows.append((made, root, value.number))
+        made = self._shaped_part(self.windows[known][1], part, keys)
+        if is_array(made):
+            self.rows.append((made, next(iter(roots_of_array(x))), made._held.number))
         return made
+
+    def _shaped_part(self, value: Value, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
+        """What a key gives of the elements that it looks at."""
+        is_number = not part.shape and not any(k is Ellipsis for k in keys)
+        return Tracer(self.trace, self.trace.builder.reshape(value, part.shape), SCALAR if is_number else None)
+
+    def _part_of_stored(self, x: Tracer, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
+        """A part of an array that turns write parts of: what an earlier turn has written, or what was there before."""
+        found = [(n, part.turns_behind(other)) for n, other in enumerate(self.parts[id(x)])]
+        same = [(n, late) for n, late in found if late is not None]
+        others = [other for (_, late), other in zip(found, self.parts[id(x)], strict=True) if late is None]
+        if len(same) > 1 or not all(part.is_apart_from(other) for other in others):
+            self._refuse("it writes to an array that it reads by its turn")
+        number, late = same[0] if same else (0, -1)
+        values = [store.value for store in self.stores if store.root is x]
+        if late > 0 or (late == 0 and number < len(values)):
+            value = self._value_of_turn_before(x, number, late) if late > 0 else values[number]
+            made = self._shaped_part(value, part, keys)
+        else:
+            made = self._row_of_window(x, self.helds[id(x)][1], part, keys)
+            self.rows = [row for row in self.rows if row[0] is not made]
+        self.rows_of_stored.append((made, made._held.number, (id(x), number) if late == 0 else None))
+        return made
+
+    def _value_of_turn_before(self, x: Tracer, number: int, late: int) -> Value:
+        """What stands for what so many turns before have stored."""
+        if late > LATEST:
+            self._refuse("it reads what many turns before have written")
+        found = self.late.setdefault((id(x), number), [])
+        type = ArrayType(self.parts[id(x)][number].lengths, x.dtype)
+        found += [placeholder(self.trace, type) for _ in range(late - len(found))]
+        return found[late - 1]
+
+    def _values_of_turns_before_first(self, store: StackedStore) -> list[Value]:
+        """What was there before the loop where turns before the first one would have stored."""
+        part, builder = store.part, self.trace.builder
+        count = len(self.late.get((id(store.root), store.number), ()))
+        places = [[s - m * late for s, m in zip(part.starts, part.moves, strict=True)] for late in range(1, count + 1)]
+        return [builder.slice(store.root._value, starts, part.steps, part.lengths) for starts in places]
 
     def _part_of_changing(self, x: Tracer, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
         """A part that moves over an array which another turn changes: it is found when the turn runs."""
@@ -391,7 +530,7 @@ class RepeatedBodyLoop(CompiledLoop):
         )
         indices = []
         for a in axes:
-            at = TurnNumber(self, (part.moves[a], part.starts[a] - part.moves[a] * self.first)).traced()
+            at = TurnNumber(self, (part.moves[a], part.starts[a])).traced()
             indices.append(builder.reshape(at._value, (1,) * (x.ndim - len(axes))))
         rest = tuple(range(x.ndim - len(axes)))
         shape = tuple(n for a, n in enumerate(part.lengths) if a not in axes)
@@ -409,16 +548,20 @@ class RepeatedBodyLoop(CompiledLoop):
         moving = [a for a, move in enumerate(part.moves) if move]
         outside = x._parent is None and x._step is None and x._owner != SCALAR and id(x) not in self.noted.made
         apart = len(moving) == 1 and part.moves[moving[0]] > 0 and part.lengths[moving[0]] == 1
-        if not (outside and apart) or id(x) in self.stores:
+        own = [store for store in self.stores if store.root is x]
+        if not (outside and apart and all(part.is_apart_from(store.part) for store in own)):
             self._refuse("it writes to parts of arrays that may be those of other turns")
         if type(value) is TurnNumber:
             value = value.traced(x)
-        place = Tracer(self.trace, self._zero(ArrayType(part.shape, x.dtype)))
-        METHODS["__setitem__"](place, Ellipsis if part.shape else (), value)
-        made = self.trace.builder.reshape(place._value, part.lengths)
-        self.stores[id(x)] = StackedStore(x, part, made, x._held)
-        x._held = placeholder(self.trace, x._held.type)
-        self.hidden.add(x._held.number)
+        array = Tracer(self.trace, self._zero(ArrayType(part.shape, x.dtype)))
+        METHODS["__setitem__"](array, Ellipsis if part.shape else (), value)
+        made = self.trace.builder.reshape(array._value, part.lengths)
+        place = id(x), len(own)
+        _, before = self.noted.written.get(id(x), (x, x._held))
+        self.stores.append(StackedStore(x, len(own), part, made, before))
+        self._hide(x)
+        for row in [row for row, _, stored in self.rows_of_stored if stored == place]:
+            self._hide(row)  # which is a view of what is written
         return True
 
     def _refuse(self, why: str) -> None:
@@ -429,11 +572,10 @@ class RepeatedBodyLoop(CompiledLoop):
         """Where a key looks, turn by turn. Raises LoopNotRecordable where that is not even."""
         if self.trace.turn is not self:
             self._refuse("a turn's number is used in another loop")
-        found = [self._slices_of_key(x.shape, keys, t) for t in (self.first, self.first + 1, self.last)]
+        found = [self._slices_of_key(x.shape, keys, t) for t in (0, 1, self.last)]
         (starts, *same), (second, *_), (final, *_) = found
         moves = tuple(b - a for a, b in zip(starts, second, strict=True))
-        count = self.last - self.first
-        even = all(a + m * count == b for a, m, b in zip(starts, moves, final, strict=True))
+        even = all(a + m * self.last == b for a, m, b in zip(starts, moves, final, strict=True))
         if not even or any(rest != same for _, *rest in found):
             self._refuse("a part of an array does not move evenly from turn to turn")
         steps, lengths, shape = same
@@ -476,16 +618,21 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _deliver(self, once: BodyOnce, results: Sequence[Value], count: int) -> None:
         trace, builder, values = self.trace, self.trace.builder, iter(results)
+        named: list[Tracer] = []
         for carried in self.carried.values():
             made: list[Any] = []
             for leaf in carried.leaves:
                 value = next(values)
                 made.append(Tracer(trace, Value(value.number, value.type), SCALAR if leaf.scalar else None))
+            named += made
             spoiled = any(leaf.weak is not None for leaf in carried.leaves)
             carried.slot.put(self.spoil(carried.slot.name) if spoiled else unflatten(carried.tree, made))
         for slot, tree, kept in once.ends:
             made = [Tracer(trace, v, None if v.shape else SCALAR) for v in (next(values) for _ in kept)]
             slot.put(unflatten(tree, made))
+            named += made
+        for _ in itertools.chain(*self.late.values()):
+            next(values)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))
         for store in once.stores:
@@ -498,8 +645,22 @@ class RepeatedBodyLoop(CompiledLoop):
             value = builder.permute(rows, order)
             new = builder.update(store.root._value, value, part.starts, steps)
             assign_to_tracer(store.root, Tracer(trace, new))
+        for rows in once.appended:
+            items: Sequence[Any] = [at(turn) for turn in range(count) for at in rows.known]
+            if rows.value is not None:
+                whole = next(values)
+                array = Tracer(trace, builder.reshape(whole, (whole.shape[0] * whole.shape[1], *whole.shape[2:])))
+                items = rows_of_tracer(array, rows.weak)
+                if rows.is_shared:
+                    trace.note_possible_aliases([(x, array) for x in named if is_array(x)])
+            rows.held += items
         for slot, last in once.lasts:
             slot.put(last)
+
+
+def _begins_with(parts: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether a list has grown at its end."""
+    return len(parts) > len(then) and all(x is y for x, y in zip(parts, then, strict=False))
 
 
 def _are_same_repeated_bodies(a: Cut, b: Cut) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -18,31 +19,85 @@ Line = tuple[int, int]  # (a, b): at turn t it is a * t + b
 
 
 class TurnCounter(Protocol):
-    """The loop that a number belongs to: its turns are first, ..., last; `turn_index` counts them from 0."""
+    """The loop that a number belongs to: its turns are 0, ..., last, of `period` of the user's; `turn_index` counts."""
 
     trace: Trace
-    first: int
     last: int
+    period: int
     turn_index: Value
     refused: LoopNotRecordable | None
 
 
-class TurnNumber(TracedLoopSymbolBase):
-    """A Python int or float that differs from turn to turn. What Python would have to know raises LoopNotRecordable."""
+class TurnSymbol(TracedLoopSymbolBase):
+    """What stands for a value that differs from turn to turn. What Python would have to know raises
+    LoopNotRecordable."""
 
-    __slots__ = ("_at", "_line", "_loop", "_made")
+    __slots__ = ("_loop",)
+    _loop: TurnCounter
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        """Nobody may know which turn it is."""
+        self._refuse_period(0)
+
+    def _refuse_period(self, period: int, apart: int = 0) -> NoReturn:
+        """As `refuse`, where so many turns together may repeat, or those from one of them on."""
+        error = LoopNotRecordable("its body needs to know which turn it is", None, period, apart)
+        self._loop.refused = self._loop.refused or error
+        raise error
+
+    __getattr__ = __getitem__ = __setitem__ = __call__ = __len__ = __iter__ = __contains__ = __reversed__ = refuse
+    __str__ = __repr__ = __format__ = __hash__ = __abs__ = __invert__ = __delitem__ = refuse
+    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __floor__ = __ceil__ = refuse
+    __array__ = __array_function__ = __reduce__ = __reduce_ex__ = refuse
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+
+
+class AppendedList(TurnSymbol):
+    """A list that each turn appends to, which is all that a turn may do with it. items: those of one turn."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, loop: TurnCounter) -> None:
+        self._loop, self.items = loop, list[Any]()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return list
+
+    def append(self, item: Any) -> None:
+        self.items.append(item)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        if type(items) not in (list, tuple):
+            self.refuse()
+        self.items += items
+
+    def __iadd__(self, items: Sequence[Any]) -> AppendedList:
+        self.extend(items)
+        return self
+
+
+class TurnNumber(TurnSymbol):
+    """A Python int or float that differs from turn to turn."""
+
+    __slots__ = ("_at", "_line", "_made")
 
     def __init__(
         self, loop: TurnCounter, line: Line | None, made: Tracer | None = None, at: Callable[[int], Any] | None = None
     ) -> None:
         """line: of an int; made: what a float is in the trace; at: what it is at a turn, if that is known."""
         self._loop, self._line, self._made, self._at = loop, line, made, at
-        if line is not None and max(abs(self.at(loop.first)), abs(self.at(loop.last))) > EXACT:
+        if line is not None and max(abs(self.at(0)), abs(self.at(loop.last))) > EXACT:
             self.refuse()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return float if self._line is None else int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what it is at each turn."""
+        return self._line is not None or self._at is not None
 
     def at(self, turn: int) -> Any:
         """What it is at a turn. Raises LoopNotRecordable where that is not known."""
@@ -52,7 +107,7 @@ class TurnNumber(TracedLoopSymbolBase):
 
     def limits(self) -> tuple[int, int]:
         """The least and the greatest int that it is."""
-        ends = self.at(self._loop.first), self.at(self._loop.last)
+        ends = self.at(0), self.at(self._loop.last)
         return min(ends), max(ends)
 
     def traced(self, beside: Any = None) -> Tracer:
@@ -72,15 +127,9 @@ class TurnNumber(TracedLoopSymbolBase):
         builder, value = trace.builder, self._loop.turn_index
         if slope != 1:
             value = builder.map("multiply", value, slope, dtype=INT64)
-        if start + slope * self._loop.first:
-            value = builder.map("add", value, start + slope * self._loop.first, dtype=INT64)
+        if start:
+            value = builder.map("add", value, start, dtype=INT64)
         return Tracer(trace, Value(value.number, value.type, int), SCALAR)
-
-    def refuse(self, *args: Any, **options: Any) -> NoReturn:
-        """Nobody may know which turn it is."""
-        error = LoopNotRecordable("its body needs to know which turn it is")
-        self._loop.refused = self._loop.refused or error
-        raise error
 
     def __neg__(self) -> Any:
         if self._line is not None:
@@ -101,11 +150,41 @@ class TurnNumber(TracedLoopSymbolBase):
             found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
         return ufunc(*found)
 
-    __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
-    __str__ = __repr__ = __format__ = __hash__ = __abs__ = __invert__ = refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
-    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __floor__ = __ceil__ = refuse
-    __array__ = __array_function__ = __reduce__ = __reduce_ex__ = refuse
+    def __bool__(self) -> bool:
+        return self._compared(operator.ne, 0)
+
+    def _compared(self, holds: Callable[[int, int], bool], other: Any) -> bool:
+        """Whether a comparison holds, where it is one for all turns; else the turns are apart in which it does."""
+        line = self._line
+        if line is None or not (type(other) is int or type(other) is TurnNumber) or not _is_whole_operand(other, self):
+            self.refuse()
+        slope, start = _line_of_combined_turn_numbers("sub", self, other)
+        last = self._loop.last
+        found = holds(start, 0)
+        near = {max(1, t) for t in ([-start // slope, -start // slope + 1] if slope else [])}  # where 0 is passed
+        changes = [t for t in sorted(near) if t <= last and holds(start + slope * t, 0) is not found]
+        if changes:
+            self._refuse_period(0, changes[0])
+        return found
+
+    def _in_period(self, modulus: Any) -> Line:
+        """The line of a number whose remainder by `modulus` is one for all turns; else more turns together have it."""
+        line = self._line
+        if line is None or type(modulus) is not int or modulus <= 0:
+            self.refuse()
+        if line[0] % modulus:
+            self._refuse_period(self._loop.period * (modulus // gcd(modulus, line[0])))
+        return line
+
+    def __mod__(self, modulus: Any) -> Any:
+        return self._in_period(modulus)[1] % modulus
+
+    def __floordiv__(self, divisor: Any) -> Any:
+        slope, start = self._in_period(divisor)
+        return TurnNumber(self._loop, (slope // divisor, start // divisor))
+
+    def __and__(self, mask: Any) -> Any:
+        return self % (mask + 1) if type(mask) is int and mask > 0 and not mask & (mask + 1) else self.refuse()
 
 
 def _strong(x: Tracer) -> Tracer:
@@ -179,13 +258,21 @@ def _line_of_combined_turn_numbers(name: str, a: Any, b: Any) -> Line:
     return p * s + r * q, q * s
 
 
+def _comparison(holds: Callable[[Any, Any], bool]) -> Callable[[TurnNumber, Any], bool]:
+    return lambda self, other: self._compared(holds, other)
+
+
 def _install_operators_of_turn_numbers() -> None:
     for name in ("add", "sub", "mul", "truediv"):
         setattr(TurnNumber, f"__{name}__", _binary(name, False))
         setattr(TurnNumber, f"__r{name}__", _binary(name, True))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(TurnNumber, f"__{name}__", _comparison(getattr(operator, name)))
+    TurnNumber.__hash__ = TurnSymbol.__hash__  # type: ignore[method-assign]
     for name in ("floordiv", "mod", "pow", "divmod", "lshift", "rshift", "and", "or", "xor", "matmul"):
-        setattr(TurnNumber, f"__{name}__", TurnNumber.refuse)
-        setattr(TurnNumber, f"__r{name}__", TurnNumber.refuse)
+        for whole in (f"__{name}__", f"__r{name}__"):
+            if whole not in vars(TurnNumber):
+                setattr(TurnNumber, whole, TurnNumber.refuse)
 
 
 _install_operators_of_turn_numbers()

@@ -20,7 +20,7 @@ from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
 from ..control_flow.effects import Journal
-from ..control_flow.repeated_loops import PEELED, RepeatedBodyLoop
+from ..control_flow.repeated_loops import RepeatedBodyLoop
 from ..control_flow.rewrite import PREFIX
 from ..core.errors import is_own_mistake
 from ..core.object_journal import Slot
@@ -34,6 +34,8 @@ from .recorder import CONSTANTS, UNROLLED, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
 MOST = 20000  # statements of one routine
+PEELED = 2  # turns before a repeated body at most, which compute in other types
+FEWEST = 3  # turns that a repeated body is for
 
 
 def record_loop_as_routine(
@@ -97,21 +99,39 @@ def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[An
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
     site, items = body.__code__, loop_items(iterable)
     assert items is not None
-    for first in range(min(PEELED + 1, count)):
-        loop = RepeatedBodyLoop(
-            trace,
-            (first, count - 1),
-            items.at,
-            body,
-            lambda name: SpoiledLoopVariable(name, site),
-        )
-        try:
-            if loop.run():
-                return
-        except (LoopNotRecordable, Exception) as error:
-            raise _refusal_of_loop(error, site) from error
-        body(items.at(first))
-    raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
+    done, end, period, peeled = 0, count, 1, 0
+    while done < count:
+        turns = (end - done) // period
+        if turns >= FEWEST:
+            found = _repeated_body(trace, (done, period, turns), items.at, body)
+            if found is True:
+                done += turns * period
+                continue
+            if found and found.period > period and found.period * FEWEST <= end - done:
+                period = found.period
+                continue
+            if found and found.apart:
+                end = done + found.apart * period
+                continue
+            peeled += 1
+            if found or peeled > PEELED:
+                reason = found.reason if found else "the types of what it carries from turn to turn do not settle"
+                raise LoopNotRecordable(reason, site)
+        body(items.at(done))
+        done += 1
+        end = count if done >= end else end
+
+
+def _repeated_body(
+    trace: Trace, turns: tuple[int, int, int], item: Callable[[Any], Any], body: Callable[[Any], Any]
+) -> bool | LoopNotRecordable:
+    """Makes turns of a loop a node. Returns whether the first of them computes as the others do, or why it is none."""
+    site = body.__code__
+    try:
+        return RepeatedBodyLoop(trace, turns, item, body, lambda name: SpoiledLoopVariable(name, site)).run()
+    except (LoopNotRecordable, Exception) as error:
+        trace.restart = None
+        return _refusal_of_loop(error, site)
 
 
 _MEANT_FOR_SYMBOLS = (  # what Python and NumPy raise over what stands for a number
@@ -122,7 +142,7 @@ _MEANT_FOR_SYMBOLS = (  # what Python and NumPy raise over what stands for a num
 def _refusal_of_loop(error: Exception | LoopNotRecordable, site: Any) -> LoopNotRecordable:
     """Why a body that raised an error is not recorded. Raises the error where it is a mistake of this package."""
     if isinstance(error, LoopNotRecordable):
-        return LoopNotRecordable(error.reason, error.site or site)
+        return LoopNotRecordable(error.reason, error.site or site, error.period, error.apart)
     if is_own_mistake(error):
         raise error
     text = (

@@ -83,11 +83,12 @@ class NeedValue(TraceRestart):
 class LoopNotRecordable(TraceRestart):
     """A loop cannot be recorded: the trace is run again with that one turn by turn.
 
-    site: the code of its body, where that is known."""
+    site: the code of its body, where that is known. period: so many turns together may repeat; apart: the turns from
+    this one on may."""
 
-    def __init__(self, reason: str, site: Any = None) -> None:
+    def __init__(self, reason: str, site: Any = None, period: int = 0, apart: int = 0) -> None:
         super().__init__(reason)
-        self.reason, self.site = reason, site
+        self.reason, self.site, self.period, self.apart = reason, site, period, apart
 
 
 class TraceAgain(TraceRestart):
