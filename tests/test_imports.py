@@ -91,8 +91,8 @@ ALLOWED: dict[str, str] = {
     ),
     "compiler/placement": "compiler/core compiler/graph compiler/ops runtime/core",
     "compiler/reroll": (
-        "compiler compiler/core compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes "
-        "compiler/targets runtime/core"
+        "compiler compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes compiler/targets "
+        "runtime/core"
     ),
     "compiler/sequential": "compiler/core compiler/kernel compiler/ops runtime/core runtime/program",
     "compiler/targets": (
@@ -126,8 +126,8 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/graph compiler/ops dsl/array dsl/core dsl/trace runtime/core runtime/interpret"
     ),
     "dsl/gradients": (
-        "compiler/core compiler/derive compiler/derive/core compiler/graph compiler/reroll dsl/array dsl/core dsl/jit "
-        "dsl/trace runtime/codegen runtime/core"
+        "compiler/core compiler/derive compiler/derive/core compiler/graph dsl/array dsl/core dsl/jit dsl/trace "
+        "runtime/codegen runtime/core"
     ),
     "dsl/interop": "compiler/core compiler/graph compiler/ops dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
@@ -143,8 +143,8 @@ ALLOWED: dict[str, str] = {
     ),
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/recorded_loops": (
-        "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "
-        "dsl/control_flow dsl/core dsl/trace runtime/core"
+        "compiler/core compiler/graph compiler/kernel compiler/ops compiler/sequential dsl/control_flow dsl/core "
+        "dsl/trace runtime/core"
     ),
     "dsl/inspection": (
         "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report dsl/state runtime/codegen runtime/core "
@@ -170,10 +170,10 @@ DOORS: dict[str, set[str]] = {  # named exceptions
     },
     "dsl/functions": {"runtime/interpret"},
     "dsl/stores": {"runtime/engine"},
-    "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll", "runtime/codegen"},
+    "dsl/gradients": {"compiler/derive", "compiler/derive/core", "runtime/codegen"},
     # a kept plan is of one CPU; what an assignment at indices means, an argument is written by
     "dsl/jit": {"compiler/targets", "runtime/engine", "runtime/interpret"},
-    "dsl/recorded_loops": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
+    "dsl/recorded_loops": {"compiler/kernel", "compiler/sequential"},  # what is recorded is a kernel
     "dsl/inspection": {"compiler", "runtime/codegen", "runtime/schedule"},  # which shows what these made
 }
 # what draws stands above, and is loaded when somebody looks

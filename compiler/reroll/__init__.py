@@ -1,5 +1,4 @@
-"""Loop rerolling: Python loops that were traced iteration by iteration become loop nodes again: periods, induction,
-joined iterations.
+"""Joined iterations: as many of a loop's iterations in one as pay, by what graphs are predicted to take.
 
-In reading order: reroll, periods, induction, rewrite, prediction, joining.
+In reading order: joining, prediction.
 """

@@ -32,10 +32,10 @@ from ..trace.aliasing import assign_to_tracer, roots_of_array, rows_of_tracer, v
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
 from ..trace.operands import to_graph_operand
-from ..trace.trace import LoopNotRecordable, Trace
+from ..trace.trace import ROUTINE, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .effects import Journal, write_array_value_with_journal
-from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
+from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder, roots_of_value
 from .rewrite import CONTINUED, PREFIX
 from .turn_number import AppendedList, TurnNumber
 
@@ -96,7 +96,8 @@ class AppendedRows:
     known: list[Callable[[int], Any]]
     value: Value | None = None
     weak: WeakType | None = None
-    is_shared: bool = False  # whether names may have these arrays, too
+    is_shared: bool = False  # whether names may have these arrays, too,
+    shared: Sequence[Tracer] = ()  # and those of before the loop
 
 
 @dataclass(slots=True)
@@ -116,18 +117,20 @@ class BodyOnce:
 class RepeatedBodyLoop(CompiledLoop):
     """One loop. A turn of it is `period` turns of the user's, the first of which is `begin`; the last one is `last`."""
 
+    may_be_routine = False  # whether it may be captured otherwise
+
     def __init__(
         self,
         trace: Trace,
-        turns: tuple[int, int, int],
+        turns: tuple[int, int, int, bool],
         item: Callable[[Any], Any],
         body: Callable[[Any], Any],
         spoiled: Callable[[str], Any],
     ) -> None:
-        """turns: begin, period, and how many. item: what the loop goes over at a turn of the user's; spoiled: what a name
-        stands for that nobody may ask for."""
+        """turns: begin, period, how many, and whether those just before have run. item: what the loop goes over at a
+        turn of the user's; spoiled: what a name stands for that nobody may ask for."""
         super().__init__(trace, lambda: True, body)  # type: ignore[arg-type]
-        self.begin, self.period, count = turns
+        self.begin, self.period, count, self.is_peeled = turns
         self.last = count - 1
         self.item, self.turn, self.spoil = item, body, spoiled
         self.stored: dict[int, Tracer] = {}  # arrays that turns write parts of
@@ -214,13 +217,14 @@ class RepeatedBodyLoop(CompiledLoop):
         for slot, value in before.slots.values():
             if id(value) in self.grown:
                 slot.put(self.lists[id(value)])
-        self.helds = helds = {id(root): (root, root._held) for root in (*self.roots.values(), *self.stored.values())}
+        hidden = [*self.stored.values(), *self.spoiled.values()]
+        self.helds = helds = {id(root): (root, root._held) for root in (*self.roots.values(), *hidden)}
         inputs = []
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             inputs.append(root._held)
         self.hidden = set()
-        for root in self.stored.values():
+        for root in hidden:
             self._hide(root)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
         self.noted = began = Journal([self.body])
@@ -237,7 +241,11 @@ class RepeatedBodyLoop(CompiledLoop):
                 return None
             changed = began.changes()
             self.made = began.made
+            now = [(root, root._held) for root, _ in began.written.values()]
+            began.undo_array_writes()  # what is carried from now on begins as it was before the loop
             again = self._note_changes(before, changed, mine, began.written)
+            for root, held in now:
+                root._held = held
             return None if again else self._finished(stand_ins, inputs, changed, began.written)
         finally:
             trace.loops -= 1
@@ -257,6 +265,10 @@ class RepeatedBodyLoop(CompiledLoop):
         stand_ins.append(held)
         leaf.own = Tracer(self.trace, Value(held.number, held.type, weak), SCALAR if leaf.scalar else None)
         return TurnNumber(self, None, leaf.own) if weak is float else leaf.own
+
+    def _longer_period(self) -> int:
+        """How many turns together may be alike where names take each other's arrays."""
+        return self.period + 1 if self.period < SWAPPED else 0
 
     def _hide(self, root: Tracer) -> None:
         """Puts what nobody may read in the place of what an array is."""
@@ -287,26 +299,42 @@ class RepeatedBodyLoop(CompiledLoop):
         known = len(self.carried) + len(self.temporary)
         self._note_changed_slots(before, changed)
         again = len(self.carried) + len(self.temporary) > known
-        more = self.period + 1 if self.period < SWAPPED else 0
         parts: dict[int, list[MovingPart]] = {}
         for store in self.stores:
             parts.setdefault(id(store.root), []).append(store.part)
         for place, (root, _) in written.items():
             if place in parts:
                 raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
-            if place in mine:
-                raise LoopNotRecordable("it writes to an array that another one takes the place of", period=more)
-            if place not in self.roots:
+            if place in self.spoiled:
+                raise LoopNotRecordable(
+                    "it writes to an array that another one takes the place of", period=self._longer_period()
+                )
+            if place not in mine and place not in self.roots:
                 self.roots[place] = root
                 again = True
         if any(place in self.roots or place in mine for place in parts):
-            raise LoopNotRecordable("it writes to an array by its turn, and otherwise", period=more)
+            raise LoopNotRecordable("it writes to an array by its turn, and otherwise", period=self._longer_period())
         again |= parts != self.parts
         self.parts, self.stored = parts, {id(store.root): store.root for store in self.stores}
-        for carried in self.carried.values():
-            if any(id(root) in self.roots or id(root) in self.stored for root in carried.roots):
-                text = f"{carried.slot.name} is an array that it writes to, and another one later"
-                raise LoopNotRecordable(text, period=more)
+        return self._spoil_arrays_of_first_turn(changed) or again
+
+    def _spoil_arrays_of_first_turn(self, changed: dict[Identity, tuple[Slot, Any, Any]]) -> bool:
+        """Sees to arrays that a turn writes to under a name which has another array afterwards. Returns whether there
+        was any."""
+        again = False
+        began = {id(root) for carried in self.carried.values() for root in carried.roots}
+        for key, carried in self.carried.items():
+            found: list[Any] = []
+            flatten(changed[key][2] if key in changed else None, found)
+            is_swapped = any(id(root) in began or id(root) in self.roots for x in found for root in roots_of_value(x))
+            for root in carried.roots:
+                if id(root) not in self.stored and self.roots.pop(id(root), None) is None:
+                    continue
+                if is_swapped or id(root) in self.stored or not self.is_peeled or root._owner is not None:
+                    text = f"{carried.slot.name} is an array that it writes to, and another one later"
+                    raise LoopNotRecordable(text, None, self._longer_period() if is_swapped else 0, int(not is_swapped))
+                self.spoiled[id(root)] = root  # which the turn before has made, and nobody else has
+                again = True
         return again
 
     def _note_changed_slots(self, before: Journal, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
@@ -315,10 +343,12 @@ class RepeatedBodyLoop(CompiledLoop):
                 continue
             old = before.slots[key][1] if key in before.slots else UNSET
             counted = type(value) is TurnNumber and type(old) is not float
-            if old is UNSET or counted or slot.name.startswith(CONTINUED):
+            plain = type(value) in PLAIN or type(old) in (str, bytes, type(None))
+            if old is UNSET or counted or slot.name.startswith(CONTINUED) or (plain and self.is_peeled):
                 self.temporary[key] = slot
-            elif type(value) in PLAIN or type(old) in (str, bytes, type(None)):
-                raise LoopNotRecordable(f"{slot.name} is a value of Python's, and another one in each turn")
+            elif plain:
+                text = f"{slot.name} is a value of Python's, and another one in each turn"
+                raise LoopNotRecordable(text, apart=int(not self.is_peeled))
             else:
                 self.carried[key] = CarriedSlot(self.trace, slot, old)
 
@@ -331,43 +361,25 @@ class RepeatedBodyLoop(CompiledLoop):
     ) -> BodyOnce | None:
         """What the body gives; None where what it carries has other types."""
         trace, builder = self.trace, self.trace.builder
-        held, settled = {id(root) for root in self.roots.values()}, True
-        outputs: list[Value] = []
-        raw: list[Value] = []
-        for key, carried in self.carried.items():
-            if key not in changed:
-                raise LoopNotRecordable(f"{carried.slot.name} changes in some turns only")
-            found: list[Any] = []
-            if flatten(changed[key][2], found) != carried.tree:
-                raise LoopNotRecordable(f"{carried.slot.name} changes its structure")
-            for leaf, x in zip(carried.leaves, found, strict=True):
-                if not self._is_array_of_body_turn(x, held):
-                    raise LoopNotRecordable(f"{carried.slot.name} shares its memory with another array")
-                x = x.traced() if type(x) is TurnNumber else x
-                taken = leaf.taken(trace, x)
-                settled &= taken is not None
-                outputs.append(taken or leaf.start)
-                raw.append(builder.value(to_graph_operand(x)))
-        if not settled:
+        held = {id(root) for root in self.roots.values()}
+        outputs, raw = self._carried_values(changed, held)
+        if outputs is None:
             return None
-        ends, lasts = [], []
-        for key, slot in self.temporary.items():
-            value = changed[key][2] if key in changed else UNSET
-            end = self._end_of(slot, value, held)
-            if isinstance(end, tuple):
-                ends.append((slot, *end))
-                outputs += end[1]
-                stand_ins += [placeholder(trace, v.type) for v in end[1]]
-            else:
-                lasts.append((slot, end))
+        ends, lasts = self._ends_of_names(changed, held)
+        for value in (v for _, _, values in ends for v in values):
+            outputs.append(value)
+            stand_ins.append(placeholder(trace, value.type))
         for store in self.stores:
             late = self.late.get((id(store.root), store.number), [])
             outputs += [store.value, *late][: len(late)]
             stand_ins += late
         rest = [Value(root._held.number, root._held.type) for root in self.roots.values()]
         carries = len(outputs) + len(rest)
-        appended = [self._appended_rows(place, held) for place in self.grown]
+        listed = {*held}
+        appended = [self._appended_rows(place, held, listed) for place in self.grown]
         rest += [store.value for store in self.stores]
+        if any(rows.is_shared for rows in appended) and any(id(leaf.own) in written for leaf in self._leaves()):
+            raise LoopNotRecordable("it writes to an array that a list has, too")
         rest += [rows.value for rows in appended if rows.value is not None]
         outputs += rest
         if unneeded_index_checks(trace, outputs, self.checks):
@@ -381,25 +393,86 @@ class RepeatedBodyLoop(CompiledLoop):
         moving = [(base, Window(p.starts, p.steps, p.moves)) for base, _, p in windows]
         return BodyOnce(cut, whole, carries, ends, moving, self.stores, lasts, appended)
 
-    def _appended_rows(self, place: int, named: set[int]) -> AppendedRows:
-        """What a turn appends to a list. named: arrays that names have after the turn."""
+    def _carried_values(
+        self, changed: dict[Identity, tuple[Slot, Any, Any]], held: set[int]
+    ) -> tuple[list[Value] | None, list[Value]]:
+        """What is carried after the turn, and that before it was converted; None where it has other types."""
+        trace, settled = self.trace, True
+        outputs: list[Value] = []
+        raw: list[Value] = []
+        given: dict[int, Any] = {}
+        for key, carried in self.carried.items():
+            if key not in changed:
+                raise LoopNotRecordable(f"{carried.slot.name} changes in some turns only")
+            found: list[Any] = []
+            if flatten(changed[key][2], found) != carried.tree:
+                raise LoopNotRecordable(f"{carried.slot.name} changes its structure")
+            for leaf, x in zip(carried.leaves, found, strict=True):
+                given[id(leaf.own)] = x
+                if not self._is_array_of_body_turn(x, held) and not self._is_handed_on(x, held):
+                    raise LoopNotRecordable(f"{carried.slot.name} shares its memory with another array")
+                x = x.traced() if type(x) is TurnNumber else x
+                taken = leaf.taken(trace, x)
+                settled &= taken is not None
+                outputs.append(taken or leaf.start)
+                raw.append(trace.builder.value(to_graph_operand(x)))
+        self._check_handed_on(given)
+        return outputs if settled else None, raw
+
+    def _is_handed_on(self, x: Any, held: set[int]) -> bool:
+        """Whether it is what a name had before the turn, and no other name has it after."""
+        if id(x) in held or all(leaf.own is not x for leaf in self._leaves()):
+            return False
+        held.add(id(x))
+        return True
+
+    def _check_handed_on(self, given: dict[int, Any]) -> None:
+        """Raises LoopNotRecordable where an array of before the loop may still have a name after it. given: what takes
+        the place of each stand-in."""
+        for x in given.values():
+            turns = 0
+            while id(x) in given:
+                x, turns = given[id(x)], turns + 1
+                if turns > min(self.last, LATEST):
+                    text = "names have arrays of before the loop after it"
+                    raise LoopNotRecordable(text, period=self._longer_period())
+
+    def _appended_rows(self, place: int, named: set[int], listed: set[int]) -> AppendedRows:
+        """What a turn appends to a list. named: arrays that names have after the turn; listed: and other lists."""
         builder, items = self.trace.builder, self.lists[place].items
         rows = AppendedRows(self.grown[place], [])
         if all(type(x) in (*PLAIN, float) or (type(x) is TurnNumber and x.is_known) for x in items):
             rows.known = [x.at if type(x) is TurnNumber else lambda turn, x=x: x for x in items]
             return rows
         found = [x.traced() if type(x) is TurnNumber else x for x in items]
-        if not all(type(x) is Tracer and not x._held.others for x in found):
-            raise LoopNotRecordable("a list keeps more than arrays and numbers")
-        if len({(x._held.type, x._held.weak, is_array(x)) for x in found}) > 1:
-            raise LoopNotRecordable("a list keeps what is of several types")
+        kinds = {_kind_of_item(x) for x in found}
+        if len(kinds) > 1 or None in kinds:
+            raise LoopNotRecordable("a list keeps more than arrays and numbers of one type")
         held: set[int] = set()
-        if not all(self._is_array_of_body_turn(x, held) for x in found):
+        if not all(self._is_array_of_body_turn(x, held) or self._is_handed_on(x, held) for x in found):
             raise LoopNotRecordable("a list keeps views of an array, or an array that others have too")
+        if not held.isdisjoint(listed - named):
+            raise LoopNotRecordable("two lists keep one array")
+        listed |= held
         values = [builder.reshape(x._value, (1, *x.shape)) for x in found]
         rows.value = builder.concat(values, 0) if len(values) > 1 else values[0]
-        rows.weak, rows.is_shared = found[0]._held.weak, not held.isdisjoint(named)
+        rows.weak = found[0]._held.weak
+        rows.shared = [root for leaf in self._leaves() if id(leaf.own) in held for root in leaf.first]
+        rows.is_shared = bool(rows.shared) or not held.isdisjoint(named)
         return rows
+
+    def _ends_of_names(
+        self, changed: dict[Identity, tuple[Slot, Any, Any]], held: set[int]
+    ) -> tuple[list[tuple[Slot, Tree, list[Value]]], list[tuple[Slot, Any]]]:
+        """What names that a turn assigns stand for after the loop: arrays, and all else."""
+        ends, lasts = [], []
+        for key, slot in self.temporary.items():
+            end = self._end_of(slot, changed[key][2] if key in changed else UNSET, held)
+            if isinstance(end, tuple):
+                ends.append((slot, *end))
+            else:
+                lasts.append((slot, end))
+        return ends, lasts
 
     def _is_array_of_body_turn(self, x: Any, held: set[int]) -> bool:
         """Whether the turn has made an array, and nothing else with its memory lives on."""
@@ -507,6 +580,8 @@ class RepeatedBodyLoop(CompiledLoop):
         """What stands for what so many turns before have stored."""
         if late > LATEST:
             self._refuse("it reads what many turns before have written")
+        if self.may_be_routine:  # which goes from turn to turn sooner
+            self._refuse("it reads what turns before have written", ROUTINE)
         found = self.late.setdefault((id(x), number), [])
         type = ArrayType(self.parts[id(x)][number].lengths, x.dtype)
         found += [placeholder(self.trace, type) for _ in range(late - len(found))]
@@ -547,7 +622,7 @@ class RepeatedBodyLoop(CompiledLoop):
         part = self._moving_part(x, key if isinstance(key, tuple) else (key,))
         moving = [a for a, move in enumerate(part.moves) if move]
         outside = x._parent is None and x._step is None and x._owner != SCALAR and id(x) not in self.noted.made
-        apart = len(moving) == 1 and part.moves[moving[0]] > 0 and part.lengths[moving[0]] == 1
+        apart = len(moving) == 1 and part.lengths[moving[0]] == 1
         own = [store for store in self.stores if store.root is x]
         if not (outside and apart and all(part.is_apart_from(store.part) for store in own)):
             self._refuse("it writes to parts of arrays that may be those of other turns")
@@ -564,8 +639,8 @@ class RepeatedBodyLoop(CompiledLoop):
             self._hide(row)  # which is a view of what is written
         return True
 
-    def _refuse(self, why: str) -> None:
-        self.refused = self.refused or LoopNotRecordable(why)
+    def _refuse(self, why: str, way: str = "") -> None:
+        self.refused = self.refused or LoopNotRecordable(why, way=way)
         raise self.refused
 
     def _moving_part(self, x: Tracer, keys: tuple[Any, ...]) -> MovingPart:
@@ -635,6 +710,8 @@ class RepeatedBodyLoop(CompiledLoop):
             next(values)
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))
+        for root in self.spoiled.values():  # nobody may look at what they hold now
+            write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
         for store in once.stores:
             whole, part = next(values), store.part
             (axis,) = (a for a, move in enumerate(part.moves) if move)
@@ -646,16 +723,26 @@ class RepeatedBodyLoop(CompiledLoop):
             new = builder.update(store.root._value, value, part.starts, steps)
             assign_to_tracer(store.root, Tracer(trace, new))
         for rows in once.appended:
-            items: Sequence[Any] = [at(turn) for turn in range(count) for at in rows.known]
-            if rows.value is not None:
-                whole = next(values)
-                array = Tracer(trace, builder.reshape(whole, (whole.shape[0] * whole.shape[1], *whole.shape[2:])))
-                items = rows_of_tracer(array, rows.weak)
-                if rows.is_shared:
-                    trace.note_possible_aliases([(x, array) for x in named if is_array(x)])
-            rows.held += items
+            self._append_rows(rows, None if rows.value is None else next(values), count, named)
         for slot, last in once.lasts:
             slot.put(last)
+
+    def _append_rows(self, rows: AppendedRows, whole: Value | None, count: int, named: Sequence[Tracer]) -> None:
+        """Appends what all turns did. whole: the items of each, stacked; named: what names have after the loop."""
+        trace = self.trace
+        items: Sequence[Any] = [at(turn) for turn in range(count) for at in rows.known]
+        if whole is not None:
+            shape = whole.shape[0] * whole.shape[1], *whole.shape[2:]
+            array = Tracer(trace, trace.builder.reshape(whole, shape))
+            items = rows_of_tracer(array, rows.weak)
+            if rows.is_shared:
+                trace.note_possible_aliases([(x, array) for x in (*named, *rows.shared) if is_array(x)])
+        rows.held += items
+
+
+def _kind_of_item(x: Any) -> Any:
+    """What all that is appended to a list has to have in common; None of what is no traced array or number."""
+    return (x._held.type, x._held.weak, is_array(x)) if type(x) is Tracer and not x._held.others else None
 
 
 def _begins_with(parts: Sequence[Any], then: Sequence[Any]) -> bool:

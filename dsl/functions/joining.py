@@ -11,7 +11,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
-from ..trace.aliasing import whole_array_of_rows
+from ..trace.aliasing import whole_array_of_rows, whole_arrays_among_rows
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
@@ -91,7 +91,8 @@ def stack(
             f"all arrays to stack must have the same shape, got {shapes}; write np.concatenate or broadcast_to"
         )
     at = to_axis_of_operand(axis, parts[0].ndim + 1)
-    return concatenate([expand_dims(p, at) for p in parts], at, out, dtype=dtype, casting=casting)
+    pieces = [moveaxis(x, 0, at) if whole else expand_dims(x, at) for x, whole in whole_arrays_among_rows(arrays)]
+    return concatenate(pieces, at, out, dtype=dtype, casting=casting)
 
 
 @implements(np.vstack)

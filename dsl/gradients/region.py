@@ -12,7 +12,6 @@ from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline_graph_into_builder
 from ...compiler.graph.control_flow import Cut, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Graph, Value
-from ...compiler.reroll.reroll import roll_loops
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
@@ -142,12 +141,8 @@ def trace_region(
     outputs = _outputs_among_leaves(leaves)
     cut = _cut_region_graph(trace, stand_ins, values, outputs, failure, first)
     at = trace.builder.at
-    rolled = roll_loops(cut.body, trace.target_name)
-    if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
-        raise trace.need_values(leaf for i in rolled.needed_numbers for leaf in trace.number_sources[cut.numbers[i]][0])
-    outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
-    numbers = tuple(map(at, cut.numbers))
-    return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+    outer, numbers = tuple(map(at, cut.inputs)), tuple(map(at, cut.numbers))
+    return DifferentiatedRegion(cut.body, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
 
 
 def _cut_region_graph(

@@ -14,7 +14,8 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.graph.precision import own_precision
-from ...compiler.reroll.reroll import roll_loops
+from ...compiler.passes.unused_results import drop_unused_loop_results
+from ...compiler.reroll.joining import join_loop_iterations
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection
@@ -433,11 +434,10 @@ def _traced_function_of_call(
     failures: Failures = (),
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
-    made = roll_loops(whole.graph, trace.target_name, trace.has_repeated_bodies)
-    if made.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
-        nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.needed_numbers]
-        raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
-    graph, writes, more = split_assigned_outputs(made.graph, assigned, whole.feeds, trace.leaves, trace.kept_whole)
+    graph, why = whole.graph, ()
+    if trace.has_repeated_bodies:
+        graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
+    graph, writes, more = split_assigned_outputs(graph, assigned, whole.feeds, trace.leaves, trace.kept_whole)
     behind = max(assigned.values(), default=0)
 
     def moved(which: Sequence[int]) -> tuple[int, ...]:
@@ -456,7 +456,7 @@ def _traced_function_of_call(
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
         graph,
-        (*whole.arrays, *made.arrays),
+        whole.arrays,
         host,
         tuple(checks),
         tree,
@@ -469,7 +469,7 @@ def _traced_function_of_call(
         watched,
         failures,
         trace.reruns,
-        (*made.why, *_unrecorded_loops_of_call(trace)),
+        (*why, *_unrecorded_loops_of_call(trace)),
         state,
     )
 

@@ -13,9 +13,8 @@ from operator import length_hint
 from types import CodeType
 from typing import Any, NoReturn
 
-from ...compiler.graph.graph import Graph, Node
+from ...compiler.graph.graph import Node
 from ...compiler.ops.table import OPS
-from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ..control_flow.savepoint import Savepoint
@@ -34,13 +33,12 @@ FEW = 8
 LOOKS = 3  # turns before the first look; twice as many before each next one
 RAGGED = 6  # shapes change where one operation in so many is new
 SINGLE = 0.75  # the part of the operations that have one element
-ROLLED, LOOPS = 3, 6  # a trace repeats that becomes at most LOOPS loops, of a third of its operations
 CAPTURES = 64  # times that one loop is captured, in turns of another one that is not
 
 # When tracing turn by turn is given up, by the operations of the trace:
 TURNS = 8  # to a line of the source: with fewer these are no turns
-LONGEST = 4096  # and they do not repeat
-HEAVY = 128  # that are calls of libraries, and they do not repeat
+LONGEST = 4096
+HEAVY = 128  # that are calls of libraries
 UNWRITTEN = 8192  # and there are functions without source, whose loops cannot be captured
 ENDLESS = 65_536  # whatever they are; half as many in a nest of loops
 
@@ -101,7 +99,7 @@ class LoopCapture:
         if count is not None:
             captures[ROUTINE] = partial(record_loop_as_routine, trace, iterable, body, stop, count <= FEW)
             if stop is None and not axes_of_indices(iterable):
-                captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count)
+                captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count, self.known)
         elif length_hint(iterable) > FEW:
             self.known.refuse(body.__code__, ROUTINE, "it goes over more than ranges and arrays")
         self._run(UserLoop(body.__code__, count, (body, *([stop] if stop else [])), turns, captures))
@@ -124,7 +122,7 @@ class LoopCapture:
         trace = self.trace
         if trace.depth > trace.deriving or trace.turn is not None or loop.count == 0:
             return []
-        apart = not (trace.depth or trace.loops or trace.path or trace.handlers or self.nesting)
+        apart = not (trace.depth > trace.deriving or trace.loops or trace.path or trace.handlers)
         ways = [way for way in loop.captures if self.known.may_capture(loop.site, way)]
         return [way for way in ways if way == ROUTINE or apart]
 
@@ -132,7 +130,7 @@ class LoopCapture:
         """In which it is captured without a turn."""
         way = self.known.at_once.get(loop.site, self.way if (loop.count or 0) > FEW else None)
         way = REPEATED if way == ROUTINE and ROUTINE not in ways else way
-        if way not in ways or (way == REPEATED and (loop.count or 0) <= (MANY_ITERATIONS if self.way == way else FEW)):
+        if way not in ways or (way == REPEATED and (loop.count or 0) <= FEW):
             return None
         return way
 
@@ -177,7 +175,9 @@ class LoopCapture:
             goes = reason.run is run
         elif isinstance(reason, LoopNotRecordable):
             goes = way is not None and reason.site in (None, site)
-            if way is not None and goes:
+            if goes and reason.way:
+                known.at_once[site] = reason.way
+            elif way is not None and goes:
                 known.refuse(site, way, reason.reason)
         else:  # which may be followed in a routine
             goes = run is not None and ROUTINE in run.ways and not self.trace.depth
@@ -266,10 +266,9 @@ class LoopCapture:
         if ROUTINE in run.ways and (self._is_ragged_or_single(run, nodes) or (run.nested and total >= SURE)):
             return ROUTINE
         most = SURE if trace.target_name() == "cpu" else MANY
-        if REPEATED in run.ways and not run.nested and count > MANY_ITERATIONS and not trace.deriving and total >= most:
+        if REPEATED in run.ways and count > FEW and total >= most:
             return REPEATED
-        repeats = ROUTINE not in run.ways or length < SURE or self._does_trace_repeat()
-        return None if repeats else ROUTINE
+        return ROUTINE if ROUTINE in run.ways and length >= SURE else None
 
     def _is_better_as_routine(self, run: RunningLoop) -> bool:
         """Whether a loop that a value ends is over single elements."""
@@ -297,23 +296,12 @@ class LoopCapture:
             return
         most = UNWRITTEN if self.trace.unwritten and not self.nesting else ENDLESS // max(min(self.nesting, 2), 1)
         is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
-        if length >= most or (is_long and not self._may_go_back() and not self._does_trace_repeat()):
+        if length >= most or (is_long and not self._may_go_back()):
             raise UnsupportedError(self._text_of_too_long_loop())
 
     def _may_go_back(self) -> bool:
         """Whether a loop around may still be captured."""
         return self.trace.builder.limit <= LONGEST and any(ROUTINE in run.ways for run in self.running)
-
-    def _does_trace_repeat(self) -> bool:
-        """Whether the traced turns are a few loops again, or may be with more."""
-        builder = self.trace.builder
-        computed = {n for n, node in enumerate(builder.nodes) if OPS[node.op].kind != "source"}
-        ends = computed.difference(*(n.args for n in builder.nodes))  # those of loops that went back, too
-        graph = builder.finish([builder.at(n) for n in sorted(ends)])
-        if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
-            return True
-        loops, rolled = _count_rerolled_loops(graph, self.trace.target_name)
-        return 0 < loops <= LOOPS and (rolled * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
 
     def _text_of_too_long_loop(self) -> str:
         found = [f"of {name}: {reason}" for name, reason in self.trace.unwritten.items()]
@@ -340,9 +328,3 @@ def _are_single_elements(nodes: list[Node]) -> bool:
     """Whether most is done to single elements."""
     found = [node for node in nodes if OPS[node.op].kind in ("map", "view", "reduce")]
     return bool(found) and sum(node.type.size == 1 for node in found) >= SINGLE * len(found)
-
-
-def _count_rerolled_loops(graph: Graph, target_name: Callable[[], str]) -> tuple[int, int]:
-    """How many loops a graph is again, or more than LOOPS, and how many nodes it has then."""
-    rolled = reroll_graph(graph, target_name, LOOPS + 1).graph.nodes
-    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled), len(rolled)

@@ -26,7 +26,7 @@ from ..core.errors import is_own_mistake
 from ..core.object_journal import Slot
 from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import fail_in_loop, is_reached
-from ..trace.trace import LoopNotRecordable, Trace
+from ..trace.trace import ROUTINE, KnownLoops, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList, RecordAgain
 from .iterables import list_of_collected_rows, loop_items
@@ -35,6 +35,7 @@ from .values import LoopNumber, SpoiledLoopVariable
 
 MOST = 20000  # statements of one routine
 PEELED = 2  # turns before a repeated body at most, which compute in other types
+PIECES = 6  # that a loop is taken in, as comparisons of its turn's number are true or not
 FEWEST = 3  # turns that a repeated body is for
 
 
@@ -93,45 +94,54 @@ def _record_statements(
             slot.put(SpoiledLoopVariable(slot.name, site))
 
 
-def record_loop_as_repeated_body(trace: Trace, iterable: Any, body: Callable[[Any], Any], count: int) -> None:
+def record_loop_as_repeated_body(
+    trace: Trace, iterable: Any, body: Callable[[Any], Any], count: int, known: KnownLoops
+) -> None:
     """Makes the loop `for item in iterable: body(item)` a node of the trace, which has a body for all turns.
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
     site, items = body.__code__, loop_items(iterable)
     assert items is not None
-    done, end, period, peeled = 0, count, 1, 0
+    done, end, period, peeled, looped = 0, count, 1, 0, 0
     while done < count:
         turns = (end - done) // period
         if turns >= FEWEST:
-            found = _repeated_body(trace, (done, period, turns), items.at, body)
+            found = _repeated_body(trace, (done, period, turns, done - looped >= period), items.at, body, known)
             if found is True:
-                done += turns * period
+                done = looped = done + turns * period
                 continue
             if found and found.period > period and found.period * FEWEST <= end - done:
                 period = found.period
                 continue
-            if found and found.apart:
+            peeled += 1
+            if found and found.apart and peeled <= PIECES:
                 end = done + found.apart * period
                 continue
-            peeled += 1
             if found or peeled > PEELED:
                 reason = found.reason if found else "the types of what it carries from turn to turn do not settle"
-                raise LoopNotRecordable(reason, site)
+                raise LoopNotRecordable(reason, site, way=found.way if found else "")
         body(items.at(done))
         done += 1
         end = count if done >= end else end
 
 
 def _repeated_body(
-    trace: Trace, turns: tuple[int, int, int], item: Callable[[Any], Any], body: Callable[[Any], Any]
+    trace: Trace,
+    turns: tuple[int, int, int, bool],
+    item: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    known: KnownLoops,
 ) -> bool | LoopNotRecordable:
     """Makes turns of a loop a node. Returns whether the first of them computes as the others do, or why it is none."""
     site = body.__code__
     try:
-        return RepeatedBodyLoop(trace, turns, item, body, lambda name: SpoiledLoopVariable(name, site)).run()
+        loop = RepeatedBodyLoop(trace, turns, item, body, lambda name: SpoiledLoopVariable(name, site))
+        loop.may_be_routine = known.may_capture(site, ROUTINE)
+        return loop.run()
     except (LoopNotRecordable, Exception) as error:
-        trace.restart = None
-        return _refusal_of_loop(error, site)
+        found = _refusal_of_loop(error, site)
+        trace.restart = None  # which it is only if it is raised
+        return found
 
 
 _MEANT_FOR_SYMBOLS = (  # what Python and NumPy raise over what stands for a number
@@ -142,7 +152,7 @@ _MEANT_FOR_SYMBOLS = (  # what Python and NumPy raise over what stands for a num
 def _refusal_of_loop(error: Exception | LoopNotRecordable, site: Any) -> LoopNotRecordable:
     """Why a body that raised an error is not recorded. Raises the error where it is a mistake of this package."""
     if isinstance(error, LoopNotRecordable):
-        return LoopNotRecordable(error.reason, error.site or site, error.period, error.apart)
+        return LoopNotRecordable(error.reason, error.site or site, error.period, error.apart, error.way)
     if is_own_mistake(error):
         raise error
     text = (

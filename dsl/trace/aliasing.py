@@ -189,6 +189,19 @@ def whole_array_of_rows(rows: Any) -> Tracer | None:
     return base if all(type(s) is TracerRowView and s.index == i for i, s in enumerate(steps)) else None
 
 
+def whole_arrays_among_rows(rows: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """What is in a list, and whether it stands for all of its rows, which follow each other there."""
+    found: list[tuple[Any, bool]] = []
+    at = 0
+    while at < len(rows):
+        base = rows[at]._parent if type(rows[at]) is Tracer else None
+        count = 0 if base is None or not base.shape else base.shape[0]
+        whole = whole_array_of_rows(list(rows[at : at + count]))
+        found.append((rows[at] if whole is None else whole, whole is not None))
+        at += 1 if whole is None else count
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class TracerContiguousView:
     """The array itself where its memory is dense in an order, else a dense copy. The order is `C` or `F`.

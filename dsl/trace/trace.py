@@ -84,11 +84,11 @@ class LoopNotRecordable(TraceRestart):
     """A loop cannot be recorded: the trace is run again with that one turn by turn.
 
     site: the code of its body, where that is known. period: so many turns together may repeat; apart: the turns from
-    this one on may."""
+    this one on may. way: how it had better be captured, if it can."""
 
-    def __init__(self, reason: str, site: Any = None, period: int = 0, apart: int = 0) -> None:
+    def __init__(self, reason: str, site: Any = None, period: int = 0, apart: int = 0, way: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.site, self.period, self.apart = reason, site, period, apart
+        self.reason, self.site, self.period, self.apart, self.way = reason, site, period, apart, way
 
 
 class TraceAgain(TraceRestart):

@@ -85,7 +85,7 @@ TABLE = (
     Setting("verify", False, _parse_flag_setting, "prove every plan free of races; trace each call again and compare"),
     Setting("tune", True, _parse_flag_setting, "let the clock choose between plans"),
     Setting("numpy", True, _parse_flag_setting, "let the clock choose between compiled code and NumPy itself"),
-    Setting("roll", True, _parse_flag_setting, "make loops again of traced turns that repeat"),
+    Setting("roll", True, _parse_flag_setting, "capture loops of Python as one node each"),
     Setting("disable", False, _parse_flag_setting, "run functions as plain NumPy, untraced"),
     Setting(
         "untraceable",
