@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -223,7 +224,7 @@ class RepeatedBodyLoop(CompiledLoop):
         for root in self.roots.values():
             root._held = placeholder(trace, root._held.type)
             inputs.append(root._held)
-        self.hidden = set()
+        self.hidden = set[int]()
         for root in hidden:
             self._hide(root)
         mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
@@ -375,7 +376,7 @@ class RepeatedBodyLoop(CompiledLoop):
             stand_ins += late
         rest = [Value(root._held.number, root._held.type) for root in self.roots.values()]
         carries = len(outputs) + len(rest)
-        listed = {*held}
+        listed = set[int]()
         appended = [self._appended_rows(place, held, listed) for place in self.grown]
         rest += [store.value for store in self.stores]
         if any(rows.is_shared for rows in appended) and any(id(leaf.own) in written for leaf in self._leaves()):
@@ -442,7 +443,7 @@ class RepeatedBodyLoop(CompiledLoop):
         builder, items = self.trace.builder, self.lists[place].items
         rows = AppendedRows(self.grown[place], [])
         if all(type(x) in (*PLAIN, float) or (type(x) is TurnNumber and x.is_known) for x in items):
-            rows.known = [x.at if type(x) is TurnNumber else lambda turn, x=x: x for x in items]
+            rows.known = [x.at if type(x) is TurnNumber else partial(_same_at_turn, x) for x in items]
             return rows
         found = [x.traced() if type(x) is TurnNumber else x for x in items]
         kinds = {_kind_of_item(x) for x in found}
@@ -451,15 +452,19 @@ class RepeatedBodyLoop(CompiledLoop):
         held: set[int] = set()
         if not all(self._is_array_of_body_turn(x, held) or self._is_handed_on(x, held) for x in found):
             raise LoopNotRecordable("a list keeps views of an array, or an array that others have too")
-        if not held.isdisjoint(listed - named):
-            raise LoopNotRecordable("two lists keep one array")
-        listed |= held
+        self._check_listed_once(held - named, listed)
         values = [builder.reshape(x._value, (1, *x.shape)) for x in found]
         rows.value = builder.concat(values, 0) if len(values) > 1 else values[0]
         rows.weak = found[0]._held.weak
         rows.shared = [root for leaf in self._leaves() if id(leaf.own) in held for root in leaf.first]
         rows.is_shared = bool(rows.shared) or not held.isdisjoint(named)
         return rows
+
+    def _check_listed_once(self, held: set[int], listed: set[int]) -> None:
+        """Raises LoopNotRecordable where two lists have one array. listed: those of other lists, which is added to."""
+        if not held.isdisjoint(listed):
+            raise LoopNotRecordable("two lists keep one array")
+        listed |= held
 
     def _ends_of_names(
         self, changed: dict[Identity, tuple[Slot, Any, Any]], held: set[int]
@@ -722,8 +727,8 @@ class RepeatedBodyLoop(CompiledLoop):
             value = builder.permute(rows, order)
             new = builder.update(store.root._value, value, part.starts, steps)
             assign_to_tracer(store.root, Tracer(trace, new))
-        for rows in once.appended:
-            self._append_rows(rows, None if rows.value is None else next(values), count, named)
+        for appended in once.appended:
+            self._append_rows(appended, None if appended.value is None else next(values), count, named)
         for slot, last in once.lasts:
             slot.put(last)
 
@@ -738,6 +743,11 @@ class RepeatedBodyLoop(CompiledLoop):
             if rows.is_shared:
                 trace.note_possible_aliases([(x, array) for x in (*named, *rows.shared) if is_array(x)])
         rows.held += items
+
+
+def _same_at_turn(x: Any, turn: int) -> Any:
+    """What is one value at each turn."""
+    return x
 
 
 def _kind_of_item(x: Any) -> Any:

@@ -150,7 +150,7 @@ class TurnNumber(TurnSymbol):
             found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
         return ufunc(*found)
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # type: ignore[override]
         return self._compared(operator.ne, 0)
 
     def _compared(self, holds: Callable[[int, int], bool], other: Any) -> bool:

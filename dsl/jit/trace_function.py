@@ -434,7 +434,7 @@ def _traced_function_of_call(
     failures: Failures = (),
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
-    graph, why = whole.graph, ()
+    graph, why = whole.graph, tuple[str, ...]()
     if trace.has_repeated_bodies:
         graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
     graph, writes, more = split_assigned_outputs(graph, assigned, whole.feeds, trace.leaves, trace.kept_whole)
