@@ -153,16 +153,16 @@ class TurnNumber(TurnSymbol):
     def __bool__(self) -> bool:  # type: ignore[override]
         return self._compared(operator.ne, 0)
 
-    def _compared(self, holds: Callable[[int, int], bool], other: Any) -> bool:
+    def _compared(self, comparison: Callable[[int, int], bool], other: Any) -> bool:
         """Whether a comparison holds, where it is one for all turns; else the turns are apart in which it does."""
         line = self._line
         if line is None or not (type(other) is int or type(other) is TurnNumber) or not _is_whole_operand(other, self):
             self.refuse()
         slope, start = _line_of_combined_turn_numbers("sub", self, other)
         last = self._loop.last
-        found = holds(start, 0)
+        found = comparison(start, 0)
         near = {max(1, t) for t in ([-start // slope, -start // slope + 1] if slope else [])}  # where 0 is passed
-        changes = [t for t in sorted(near) if t <= last and holds(start + slope * t, 0) is not found]
+        changes = [t for t in sorted(near) if t <= last and comparison(start + slope * t, 0) is not found]
         if changes:
             self._refuse_period(0, changes[0])
         return found
@@ -258,8 +258,8 @@ def _line_of_combined_turn_numbers(name: str, a: Any, b: Any) -> Line:
     return p * s + r * q, q * s
 
 
-def _comparison(holds: Callable[[Any, Any], bool]) -> Callable[[TurnNumber, Any], bool]:
-    return lambda self, other: self._compared(holds, other)
+def _comparison(comparison: Callable[[Any, Any], bool]) -> Callable[[TurnNumber, Any], bool]:
+    return lambda self, other: self._compared(comparison, other)
 
 
 def _install_operators_of_turn_numbers() -> None:
