@@ -1,6 +1,6 @@
 """A plan over several GPUs as one CUDA graph. It is captured once, given new pointers and launched by one call.
 
-Each part is captured on streams of its GPU, and waits for the values that it reads as it does when it is issued; a
+Each section is captured on streams of its GPU, and waits for the values that it reads as it does when it is issued; a
 copy is a node beside them. Values that no caller sees are the graph's own. What a product or a large copy is given
 cannot be changed in a graph: an array that stays where it was is captured as it is. Small ones that move have a slot.
 Large ones that move, as the weights of a training loop, move between few places, since memory is recycled: there is a
@@ -18,9 +18,9 @@ from typing import Any
 
 from ....core.errors import warn_at_user_line
 from ....program.device import MultiDeviceReplay, PreparedDevicePart
-from ....program.multi_device import CopyValue, MultiDevicePlan, RunPart
-from ....program.plan import Launch, Record, Wait
+from ....program.plan import Launch, Plan, Record, Wait
 from ....program.program import Pointer
+from ....program.sections import DeviceCopy, Meeting, PlanPart, Section
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
@@ -30,7 +30,7 @@ from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
 from .nodes import MISTAKES
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
-# a part of the plan: the addresses of its buffers and its table, which of them move, what writes the table
+# a section of the plan: the addresses of its buffers and its table, which of them move, what writes the table
 CapturedPart = tuple[list[int], dict[int, int], list[KernelStep]]
 ISSUE_US = 20.0  # of the host for a step that is issued by itself (measured on the host of two H100s)
 CHEAP_SLOT_US = 5.0  # of copies to and from a slot: less than what another graph is worth
@@ -42,21 +42,25 @@ KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, wh
 
 
 def make_multi_device_replay(
-    plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
+    plan: Plan,
+    steps: Sequence[PlanPart],
+    devices: Sequence[Any],
+    parts: Sequence[PreparedDevicePart],
+    elsewhere: Mapping[int, Any],
 ) -> CudaMultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
     another one's memory, which it may not where that is another allocator's."""
-    known = all(isinstance(step, RunPart | CopyValue) for step in plan.steps)
+    known, buffers = not any(isinstance(step, Meeting) for step in steps), plan.program.buffers
     graphs = (is_replayable_as_graph(p.executable.runners, p.executable.plan) for p in parts)
-    if not known or len(plan.steps) < 2 or not all(graphs) or any(device.pool.borrows for device in devices):
+    if not known or len(steps) < 2 or not all(graphs) or any(device.pool.borrows for device in devices):
         return None
-    ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
-            for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip
-    ends += [(home, devices[plan.values[v].device]) for v, home in elsewhere.items()]
+    ends = [(devices[buffers[s.source].device], devices[buffers[s.target].device])
+            for s in steps if isinstance(s, DeviceCopy)]  # fmt: skip
+    ends += [(home, devices[buffers[v].device]) for v, home in elsewhere.items()]
     ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
     if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
         return None
-    return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
+    return CudaMultiDeviceReplay(plan, steps, devices, parts, elsewhere)
 
 
 class GraphsOfLane:
@@ -74,17 +78,19 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
 
     def __init__(
         self,
-        plan: MultiDevicePlan,
+        plan: Plan,
+        steps: Sequence[PlanPart],
         devices: Sequence[Any],
         parts: Sequence[PreparedDevicePart],
         elsewhere: Mapping[int, Any],
     ) -> None:
-        self.plan, self.devices, self.parts, self.elsewhere = plan, devices, parts, dict(elsewhere)
+        self.devices, self.steps, self.parts, self.elsewhere = devices, steps, parts, dict(elsewhere)
+        self.name, self.buffers = plan.program.name, plan.program.buffers
         self._driver = devices[0].context.driver
         self._lock = threading.Lock()
-        values = range(len(plan.values))
-        self.given = frozenset(v for v in values if plan.values[v].source >= 0)
-        self.outputs = frozenset(plan.outputs) - self.given
+        kinds = [(v, b.kind) for v, b in enumerate(self.buffers)]
+        self.given = frozenset(v for v, kind in kinds if kind == "input")
+        self.outputs = frozenset(v for v, kind in kinds if kind == "output")
         self.outer = self.given | self.outputs
         self.runners = [
             [
@@ -95,11 +101,13 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             ]
             for p in parts
         ]
-        bound = {p.values[b] for p in parts for r in p.executable.runners if isinstance(r, FIXED) for b in r.buffers}
-        for step in plan.steps:
-            if isinstance(step, CopyValue) and plan.values[step.source].nbytes > KERNEL_COPY_BYTES:
+        bound = {
+            p.section.buffers[b] for p in parts for r in p.executable.runners if isinstance(r, FIXED) for b in r.buffers
+        }
+        for step in steps:
+            if isinstance(step, DeviceCopy) and self.buffers[step.source].nbytes > KERNEL_COPY_BYTES:
                 bound |= {step.source, step.target}
-        far = {v for v in self.elsewhere if plan.values[v].nbytes > KERNEL_COPY_BYTES}
+        far = {v for v in self.elsewhere if self.buffers[v].nbytes > KERNEL_COPY_BYTES}
         self.slots = sorted(v for v in bound if v in self.outputs)  # values whose place in the graph is a slot
         here = {v for v in bound if v in self.given}
         self.pointers = sorted((here - self.elsewhere.keys()) | far)  # those that are captured as they are
@@ -150,19 +158,19 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             except Exception as error:  # graphs are an optimisation: say so, and go on without
                 self.broken, self.instances = True, []
                 text = f"no replay as a graph of several GPUs: {type(error).__name__}: {error}"
-                warn_at_user_line(f"{self.plan.name}: {text}; its steps are issued one by one")
+                warn_at_user_line(f"{self.name}: {text}; its steps are issued one by one")
                 return None
             done: CudaEvent = first.events.record(stream)
             instance.note(done, [done])
-            first.recent_launches.append((done, (f"{self.plan.name} on several GPUs",)))
+            first.recent_launches.append((done, (f"{self.name} on several GPUs",)))
             return done
 
     def device_of(self, value: int) -> Any:
-        return self.devices[self.plan.values[value].device]
+        return self.devices[self.buffers[value].device]
 
     def _slot_microseconds(self, value: int) -> float:
         """Microseconds of the copy to or from a value's slot."""
-        return 2 * self.plan.values[value].nbytes / float(self.device_of(value).properties.bandwidth)
+        return 2 * self.buffers[value].nbytes / float(self.device_of(value).properties.bandwidth)
 
     def _are_slots_worthwhile(self, values: Iterable[int]) -> bool:
         """Whether the copies to and from slots cost little of what is saved."""
@@ -170,7 +178,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         for v in values:
             device = self.device_of(v)
             moved[device] = moved.get(device, 0.0) + self._slot_microseconds(v)
-        return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len(self.plan.steps)
+        return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len(self.steps)
 
     def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
         """Note which captured pointers are others now. Small values get slots, or are brought by a kernel."""
@@ -239,7 +247,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
 class _GraphCapture:
     """The making of one instance, with memory of its own: values, temporaries, slots and tables.
 
-    Places are those of the plan's values, then of what slots, and what is brought from elsewhere, stand for."""
+    Places are those of the plan's buffers, then of what slots, and what is brought from elsewhere, stand for."""
 
     def __init__(
         self, replay: CudaMultiDeviceReplay, graphs: GraphsOfLane, given: Sequence[int], scalars: Sequence[Any]
@@ -263,8 +271,9 @@ class _GraphCapture:
         count, elsewhere = len(given), sorted(replay.elsewhere)
         self._behind = {v: count + i for i, v in enumerate((*replay.slots, *elsewhere))}
         self._addresses = [*given, *(given[v] for v in self._behind)]
-        for v in (v for v in range(count) if v in self._behind or v not in replay.outer):
-            self._addresses[v] = self._allocate(replay.device_of(v), replay.plan.values[v].nbytes)
+        for v in range(count):
+            if v in self._behind or replay.buffers[v].kind == "value":
+                self._addresses[v] = self._allocate(replay.device_of(v), replay.buffers[v].nbytes)
         fixed = {*self._behind, *replay.pointers}
         self._moved = {v: v for v in replay.outer if v not in fixed}
         self._moved |= {place: v for v, place in self._behind.items() if v not in replay.pointers}
@@ -306,9 +315,9 @@ class _GraphCapture:
         arena = self._allocate(device, plan.arena_bytes) if plan.arena_bytes else 0
         addresses = [
             (arena + offset if offset is not None else 0) if value is None else self._addresses[value]
-            for value, offset in zip(part.values, plan.offsets, strict=True)
+            for value, offset in zip(part.section.buffers, plan.offsets, strict=True)
         ]
-        moved = {b: self._moved[v] for b, v in enumerate(part.values) if v in self._moved}
+        moved = {b: self._moved[v] for b, v in enumerate(part.section.buffers) if v in self._moved}
         words = [pointer for r in runners if isinstance(r, BatchedMatmulStep) for pointer in r.pointers]
         count, starts = len(addresses), range(0, len(words), WORDS)
         if words:
@@ -327,7 +336,7 @@ class _GraphCapture:
     def _capture_plan(self, origin: int, prepared: Sequence[CapturedPart]) -> None:
         """All steps of the plan, and what comes before and behind them."""
         replay = self._replay
-        values, parts = replay.plan.values, iter(zip(replay.parts, replay.runners, prepared, strict=True))
+        buffers, parts = replay.buffers, iter(zip(replay.parts, replay.runners, prepared, strict=True))
         self._streams[origin] = replay.devices[0]
         begun = self._capture_record(origin)
         for device in replay.devices:
@@ -336,7 +345,7 @@ class _GraphCapture:
                 self._streams[main] = device
                 self._capture_wait(main, begun)
             slots_in = [v for v in replay.slots if v in replay.given and replay.device_of(v) is device]
-            self._copy_rows(device, [(v, self._behind[v], values[v].nbytes) for v in slots_in])
+            self._copy_rows(device, [(v, self._behind[v], buffers[v].nbytes) for v in slots_in])
             for part, (addresses, moved, tables) in zip(replay.parts, prepared, strict=True):
                 if part.device is device:
                     for table in tables:
@@ -344,43 +353,43 @@ class _GraphCapture:
             self._ready[device] = self._capture_record(main)
         for v in sorted(replay.elsewhere):
             self._copy_to_peer(replay.elsewhere[v], self._behind[v], v, v in replay.pointers)
-        for step in replay.plan.steps:
-            if isinstance(step, RunPart):
-                self._capture_part(step, *next(parts))
+        for step in replay.steps:
+            if isinstance(step, Section):
+                self._capture_part(*next(parts))
             else:
-                assert isinstance(step, CopyValue)
+                assert isinstance(step, DeviceCopy)
                 device = replay.device_of(step.source)
-                large = values[step.source].nbytes > KERNEL_COPY_BYTES
+                large = buffers[step.source].nbytes > KERNEL_COPY_BYTES
                 self._copy_to_peer(device, step.source, step.target, large)
         slots_out = [v for v in replay.slots if v not in replay.given]
         for device in replay.devices:
             rows = [v for v in slots_out if replay.device_of(v) is device]
             for v in rows:
                 self._capture_wait(self._lane.stream_for_capture(device, False, 0), self._arrivals[v])
-            self._copy_rows(device, [(self._behind[v], v, values[v].nbytes) for v in rows])
+            self._copy_rows(device, [(self._behind[v], v, buffers[v].nbytes) for v in rows])
         for stream in self._streams:
             if stream != origin:
                 self._capture_wait(origin, self._capture_record(stream))
 
     def _capture_part(
         self,
-        step: RunPart,
         part: PreparedDevicePart,
         runners: Sequence[Any],
         prepared: CapturedPart,
     ) -> None:
         addresses, moved, _ = prepared
         plan, streams = part.executable.plan, self._streams_of_part(part)
-        reads = zip(plan.program.inputs, step.reads, strict=True)
+        section = part.section
+        reads = zip(plan.program.inputs, section.reads, strict=True)
         waits = part.executable.events_to_wait_for([(b, self._arrivals[v]) for b, v in reads if v in self._arrivals])
         for stream in streams:
             self._add_stream(part.device, stream)
         batches = [r for r in runners if isinstance(r, BatchedMatmulStep)]
-        at, tables = addresses[len(part.values)] if batches else 0, dict[int, int]()
+        at, tables = addresses[len(section.buffers)] if batches else 0, dict[int, int]()
         for batch in batches:
             tables[id(batch)] = at
             at += 8 * len(batch.pointers)
-        numbers = [self._scalars[i] for i in part.scalars]
+        numbers = [self._scalars[i] for i in section.scalars]
         marks: dict[int, CudaEvent] = {}
         for number, each in enumerate(plan.steps):
             stream = streams[each.stream]
@@ -398,8 +407,8 @@ class _GraphCapture:
                     part.device.context.enter()
                     runner.enqueue(tables[id(runner)], stream)
                 else:
-                    self._capture_step(part.device, runner, stream, addresses, moved, numbers, part.scalars)
-        for value, event in zip(step.writes, plan.completion, strict=True):
+                    self._capture_step(part.device, runner, stream, addresses, moved, numbers, section.scalars)
+        for value, event in zip(section.writes, plan.completion, strict=True):
             self._arrivals[value] = marks[event]
 
     def _copy_to_peer(self, device: Any, source: int, target: int, large: bool) -> None:
@@ -408,7 +417,7 @@ class _GraphCapture:
         self._add_stream(device, stream)
         if source in self._arrivals:
             self._capture_wait(stream, self._arrivals[source])
-        nbytes = self._replay.plan.values[target].nbytes
+        nbytes = max(1, self._replay.buffers[target].nbytes)
         if large:
             device.context.enter()
             code = self._driver.on_device(self._addresses[target], self._addresses[source], nbytes, stream)
