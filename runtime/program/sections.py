@@ -56,7 +56,7 @@ def sections_of_plan(plan: Plan) -> tuple[PlanPart, ...]:
     between = {s.stream for s in plan.steps if isinstance(s, Launch) and _is_between(plan.program, plan.tasks[s.task])}
     found: list[PlanPart] = []
     steps: list[Step] = []
-    taken = {b for b, buffer in enumerate(plan.program.buffers) if buffer.kind == "input"}
+    taken = {b for b, buffer in enumerate(plan.program.buffers) if buffer.kind == "input" or not buffer.nbytes}
     for step in plan.steps:
         if step.stream not in between:
             if steps and plan.sections[steps[0].stream] != plan.sections[step.stream]:
@@ -73,7 +73,7 @@ def sections_of_plan(plan: Plan) -> tuple[PlanPart, ...]:
 
 def _take_buffers(plan: Plan, reads: Sequence[int], own: Sequence[int], taken: set[int]) -> None:
     """Add a step's own buffers to those of the steps before it, which have written what it reads."""
-    wrong = [b for b in reads if b not in taken] + [b for b in own if b in taken]
+    wrong = [b for b in reads if b not in taken] + [b for b in own if b in taken and plan.program.buffers[b].nbytes]
     if wrong:
         raise PlanError(f"plan {plan.program.name} passes on b{wrong[0]} before it is written, or writes it twice")
     taken |= {*own}
