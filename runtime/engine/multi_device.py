@@ -161,14 +161,13 @@ class MultiDeviceExecutable:
         buffers = plan.program.buffers
         self.count = 1 + max((b for b, buffer in enumerate(buffers) if buffer.kind != "temp"), default=-1)
         self._buffers = buffers[: self.count]  # that steps have in common, and few others
-        self._sections = sections_of_plan(plan)
         self.executables: dict[tuple[Plan, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
         self._collectives = bool(plan.collectives)
         lines = rank_collective_lines_of_plan(plan)
         self._agreement = rank_agreement_on_collectives(lines, lines[0])
-        self._steps = [self._prepare_step(step, prepare) for step in self._sections]
+        self._steps = [self._prepare_step(step, prepare) for step in sections_of_plan(plan)]
         first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
         rows = [(v, devices[b.device], b) for v, b in enumerate(self._buffers)]
         outputs = plan.program.outputs
@@ -234,9 +233,9 @@ class MultiDeviceExecutable:
         is there, None for what is, or is not yet. elsewhere: buffers that lie on another device than their own, and
         where.
 
-        The events of all buffers, those of them that may not have happened, and memory beside that of the call that must
-        live until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has is
-        waited for."""
+        The events of all buffers, those of them that may not have happened, and memory beside that of the call that
+        must live until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has
+        is waited for."""
         if self._may_replay and settings.engine == "async" and profile.active is None:
             replay = self._replay_of_calls(elsewhere)
             if replay is not None and (done := replay.run(memories, scalars, events)) is not None:
@@ -250,10 +249,7 @@ class MultiDeviceExecutable:
         """Of calls whose arrays are where this one's are."""
         key = tuple((v, device.index) for v, device in elsewhere) if elsewhere else ()
         if key not in self._replays and len(self._replays) < REPLAYS:
-            parts = [step for step in self._steps if isinstance(step, PreparedPart)]
-            self._replays[key] = self.devices[0].make_multi_device_replay(
-                self.devices, self.plan, self._sections, parts, dict(elsewhere)
-            )
+            self._replays[key] = self.devices[0].make_multi_device_replay(self.devices, self.plan, dict(elsewhere))
         return self._replays.get(key)
 
     def _issue_steps(

@@ -19,7 +19,6 @@ from .program import Kernel
 
 if TYPE_CHECKING:
     from .collective import Collective
-    from .sections import PlanPart, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,19 +254,6 @@ class DeviceCommunicator(Protocol):
         ...
 
 
-class PreparedDevicePart(Protocol):
-    """A section of a plan over several devices, made ready on one of them."""
-
-    @property
-    def executable(self) -> Any: ...
-
-    @property
-    def device(self) -> Any: ...
-
-    @property
-    def section(self) -> Section: ...
-
-
 class MultiDeviceReplay(Protocol):
     """Starts a whole plan over several devices."""
 
@@ -426,14 +412,11 @@ class Device(Protocol):
         self,
         devices: Sequence[Device],
         plan: Plan,
-        steps: Sequence[PlanPart],
-        parts: Sequence[PreparedDevicePart],
         elsewhere: Mapping[int, Device],
     ) -> MultiDeviceReplay | None:
         """What starts a plan over this device, the first, and others by one call; None: its steps are issued.
 
-        steps: those of `sections_of_plan`; parts: of the sections among them, in their order. elsewhere: of a call's
-        arrays those that are not on their buffer's device, and where they are."""
+        elsewhere: of a call's arrays those that are not on their buffer's device, and where they are."""
         return None
 
     def communicator_with(self, others: Sequence[Device]) -> DeviceCommunicator | None:

@@ -16,10 +16,9 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
-from ...program.sections import PlanPart
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
 from .driver.context import DeviceNotFound, GpuDriverContext
 from .driver.driver import CAPTURE_RELAXED, LOST, SUCCESS
@@ -187,11 +186,9 @@ class CUDADevice(Device):
         self,
         devices: Sequence[Any],
         plan: Plan,
-        steps: Sequence[PlanPart],
-        parts: Sequence[PreparedDevicePart],
         elsewhere: Mapping[int, Any],
     ) -> CudaMultiDeviceReplay | None:
-        return make_multi_device_replay(plan, steps, devices, parts, elsewhere)
+        return make_multi_device_replay(plan, devices, elsewhere)
 
     # collectives
 
