@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -43,28 +43,33 @@ def make_multi_device_replay(
 ) -> CudaMultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
     another one's memory, which it may not where that is another allocator's."""
-    buffers, launches = plan.program.buffers, [step for step in plan.steps if isinstance(step, Launch)]
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
     several = len({plan.sections[step.stream] for step in launches}) > 1
-    if plan.collectives or not several or any(device.pool.borrows for device in devices):
+    hosts = plan.collectives or any(map(control_flow_bodies, plan.tasks))
+    if not several or hosts or any(device.pool.borrows for device in devices):
         return None
-    if any(map(control_flow_bodies, plan.tasks)):
+    if not all(a in devices and a.open_peer_memory(b) for a, b in _devices_that_reach_others(plan, devices, elsewhere)):
         return None
-    copies = [task for task in plan.tasks if is_device_copy(plan.program, task)]
-    ends = [(devices[buffers[r.buffer].device], devices[buffers[w.buffer].device])
-            for task in copies for r in task.reads for w in task.writes]  # fmt: skip
-    ends += [(home, devices[buffers[v].device]) for v, home in elsewhere.items()]
-    ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
-    if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
-        return None
-    homes = {step.task: devices[plan.homes[step.stream]] for step in launches}
     runners = {
-        t: _runner_in_graph(homes[t], task)
-        for t, task in enumerate(plan.tasks)
-        if not is_device_copy(plan.program, task)
+        step.task: _runner_in_graph(devices[plan.homes[step.stream]], plan.tasks[step.task])
+        for step in launches
+        if not is_device_copy(plan.program, plan.tasks[step.task])
     }
     if not is_replayable_as_graph([*runners.values()], plan):
         return None
     return CudaMultiDeviceReplay(plan, devices, runners, elsewhere)
+
+
+def _devices_that_reach_others(
+    plan: Plan, devices: Sequence[Any], elsewhere: Mapping[int, Any]
+) -> Iterator[tuple[Any, Any]]:
+    buffers = plan.program.buffers
+    for task in plan.tasks:
+        if is_device_copy(plan.program, task):
+            yield devices[buffers[task.reads[0].buffer].device], devices[buffers[task.writes[0].buffer].device]
+    yield from ((home, devices[buffers[v].device]) for v, home in elsewhere.items())
+    if plan.reads_peers:
+        yield from ((a, b) for a in devices for b in devices if a is not b)
 
 
 def _runner_in_graph(device: Any, task: Task) -> Any:
@@ -325,11 +330,9 @@ class _GraphCapture:
 
     def _prepare_tables(self, device: Any) -> None:
         """What writes the pointers that batched products of a device read from memory."""
-        replay = self._replay
-        homes = {
-            s.task: replay.devices[replay.plan.homes[s.stream]] for s in replay.plan.steps if isinstance(s, Launch)
-        }
-        batches = [(t, r) for t, r in replay.runners.items() if isinstance(r, BatchedMatmulStep) and homes[t] is device]
+        replay, plan = self._replay, self._replay.plan
+        own = {s.task for s in plan.steps if isinstance(s, Launch) and replay.devices[plan.homes[s.stream]] is device}
+        batches = [(t, r) for t, r in replay.runners.items() if t in own and isinstance(r, BatchedMatmulStep)]
         words = [pointer for _, r in batches for pointer in r.pointers]
         if not words:
             return
