@@ -108,7 +108,7 @@ class MeshFunction(PicklableDecoratedFunction):
             raise unfinished.error from None
 
     def plan(self, *args: Any, **options: Any) -> Plan:
-        """The plan of a call: the plans of its parts on each device, and the copies between them."""
+        """The tasks of a call on streams of all devices, with copies and collectives."""
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
             return self._mesh_executable_for_arguments(tree, local, ()).executable.plan

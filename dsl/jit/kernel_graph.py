@@ -581,7 +581,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     @_as_called_in_block
     def device_plan(self, *args: Any, **options: Any) -> Plan:
-        """The plans of a call's parts on its devices, and the copies between them."""
+        """The tasks of a call on streams of its devices, with the copies between them."""
         captured, _, leaves = self._trace_for_inspection(args, options)
         found: Plan = import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)
         return found
