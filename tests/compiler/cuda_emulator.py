@@ -7,7 +7,7 @@ A block's threads are generators: `barrier()` and exchanges become yields, so a 
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -20,16 +20,31 @@ from .emulator_memory import Pointer, Thread, lanes, whole
 from .emulator_vocabulary import user, vocabulary
 
 
-def _as_generator(source: str) -> str:
-    """Barriers and shuffles become yields."""
-    source = source.replace("cluster_barrier()", "(yield ('cluster', 0, 0))").replace("barrier()", "(yield None)")
-    source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
-    source = re.sub(r"match_(\d+)\((\w+)\)", r"(yield ('match', \2, \1))", source)
-    source = re.sub(r"ballot\((\w+)\)", r"(yield ('ballot', \1, 0))", source)
-    source = source.replace("sync_warp()", "(yield ('sync', 0, 0))")
-    source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
-    assert "shuffle_" not in source and "warp_" not in source
-    return source
+class _AsGenerator(ast.NodeTransformer):
+    """Calls of what threads do together become yields."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        assert isinstance(node.func, ast.Name)
+        kind, _, which = node.func.id.partition("_")
+        match kind, which:
+            case "barrier", "":
+                text = "(yield None)"
+            case "cluster", "barrier":
+                text = "(yield ('cluster', 0, 0))"
+            case "sync", "warp":
+                text = "(yield ('sync', 0, 0))"
+            case "ballot", "":
+                text = f"(yield ('ballot', {ast.unparse(node.args[0])}, 0))"
+            case "match", bits:
+                text = f"(yield ('match', {ast.unparse(node.args[0])}, {bits}))"
+            case "shuffle", _:
+                text = f"(yield ('{which}', {', '.join(map(ast.unparse, node.args))}))"
+            case "warp", _:
+                text = f"(yield from butterfly({which}, {', '.join(map(ast.unparse, node.args))}))"
+            case _:
+                return node
+        return ast.parse(text, mode="eval").body
 
 
 def run(
@@ -47,7 +62,7 @@ def run(
     functions: the user's, which the text calls. cluster: the blocks of the grid run at the same time."""
     thread = Thread()
     namespace: dict[str, Any] = {}
-    text = _as_generator(source)
+    text = ast.unparse(_AsGenerator().visit(ast.parse(source)))
     exec(compile(text, f"<kernel {name}>", "exec"), namespace)
     function = namespace[name]
     own = {n: call for f in functions for n, call in user(f).items()}

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....core.types import INT64, SHORT_NAMES
 from ....layout.operands import StridedBufferArray
-from .launches import GpuAlgorithmBuilder, cuda_conversion_text
+from .kernel_language import kernel_text
+from .launches import GpuAlgorithmBuilder
 from .privatized_scatter import gpu_scatter_into_few_places
+from .scatter_kernels import THREADS, atomic_scatter_kernel, last_places_kernel
 
-THREADS = 256
 COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 
 
@@ -27,20 +27,9 @@ def lower_gpu_last_occurrences(
     indices, result = calls.contiguous(reads[0]), calls.result(target)
     calls.add_fill(result, -1)
     length, both = math.prod(indices.shape), [indices, result]
-    numbers = [length, result.shape[0]]
-    calls.add_launch("last_places", LAST_TEXT, both, [result], both, numbers, -(-length // THREADS))
+    text, numbers = kernel_text(last_places_kernel(), THREADS), [length, result.shape[0]]
+    calls.add_launch("last_places", text, both, [result], both, numbers, -(-length // THREADS))
     calls.deliver_result(result, target)
-
-
-# a0: int64 indices, a1: int64 places. n0: how many indices, n1: how many places.
-LAST_TEXT = f"""THREADS = {THREADS}
-def NAME(a0, a1, n0, n1):
-    j = i64(bid_x()) * {THREADS} + i64(tid_x())
-    if j < n0:
-        k = load_i64_1x1(a0, j, i32(0), i32(0))
-        if k >= 0 and k < n1:
-            gmax_i64(a1, k, j)
-"""
 
 
 def lower_gpu_ufunc_at(
@@ -67,19 +56,7 @@ def gpu_scatter_integers_atomically(
     op: str,
 ) -> None:
     """Integers, which are the same in every order."""
-    t = SHORT_NAMES[target.dtype]
     length, places = indices.shape[0], target.shape[0]
-    value = cuda_conversion_text(values.dtype, target.dtype)("v")
-    atomic, given = "max" if op == "maximum" else "add", f"neg({value})" if op == "sub" else value
-    lines = [
-        f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
-        "if j < n0:",
-        f"    given = load_{SHORT_NAMES[indices.dtype]}_1x1(a0, j, i32(0), i32(0))",
-        f"    k = {cuda_conversion_text(indices.dtype, INT64)('given')}",
-        f"    v = load_{SHORT_NAMES[values.dtype]}_1x1(a1, j, i32(0), i32(0))",
-        "    if k >= 0 and k < n1:",
-        f"        g{atomic}_{t}(a2, k, {given})",
-    ]
-    text = "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, a2, n0, n1):", *("    " + x for x in lines), ""])
+    text = kernel_text(atomic_scatter_kernel(indices.dtype, values.dtype, target.dtype, op), THREADS)
     pointers = [indices, values, target]
     calls.add_launch("combine_at", text, pointers, [target], pointers, [length, places], -(-length // THREADS), THREADS)
