@@ -117,10 +117,11 @@ def lanes_before(lane):
     return sub(shl(U32(1), U32(lane)), U32(1))
 
 
-def rank_digits_in_warp(counts, warp, before, digits, ranks) -> None:
-    """The rank of each key among those of its warp with its digit. counts holds, in the end, how many each warp has;
+def rank_digits_in_warp(keys, shift, counts, warp, before, k, digits, ranks) -> None:
+    """The digit of each key, and its rank among those of its warp with this digit. counts holds, in the end, how many each warp has;
     before, it must be 0."""
-    for i in range(len(digits)):
+    for i in range(len(k)):
+        digits[i] = keys.digit(k[i], shift)
         peers = match_8(digits[i])
         ranks[i] = U8.convert(I32, popcount(and_(peers, before)))
         leader = U8.convert(I32, popcount(sub(and_(peers, sub(U32(0), peers)), U32(1))))
@@ -260,9 +261,8 @@ def radix_sort_pass_kernel(
         base = row * length
         shift = I64.convert(words, number * 8)
         k = [keys.load(first, given, base + at + 32 * i, at + 32 * i < length) for i in range(each)]
-        d = [keys.digit(k[i], shift) for i in range(each)]
-        r = [None] * each
-        rank_digits_in_warp(counts, warp, before, d, r)
+        d, r = [None] * each, [None] * each
+        rank_digits_in_warp(keys, shift, counts, warp, before, k, d, r)
         mine = add_up_counts_of_warps(counts, x)
         word = 1 + ticket * DIGITS + I64(x)
         start = add_up_before_thread(U32, mine, sums, lane, warp)
@@ -328,9 +328,7 @@ def sort_row_in_block(keys: RadixKeys, each: int, with_places: bool, passes: int
             U32.store_shared(counts, x + w * DIGITS, U32(0))
         barrier()
         shift = I64.convert(words, I64(turn) * 8)
-        for i in range(each):
-            d[i] = keys.digit(k[i], shift)
-        rank_digits_in_warp(counts, warp, before, d, r)
+        rank_digits_in_warp(keys, shift, counts, warp, before, k, d, r)
         mine = add_up_counts_of_warps(counts, x)
         start = add_up_before_thread(U32, mine, sums, lane, warp)
         U32.store_shared(starts, x, start)
