@@ -118,8 +118,8 @@ def lanes_before(lane):
 
 
 def rank_digits_in_warp(keys, shift, counts, warp, before, k, digits, ranks) -> None:
-    """The digit of each key, and its rank among those of its warp with this digit. counts holds, in the end, how many each warp has;
-    before, it must be 0."""
+    """The digit of each key, and its rank among those of its warp with this digit. counts holds, in the end, how many
+    each warp has; before, it must be 0."""
     for i in range(len(k)):
         digits[i] = keys.digit(k[i], shift)
         peers = match_8(digits[i])
