@@ -2,6 +2,5 @@
 tasks.
 
 In reading order: launches, table, kernel_language, sort, radix_sort_kernels, radix_select, radix_select_kernels, scan,
-scan_kernels, scatter, scatter_kernels, privatized_scatter, ordered_scatter, ordered_scatter_kernels, bincount, dnn,
-custom_kernel.
+scan_kernels, scatter, scatter_kernels, ordered_scatter, ordered_scatter_kernels, dnn, custom_kernel.
 """

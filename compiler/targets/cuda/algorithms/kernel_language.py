@@ -123,15 +123,15 @@ class _Frame:
     suffix: str
 
 
-def kernel_text(kernel: Callable[..., None], threads: int | tuple[int, int], more: int = 0) -> str:
+def kernel_text(kernel: Callable[..., None], threads: int | tuple[int, int], rest: int = 0) -> str:
     """The text of a kernel, in which NAME stands for its name. threads: of its largest block, or those and the blocks
-    that a multiprocessor should hold at once. more: how many parameters its `*` stands for."""
+    that a multiprocessor should hold at once. rest: how many parameters its `*` stands for."""
     reader, tree = _KernelReader(), _tree_of_function(kernel.__code__)
     parameters = [p.arg for p in tree.args.args]
     names: dict[str, Any] = {p: ast.Name(p) for p in parameters}
-    if rest := tree.args.vararg:
-        names[rest.arg] = tuple(ast.Name(f"{rest.arg}{k}") for k in range(more))
-        parameters += [name.id for name in names[rest.arg]]
+    if starred := tree.args.vararg:
+        names[starred.arg] = tuple(ast.Name(f"{starred.arg}{k}") for k in range(rest))
+        parameters += [name.id for name in names[starred.arg]]
     reader.frames.append(_Frame(_names_of_function(kernel), names, ""))
     reader.read_statements(tree.body)
     arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])

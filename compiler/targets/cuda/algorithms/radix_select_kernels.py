@@ -203,13 +203,13 @@ def radix_pick_digit_kernel(step: SelectDigit, first: bool, places: bool) -> Cal
     the places in the order (first). A block each."""
     each = BINS // PICKING
 
-    def pick_digit(counts, known, found, *ranks):
+    def pick_digit(counts, known, advanced, *ranks):
         x = tid_x()
         lane = urem(x, I32(32))
         warp = udiv(x, I32(32))
         sums = U64.shared(PICKING // 32)
         own = I64(bid_x())
-        words, after = KnownWords(known, own * WORDS), KnownWords(found, own * WORDS)
+        words, after = KnownWords(known, own * WORDS), KnownWords(advanced, own * WORDS)
         if first:
             table = udiv(own, I64(len(ranks)))
             which = urem(own, I64(len(ranks)))
@@ -241,7 +241,7 @@ def radix_select_row_kernel(keys: RadixKeys, steps: Sequence[SelectDigit]) -> Ca
     """A block finds all digits of a row: what is known in the end. ranks: the places in the order."""
     each = BINS // THREADS
 
-    def select_row(values, found, length, *ranks):
+    def select_row(values, known, length, *ranks):
         x = tid_x()
         lane = urem(x, I32(32))
         warp = udiv(x, I32(32))
@@ -264,16 +264,16 @@ def radix_select_row_kernel(keys: RadixKeys, steps: Sequence[SelectDigit]) -> Ca
             count_digits(keys, steps[number], number == 0, looked_for, counts, values, row * length, x, at)
             barrier()
             for w in range(len(ranks)):
-                known = words[w].load(KEY), words[w].load(PLACE), words[w].load(LEFT)
+                before = words[w].load(KEY), words[w].load(PLACE), words[w].load(LEFT)
                 c = [
                     U32.convert(U64, U32.load_shared(counts, x * each + ((w if number else 0) * BINS + i)))
                     for i in range(each)
                 ]
                 start = add_up_before_thread(U64, add_up(c), sums, lane, warp)
-                advance_to_digit(steps[number], keys.places, x, c, start, known, words[w])
+                advance_to_digit(steps[number], keys.places, x, c, start, before, words[w])
                 barrier()
         if x < len(ranks) * WORDS:
-            U64.store(found, row * (len(ranks) * WORDS) + I64(x), U64.load_shared(state, x))
+            U64.store(known, row * (len(ranks) * WORDS) + I64(x), U64.load_shared(state, x))
 
     return select_row
 
@@ -292,9 +292,9 @@ def radix_selected_values_kernel(keys: RadixKeys) -> Callable[..., None]:
 
 def radix_select_places_kernel(keys: RadixKeys) -> Callable[..., None]:
     """The places of the first keys of each row, in any order. known: of the last of them, totals: how many of each row
-    there are, 0 before. Of a row: its length, its tiles, how many are wanted."""
+    there are, 0 before. Of a row: its length, its tiles, and k, how many."""
 
-    def collect(values, known, places, totals, length, tiles, wanted):
+    def collect(values, known, places, totals, length, tiles, k):
         x = tid_x()
         many = U32.shared(1)
         begin = U64.shared(1)
@@ -321,7 +321,7 @@ def radix_select_places_kernel(keys: RadixKeys) -> Callable[..., None]:
             base = gadd_u64(totals, row, U32.convert(U64, count)) if count > 0 else U64(0)
             U64.store_shared(begin, I32(0), base)
         barrier()
-        to = row * wanted + U64.convert(I64, U64.load_shared(begin, I32(0)))
+        to = row * k + U64.convert(I64, U64.load_shared(begin, I32(0)))
         for i in range(EACH):
             if t[i]:
                 U32.store(places, to + U32.convert(I64, r[i]), I64.convert(U32, at + i * THREADS))
@@ -330,25 +330,25 @@ def radix_select_places_kernel(keys: RadixKeys) -> Callable[..., None]:
 
 
 def radix_selected_keys_kernel(keys: RadixKeys) -> Callable[..., None]:
-    """The keys in `count` places, of which a row has `wanted`."""
+    """The keys in `count` places, of which a row has `k`."""
 
-    def write_keys(values, places, found, count, length, wanted):
+    def write_keys(values, places, result, count, length, k):
         j = I64(bid_x()) * THREADS + I64(tid_x())
         if j < count:
             place = U32.convert(I64, U32.load(places, j))
-            keys.words.store(found, j, keys.encode(keys.values.load(values, udiv(j, wanted) * length + place)))
+            keys.words.store(result, j, keys.encode(keys.values.load(values, udiv(j, k) * length + place)))
 
     return write_keys
 
 
 def order_selected_places_kernel() -> Callable[..., None]:
-    """`count` places in an order of them, of which a row has `wanted`."""
+    """`count` places in an order of them, of which a row has `k`."""
 
-    def put_in_order(places, order, ordered, count, wanted):
+    def put_in_order(places, order, ordered, count, k):
         j = I64(bid_x()) * THREADS + I64(tid_x())
         if j < count:
             number = I64.load(order, j)
-            place = U32.load(places, udiv(j, wanted) * wanted + number)
+            place = U32.load(places, udiv(j, k) * k + number)
             I64.store(ordered, j, U32.convert(I64, place))
 
     return put_in_order

@@ -292,7 +292,7 @@ def radix_sort_pass_kernel(
                 if first:
                     spot = I64.convert(U32, at + 32 * i)
                 else:
-                    spot = U32.load_if(places, base + (at + 32 * i), at + 32 * i < length)
+                    spot = U32.load_if(places, base + at + 32 * i, at + 32 * i < length)
                 U32.store_shared(spots, p[i], spot)
             barrier()
             for i in range(each):

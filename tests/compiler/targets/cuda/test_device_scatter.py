@@ -15,8 +15,8 @@ from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import (
     ordered_scatter,
-    privatized_scatter,
     radix_sort_kernels,
+    scatter,
     scatter_kernels,
 )
 from kernelgraph.runtime.core.settings import override
@@ -180,7 +180,7 @@ def test_warps_with_private_copies(monkeypatch: Any) -> None:
     """Also where all lanes have one place, and where nobody has one."""
     for name, value in (("VALUES", 1), ("DENSITY", 1), ("WARPS", 2)):
         monkeypatch.setattr(cost, f"PRIVATE_COPY_{name}", value)
-    for module in (privatized_scatter, scatter_kernels):
+    for module in (scatter, scatter_kernels):
         monkeypatch.setattr(module, "TOGETHER", 1)
     i = np.where(np.arange(90) < 60, RNG.integers(-7, 7, 90), RNG.choice([2, 99], 90))
     v = RNG.integers(-9, 9, 90)
@@ -200,8 +200,8 @@ def test_warps_with_private_copies(monkeypatch: Any) -> None:
         return y
 
     agrees(greatest, RNG.integers(-9, 9, 40).astype("i2"), i % 7, v.astype("i2"))
-    text = privatized_scatter.kernel_text
-    monkeypatch.setattr(privatized_scatter, "kernel_text", lambda *args: text(*args).replace("sync_warp()", "pass"))
+    text = scatter.kernel_text
+    monkeypatch.setattr(scatter, "kernel_text", lambda *args: text(*args).replace("sync_warp()", "pass"))
     with pytest.raises(AssertionError, match="without a barrier"):
         agrees(together, x, i % 7, v)
 

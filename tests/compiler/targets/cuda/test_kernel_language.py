@@ -10,10 +10,8 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.targets.cuda.algorithms import (
-    bincount,
     kernel_language,
     ordered_scatter,
-    privatized_scatter,
     radix_select,
     radix_select_kernels,
     radix_sort_kernels,
@@ -50,7 +48,7 @@ def stepped(monkeypatch: Any) -> list[str]:
         functions[text] = kernel
         return text
 
-    for module in (bincount, ordered_scatter, privatized_scatter, radix_select, scan, scatter, sort):
+    for module in (ordered_scatter, radix_select, scan, scatter, sort):
         monkeypatch.setattr(module, "kernel_text", kept)
     emulate = cuda_emulator.run
 
