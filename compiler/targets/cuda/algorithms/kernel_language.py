@@ -228,9 +228,9 @@ class _KernelReader:
             case ast.Assign([target], value):
                 self.assign(target, self.last_value(value))
             case ast.AugAssign(target, op, value):
-                name = self.text(target)
-                assert isinstance(name, ast.Name)
-                self.write(ast.AugAssign(name, op, self.text(value)))
+                place = self.text(target)
+                assert isinstance(place, ast.Name)
+                self.write(ast.AugAssign(place, op, self.text(value)))
             case ast.While(test, body):
                 with self.without_statements("the test of a while"):
                     condition = self.text(test)
