@@ -91,16 +91,16 @@ class CombinedKinds:
 
 
 class InOrder:
-    """Values by place in the order that `places_in_order` gives. end: what no place is."""
+    """Values by place in the order that `places_in_order` gives, of which number j + k is asked. end: no place."""
 
     def __init__(self, kinds: CombinedKinds, order, table, which, end) -> None:
         self.kinds, self.order, self.table, self.which, self.end = kinds, order, table, which, end
 
-    def key(self, j):
-        return place_of(self.order, 1 + j)
+    def key(self, j, k=0):
+        return place_of(self.order, 1 + j + k)
 
-    def value(self, j):
-        return self.kinds.load(self.table, place_of(self.which, j))
+    def value(self, j, k=0):
+        return self.kinds.load(self.table, place_of(self.which, j + k))
 
 
 class OfParts:
@@ -109,11 +109,11 @@ class OfParts:
     def __init__(self, kinds: CombinedKinds, places, totals, end) -> None:
         self.kinds, self.places, self.totals, self.end = kinds, places, totals, end
 
-    def key(self, j):
-        return place_of(self.places, j)
+    def key(self, j, k=0):
+        return place_of(self.places, j + k)
 
-    def value(self, j):
-        return self.kinds.load(self.totals, j)
+    def value(self, j, k=0):
+        return self.kinds.load(self.totals, j + k)
 
 
 class HeldParts:
@@ -122,18 +122,18 @@ class HeldParts:
     def __init__(self, kinds: CombinedKinds, places, totals, first, end) -> None:
         self.kinds, self.places, self.totals, self.first, self.end = kinds, places, totals, first, end
 
-    def key(self, j):
-        return U32.convert(I64, U32.load_shared(self.places, self.first + j))
+    def key(self, j, k=0):
+        return U32.convert(I64, U32.load_shared(self.places, self.first + j + k))
 
-    def value(self, j):
-        return self.kinds.words.load_shared(self.totals, self.first + j)
+    def value(self, j, k=0):
+        return self.kinds.words.load_shared(self.totals, self.first + j + k)
 
 
 def combine_first_part(values, length, k, j, r):
     """r, and the values of place k from j on, combined one after another; and where that ends."""
     kinds = values.kinds
     stop = (udiv(j, I64(kinds.part)) + 1) * kinds.part
-    long = values.key(stop + (kinds.part - 1)) == k if stop + kinds.part <= length else False
+    long = values.key(stop, kinds.part - 1) == k if stop + kinds.part <= length else False
     stop = stop if long else length
     v = values.value(j)
     again = k
@@ -151,21 +151,21 @@ def combine_next_part(values, length, k, j, own, total):
     total stay. j is the part's first."""
     kinds = values.kinds
     end = least(j + kinds.part, length)
-    whole = values.key(j + (kinds.part - 1)) == k if j + kinds.part <= length else False
-    long = whole or (values.key(j - (kinds.part + 1)) == k if j > kinds.part else False)
+    whole = values.key(j, kinds.part - 1) == k if j + kinds.part <= length else False
+    long = whole or (values.key(j, -kinds.part - 1) == k if j > kinds.part else False)
     if long:
         own = k
     if whole:
         total = values.value(j)
         v = [None] * 8
         for i in range(1, 8):
-            v[i] = values.value(j + i)
+            v[i] = values.value(j, i)
         for i in range(1, 8):
             total = kinds.combined(kinds.before, total, v[i])
         j += 8
         while j < end:
             for i in range(8):
-                v[i] = values.value(j + i)
+                v[i] = values.value(j, i)
             for i in range(8):
                 total = kinds.combined(kinds.before, total, v[i])
             j += 8
@@ -186,7 +186,7 @@ def combine_part_in_order(values: InOrder, length, c, places, totals) -> None:
     own = values.end
     total = kinds.load(values.table, I64(0))
     k = values.key(j)
-    if k < values.end and c > 0 and values.key(j - 1) == k:
+    if k < values.end and c > 0 and values.key(j, -1) == k:
         own, total, _, _ = combine_next_part(values, length, k, j, own, total)
     U32.store(places, c, I64.convert(U32, own))
     kinds.words.store(totals, c, total)
@@ -237,7 +237,7 @@ def combine_by_element_kernel(kinds: CombinedKinds) -> Callable[..., None]:
             c = udiv(j, I64(kinds.part))
             first = c * kinds.part == j
             k = values.key(j)
-            before = values.key(j - 1) if j > 0 else end
+            before = values.key(j, -1) if j > 0 else end
             if k < end and before != k:
                 r, _, _ = combine_first_part(values, count, k, j, kinds.words.load(result, k))
                 kinds.words.store(result, k, r)
@@ -252,7 +252,7 @@ def combine_part(values, length, c, result):
     kinds = values.kinds
     j = c * kinds.part
     to = least(j + kinds.part, length)
-    before = values.key(j - 1) if j > 0 else values.end
+    before = values.key(j, -1) if j > 0 else values.end
     own = values.end
     total = values.value(I64(0))
     while j < to:
