@@ -396,6 +396,11 @@ class Environment:
         known = self._originals.get(id(proxy))
         return original_behind_numpy_proxy(proxy) if known is None else known[1]
 
+    def is_known_as_it_is(self, value: Any) -> bool:
+        """Whether it was there before the trace, and has no stand-in."""
+        known = self._lifted.get(id(value))
+        return known is not None and known[1] is value
+
     def is_from_outside(self, value: Any) -> bool:
         """Whether a result is a list, dict or object that was there before the call, which gives that one itself.
 

@@ -68,7 +68,7 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .type_proxy import TypeProxy
+from .type_proxy import TypeProxy, ask_in_traced_code
 
 Applies = Callable[[type, Any], bool]
 
@@ -371,4 +371,5 @@ def environment_of(trace: Trace) -> Environment:
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
     names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
+    names |= {ask.__name__: functools.partial(ask_in_traced_code, ask) for ask in (isinstance, hasattr)}
     return Environment(trace, proxy_of_value, names)
