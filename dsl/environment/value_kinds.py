@@ -291,12 +291,8 @@ def _class_or_function(value: Any) -> Any:
     return value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else type(value)
 
 
+# of what `functools.singledispatch` makes
 _DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
-
-
-def _is_singledispatch_function(value: Any) -> bool:
-    """Whether `functools.singledispatch` has made a function."""
-    return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
 
 
 def _is_numpy_or_python_class(kind: type) -> bool:
@@ -318,8 +314,8 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy("__getattribute__", "getattr(o, name)")),
-    ("function by the class of its argument", lambda kind, value: _is_singledispatch_function(value),
-     lambda world, value, label: SingleDispatchProxy(world, value, label)),
+    ("function by the class of its argument",
+     lambda kind, value: kind is FunctionType and value.__code__ is _DISPATCHING_CODE, SingleDispatchProxy),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
     ("module", lambda kind, value: kind is ModuleType, _module_proxy),
@@ -333,8 +329,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("ordering", lambda kind, value: kind is _Ordering,
      _remade(_parts_of_ordering, lambda value, compare: functools.cmp_to_key(compare))),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
-    ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
-     lambda world, value, label: CachedFunctionProxy(world, value, label)),
+    ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper, CachedFunctionProxy),
     ("static method", lambda kind, value: kind in (staticmethod, classmethod),
      _remade(lambda value: [value.__func__], lambda value, function: type(value)(function))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),

@@ -219,7 +219,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         try:
             return self._call(args, options, fast)
         except (OnAnotherDevice, InNumPy, LabelledArguments) as other:
-            elsewhere = other
+            elsewhere = other.with_traceback(None)  # which has this call's frames: arguments would live on
         except ArgumentKindError as error:
             if not self._versions.may_run_in_numpy:
                 raise
@@ -490,7 +490,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             try:
                 return read(args, caller)
             except InNumPy as other:
-                reason = other  # past this block: it is no context of what the function raises
+                reason = other.with_traceback(None)  # past this block: it is no context of what the function raises
             except KernelGraphError as error:
                 raise self._error_for_user(error)  # noqa: B904  # the same one
             return self._call_in_numpy(reason, args, {})
