@@ -356,7 +356,7 @@ KINDS: tuple[tuple[str, tuple[type, ...] | Applies, StandIn], ...] = (
 def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
     """What stands for a value, by the first row that applies."""
     kind = type(value)
-    rows = (make for _, of, make in KINDS if (kind in of if type(of) is tuple else of(kind, value)))
+    rows = (make for _, of, make in KINDS if (kind in of if isinstance(of, tuple) else of(kind, value)))
     return next(rows)(world, value, label)
 
 
