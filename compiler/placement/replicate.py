@@ -3,7 +3,8 @@
 Collectives become copies and ordinary operations, so they fuse with what surrounds them, and their results are the same
 bits on every device and in every run: values are joined in the order of the mesh. Sums of large arrays over more than
 two devices are joined in parts, one on each device, and the parts brought together (reduce-scatter and all-gather, as
-in Thakur, Rabenseifner and Gropp, 2005); every device then sends and receives least.
+in Thakur, Rabenseifner and Gropp, 2005); every device then sends and receives least. Small arrays may be joined by one
+device for all: one launch is less of the host's time than one for each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ..ops.table import OPS
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
-FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2  # what is done again by each device that reads arguments of another
+# What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
+FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -42,12 +44,15 @@ def bodies_exchange_between_devices(node: Node) -> bool:
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
-def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False) -> Replicas:
-    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read.
+def replicate_graph_on_devices(
+    body: Graph, count: int, reads_peers: bool = False, by_root: bool = False
+) -> Replicas:
+    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read. by_root: the first device
+    of those that exchange does it for all.
 
     Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _GraphReplicator(builder, range(count), {}, reads_peers)
+    made = _GraphReplicator(builder, range(count), {}, reads_peers, by_root)
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -75,19 +80,28 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
 
 
 class _GraphReplicator:
-    """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh."""
+    """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh; one
+    that does it for all stands for each of them."""
 
-    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int], reads_peers: bool) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        devices: Sequence[int],
+        slots: dict[int, int],
+        reads_peers: bool,
+        by_root: bool,
+    ) -> None:
         self.builder, self.devices, self.count = builder, devices, len(devices)
-        self.slots, self.reads_peers = slots, reads_peers
+        self.slots, self.reads_peers, self.by_root = slots, reads_peers, by_root
 
     def replicated_collective(self, node: Node, parts: list[Value]) -> list[Value]:
         """A collective's result on each device: of all of them, or of each group apart."""
         found = [*parts]
         for group in dict(node.attrs).get("groups", (self.devices,)):
-            within = _GraphReplicator(self.builder, group, self.slots, self.reads_peers)
+            workers = [group[0]] * len(group) if self.by_root else group
+            within = _GraphReplicator(self.builder, workers, self.slots, self.reads_peers, self.by_root)
             for device, value in zip(group, COLLECTIVES[node.op](within, node, [parts[d] for d in group]), strict=True):
-                found[device] = value
+                found[device] = self.builder.placed(value, ("mesh", device)) if self.by_root else value
         return found
 
     def build_on_device(self, slot: int, make: Callable[[], Value]) -> Value:
@@ -103,17 +117,18 @@ class _GraphReplicator:
         return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
-        """Values as a device sees them: what each device makes of the same ones is not the same node. Small ones that
-        follow from few arguments element by element are computed there, where it reads the arguments of others."""
+        """Values as a device sees them: what each device makes of the same ones is not the same node. Those that follow
+        from few arguments element by element are computed there, where it reads the arguments of others."""
         return [
             self.build_on_device(slot, lambda v=v: self._computed_on_device(slot, v.number))  # type: ignore[misc]
-            if self.reads_peers and v.type.nbytes <= SMALL_BYTES and self._follows_from_few_arguments(v.number)
+            if self.reads_peers and self._follows_from_few_arguments(v)
             else self.builder.placed(v, ("mesh", self.devices[slot]))
             for v in values
         ]
 
-    def _follows_from_few_arguments(self, number: int) -> bool:
-        todo, operations, arguments = [number], set[int](), set[int]()
+    def _follows_from_few_arguments(self, value: Value) -> bool:
+        """Whether it is small, or its arguments have no more bytes than it has."""
+        todo, operations, arguments = [value.number], set[int](), set[int]()
         while todo and len(operations) <= FEW_OPERATIONS:
             n = todo.pop()
             node = self.builder.nodes[n]
@@ -126,7 +141,9 @@ class _GraphReplicator:
                 todo += node.args
             elif node.op == "place":
                 return False
-        return not todo and 0 < len(arguments) <= FEW_ARGUMENTS
+        small = value.type.nbytes <= SMALL_BYTES and len(arguments) <= FEW_ARGUMENTS
+        nbytes = sum(self.builder.nodes[n].type.nbytes for n in arguments)
+        return not todo and bool(arguments) and (small or nbytes <= value.type.nbytes)
 
     def _computed_on_device(self, slot: int, number: int) -> Value:
         node = self.builder.nodes[number]
@@ -170,7 +187,7 @@ class _GraphReplicator:
     def goes_in_one_step(self, type: ArrayType, extra: int) -> bool:
         """Whether each device takes whole arrays: so it reads so many bytes more than if they shared the work."""
         small = extra <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
-        return small or self.count < 3 or type.size % self.count != 0
+        return small or self.by_root or self.count < 3 or type.size % self.count != 0
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count

@@ -53,8 +53,8 @@ def partition_by_way(
     if way == "nccl":
         partition = partition_for_rank(graph, count, NCCL_REDUCTIONS)
         return ExchangePartition(partition_for_each_device(partition, count), communicator)
-    reads = way == "reads"
-    replicas = replicate_graph_on_devices(graph, count, reads)
+    reads = way in ("reads", "root")
+    replicas = replicate_graph_on_devices(graph, count, reads, way == "root")
     targets = [r for _ in graph.outputs for r in range(count)]
     homes = [r for _ in graph.inputs for r in range(count)] if reads else None
     return ExchangePartition(

@@ -44,7 +44,8 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
         found, lacking = _communicator_of_devices(first, others)
         if found is None and asked == "nccl":
             raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")
-    ways = [way for way, there in (("nccl", found), ("reads", _can_read_each_other(mesh)), ("copies", True)) if there]
+    near = _can_read_each_other(mesh)
+    ways = [way for way, there in (("nccl", found), ("reads", near), ("root", near), ("copies", True)) if there]
     if asked in ways:
         way, why = asked, ""
     elif asked == "auto" and first.communicates and settings.tune and settings.engine == "async":
@@ -92,7 +93,11 @@ def _communicator_of_devices(first: Device, others: Sequence[Device]) -> tuple[D
 
 
 def _name_of_way(way: str, communicator: DeviceCommunicator | None) -> str:
-    names = {"copies": "copies between devices", "reads": "kernels that read the others' memory"}
+    names = {
+        "copies": "copies between devices",
+        "reads": "kernels that read the others' memory",
+        "root": "one device that reads and writes for all",
+    }
     return names.get(way) or (communicator.name if communicator is not None else way)
 
 

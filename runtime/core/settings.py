@@ -118,7 +118,7 @@ TABLE = (
     Setting(
         "collectives",
         "auto",
-        _choice_setting_parser("auto", "nccl", "copies", "reads"),
+        _choice_setting_parser("auto", "nccl", "copies", "reads", "root"),
         "what GPUs exchange arrays by: nccl; copies, between ranks through the host; reads of each other's memory, "
         "within a process; auto: what is fastest, as measured",
     ),

@@ -16,7 +16,14 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
+from ...program.device import (
+    CommunicatorPeers,
+    Device,
+    DeviceCommunicator,
+    GpuProperties,
+    MultiDeviceReplay,
+    PreparedDevicePart,
+)
 from ...program.multi_device import MultiDevicePlan
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
@@ -27,7 +34,7 @@ from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
-from .graphs.multi_device_replay import CudaMultiDeviceReplay, make_multi_device_replay
+from .graphs.multi_device_replay import make_multi_device_replay
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
@@ -189,7 +196,7 @@ class CUDADevice(Device):
         plan: MultiDevicePlan,
         parts: Sequence[PreparedDevicePart],
         elsewhere: Mapping[int, Any],
-    ) -> CudaMultiDeviceReplay | None:
+    ) -> MultiDeviceReplay | None:
         return make_multi_device_replay(plan, devices, parts, elsewhere)
 
     # collectives

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.runtime.program.multi_device import RunPart
 from tests import rank_cases
 
 RNG = np.random.default_rng(0)
@@ -79,12 +80,12 @@ def test_devices_that_read_each_other_give_the_same_bits(count: int) -> None:
     bodies += [(lambda x: [kg.all_reduce(np.sqrt(x)), kg.broadcast(x * 2, count - 1), kg.all_gather(x * 3)], large)]
     for body, given in bodies:
         found = []
-        for way in ("reads", "copies"):
+        for way in ("reads", "root", "copies"):
             with kg.override(collectives=way, verify=True):
                 found.append(results_on(mesh, body, given))
-        for ours, theirs in zip(*found, strict=True):
-            for a, b in zip(ours, theirs, strict=True):
-                assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for results in zip(*found, strict=True):
+            for a, b, c in zip(*results, strict=True):
+                assert a.dtype == b.dtype == c.dtype and a.tobytes() == b.tobytes() == c.tobytes()
     with kg.override(collectives="reads"):
         plan = kg.kernel_graph(lambda x: kg.all_reduce(np.sqrt(x)), mesh=mesh, out_axes=None).plan(large)
     assert plan.reads_peers and not plan.copied_bytes
@@ -98,6 +99,25 @@ def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> 
         f = on_mesh(4, body, 0, None)
         with kg.override(collectives="reads"):
             plan = f.plan(X[:, :4].repeat(4, 0))
+        assert (len(plan.steps) == 4 and not plan.copied_bytes) == one_part
+
+
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])
+def test_one_device_may_do_it_for_all(op: Any) -> None:
+    """It reads the others' arguments, and they get copies of what it makes of them."""
+    with kg.override(collectives="root"):
+        plan = on_mesh(4, lambda x: op(np.sqrt(x) * 2), 0, None).plan(np.ones((16, 1 << 16), np.float32))
+    parts = [step for step in plan.steps if isinstance(step, RunPart)]
+    assert [part.device for part in parts] == [0] and len(plan.steps) == 4
+
+
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.reduce_scatter, kg.all_gather])
+def test_large_collectives_of_arguments_are_one_task_on_each_device(op: Any) -> None:
+    """Where it reads no more of what is computed from arguments than of the result."""
+    given = np.ones((16, 1 << 16), np.float32)
+    for one_part, body in ((True, lambda x: op(np.sqrt(x) * 2)), (False, lambda x: op(x + x[::-1]))):
+        with kg.override(collectives="reads"):
+            plan = on_mesh(4, body, 0, None).plan(given)
         assert (len(plan.steps) == 4 and not plan.copied_bytes) == one_part
 
 

@@ -28,6 +28,7 @@ from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
 from .nodes import MISTAKES
+from .parallel_launch import CudaParallelLaunch, are_launches_parallel
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
 # a part of the plan: the addresses of its buffers and its table, which of them move, what writes the table
@@ -43,7 +44,7 @@ KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, wh
 
 def make_multi_device_replay(
     plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
-) -> CudaMultiDeviceReplay | None:
+) -> MultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
     another one's memory, which it may not where that is another allocator's."""
     known = all(isinstance(step, RunPart | CopyValue) for step in plan.steps)
@@ -56,7 +57,30 @@ def make_multi_device_replay(
     ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
     if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
         return None
+    if are_launches_parallel(plan, parts, elsewhere):
+        return CudaParallelLaunch(plan, devices, parts)
     return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
+
+
+def _copies_of_one_moment(plan: MultiDevicePlan) -> list[RunPart | list[CopyValue]]:
+    """The steps in their order; copies one behind the other of what one device has at the same moment are one."""
+    moments: dict[int, tuple[int, int]] = {}  # of values that parts make: the step, and the event there
+    found: list[RunPart | list[CopyValue]] = []
+    latest: tuple[Any, ...] | None = None
+    for number, step in enumerate(plan.steps):
+        moment: tuple[Any, ...] | None = None
+        if isinstance(step, CopyValue):
+            moment = plan.values[step.source].device, moments.get(step.source, step.source)
+        if moment is not None and moment == latest:
+            found[-1].append(step)  # type: ignore[union-attr, arg-type]
+        elif isinstance(step, RunPart):
+            moments |= {v: (number, e) for v, e in zip(step.writes, plan.parts[step.part].completion, strict=True)}
+            found.append(step)
+        else:
+            assert isinstance(step, CopyValue)
+            found.append([step])
+        latest = moment
+    return found
 
 
 class GraphsOfLane:
@@ -109,7 +133,9 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self._calls = self._captures = self._launches = 0
         self.broken = not self._are_slots_worthwhile(self.slots)
 
-    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]) -> CudaEvent | None:
+    def run(
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]
+    ) -> Sequence[CudaEvent] | None:
         with self._lock:
             self._calls += 1
             addresses = [0 if m is None else m.address for m in memories]
@@ -155,7 +181,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             done: CudaEvent = first.events.record(stream)
             instance.note(done, [done])
             first.recent_launches.append((done, (f"{self.plan.name} on several GPUs",)))
-            return done
+            return [done] * len(self.devices)
 
     def device_of(self, value: int) -> Any:
         return self.devices[self.plan.values[value].device]
@@ -343,15 +369,12 @@ class _GraphCapture:
                         self._capture_step(device, table, main, addresses, moved)
             self._ready[device] = self._capture_record(main)
         for v in sorted(replay.elsewhere):
-            self._copy_to_peer(replay.elsewhere[v], self._behind[v], v, v in replay.pointers)
-        for step in replay.plan.steps:
+            self._copy_to_peers(replay.elsewhere[v], [(self._behind[v], v)], v in replay.pointers)
+        for step in _copies_of_one_moment(replay.plan):
             if isinstance(step, RunPart):
                 self._capture_part(step, *next(parts))
             else:
-                assert isinstance(step, CopyValue)
-                device = replay.device_of(step.source)
-                large = values[step.source].nbytes > KERNEL_COPY_BYTES
-                self._copy_to_peer(device, step.source, step.target, large)
+                self._copy_to_peers(replay.device_of(step[0].source), [(copy.source, copy.target) for copy in step])
         slots_out = [v for v in replay.slots if v not in replay.given]
         for device in replay.devices:
             rows = [v for v in slots_out if replay.device_of(v) is device]
@@ -402,20 +425,23 @@ class _GraphCapture:
         for value, event in zip(step.writes, plan.completion, strict=True):
             self._arrivals[value] = marks[event]
 
-    def _copy_to_peer(self, device: Any, source: int, target: int, large: bool) -> None:
-        """Capture a copy between places, on the copy stream of the device that has the source."""
+    def _copy_to_peers(self, device: Any, copies: Sequence[tuple[int, int]], large: bool | None = None) -> None:
+        """Capture copies between places, (source, target), on the copy stream of the device that has the sources, which
+        are there at one moment. large: whether they are the driver's, if their size does not tell."""
         stream = self._lane.stream_for_capture(device, False, COPY_STREAM)
         self._add_stream(device, stream)
-        if source in self._arrivals:
-            self._capture_wait(stream, self._arrivals[source])
-        nbytes = self._replay.plan.values[target].nbytes
-        if large:
+        if (arrived := self._arrivals.get(copies[0][0])) is not None:
+            self._capture_wait(stream, arrived)
+        rows = [(target, source, self._replay.plan.values[target].nbytes) for source, target in copies]
+        small = [row for row in rows if not (row[2] > KERNEL_COPY_BYTES if large is None else large)]
+        for target, source, nbytes in (row for row in rows if row not in small):
             device.context.enter()
             code = self._driver.on_device(self._addresses[target], self._addresses[source], nbytes, stream)
             self._raise_if_driver_failed(code, "capturing a copy")
-        else:
-            self._copy_rows(device, [(target, source, nbytes)], stream)
-        self._arrivals[target] = self._capture_record(stream)
+            self._arrivals[target] = self._capture_record(stream)
+        if small:
+            self._copy_rows(device, small, stream)
+            self._arrivals |= dict.fromkeys((target for target, _, _ in small), self._capture_record(stream))
 
     def _copy_rows(self, device: Any, rows: Sequence[tuple[int, int, int]], stream: int | None = None) -> None:
         """Capture copies of (target, source, bytes) between places, by kernels of a device."""
