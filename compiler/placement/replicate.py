@@ -44,9 +44,7 @@ def bodies_exchange_between_devices(node: Node) -> bool:
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
-def replicate_graph_on_devices(
-    body: Graph, count: int, reads_peers: bool = False, by_root: bool = False
-) -> Replicas:
+def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False, by_root: bool = False) -> Replicas:
     """reads_peers: kernels read other devices' memory, so arrays are cut where they are read. by_root: the first device
     of those that exchange does it for all.
 

@@ -246,8 +246,8 @@ def test_explain_says_what_is_used_and_why(two: Two, monkeypatch: pytest.MonkeyP
             assert f"collectives by {first}" in g.why()
         small = on_mesh(kg.all_reduce)
         assert small.explain(np.ones((2, 1), np.float32)).startswith(
-            "collectives by one device that reads and writes for all: 9 us as measured, by kernels that read the others' "
-            "memory 10 us, by copies between devices 40 us, by NCCL 2.28.9 90 us"
+            "collectives by one device that reads and writes for all: 9 us as measured, by kernels that read the "
+            "others' memory 10 us, by copies between devices 40 us, by NCCL 2.28.9 90 us"
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,10 +23,12 @@ from ....program.plan import Launch, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
+from ..driver.native_calls import native_driver_calls
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
+from .native_launch import native_graph_launch, native_graph_record
 from .nodes import MISTAKES
 from .parallel_launch import CudaParallelLaunch, are_launches_parallel
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
@@ -133,9 +135,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self._calls = self._captures = self._launches = 0
         self.broken = not self._are_slots_worthwhile(self.slots)
 
-    def run(
-        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]
-    ) -> Sequence[CudaEvent] | None:
+    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]) -> Sequence[CudaEvent] | None:
         with self._lock:
             self._calls += 1
             addresses = [0 if m is None else m.address for m in memories]
@@ -165,12 +165,11 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                     graphs.by_pointers.move_to_end(bound)
                 self._launches += 1
                 graphs.latest = instance
-                self._update_changed_nodes(instance, addresses, scalars)
                 stream = instance.lane.stream
                 for event in after.values():
                     if event.stream != stream:
                         self._raise_if_driver_failed(driver.wait(stream, event.handle, 0), "waiting for an event")
-                self._raise_if_driver_failed(driver.launch_graph(instance.executable, stream), "launching a graph")
+                done = self._launch(instance, addresses, scalars)
             except MISTAKES:
                 raise
             except Exception as error:  # graphs are an optimisation: say so, and go on without
@@ -178,7 +177,6 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                 text = f"no replay as a graph of several GPUs: {type(error).__name__}: {error}"
                 warn_at_user_line(f"{self.plan.name}: {text}; its steps are issued one by one")
                 return None
-            done: CudaEvent = first.events.record(stream)
             instance.note(done, [done])
             first.recent_launches.append((done, (f"{self.plan.name} on several GPUs",)))
             return [done] * len(self.devices)
@@ -250,12 +248,20 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             graphs.by_pointers.popitem(last=False)
         return made
 
-    def _update_changed_nodes(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+    def _launch(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> CudaEvent:
+        """By one native call where nothing but addresses changes. The event at its end."""
+        events, stream = self.devices[0].events, instance.lane.stream
+        if instance.launch is not None:
+            done: CudaEvent = events.take(stream)
+            self._raise_if_driver_failed(instance.launch(done.handle, *addresses), "launching a graph")
+            return done
         places = [*addresses, *instance.fixed]
         for node in instance.nodes:
             if node.fill_arguments(places, scalars):
                 code = self._driver.update_kernel(instance.executable, node.handle, node.address)
                 self._raise_if_driver_failed(code, "updating a graph")
+        self._raise_if_driver_failed(self._driver.launch_graph(instance.executable, stream), "launching a graph")
+        return events.record(stream)  # type: ignore[no-any-return]
 
     def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code:
@@ -321,10 +327,20 @@ class _GraphCapture:
             node.fill_arguments([*self._given, *made.fixed], self._scalars)
         code, made.executable = driver.instantiate(graph)
         self._raise_if_driver_failed(code, "instantiating a graph")
+        if not self._scalars and native_driver_calls() is not None:
+            made.launch = self._native_launch(made)
         new = self._kept[self._before :]
         for device in replay.devices if new else ():
             device.graphs.keep(replay, sum(memory.nbytes for at, memory in new if at is device))
         return made
+
+    def _native_launch(self, made: GraphInstance) -> Callable[..., int]:
+        """Of a graph for calls without numbers: the places of values that move are those of a call's addresses."""
+        context, count = self._replay.devices[0].context, len(self._given)
+        record = native_graph_record(
+            self._driver, made.executable, made.stream, made.nodes, range(count), context=context.handle
+        )
+        return native_graph_launch([record], made.nodes)
 
     def _prepare_part(self, part: PreparedDevicePart, runners: Sequence[Any]) -> CapturedPart:
         """The addresses of a part's buffers and of its table, which of them move, and what writes the table."""

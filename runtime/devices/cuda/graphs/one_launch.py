@@ -65,9 +65,7 @@ class OneNodeGraph:
             self._raise_if_driver_failed(device, each)
         self.node = step.node(handle, addresses, dict(places))
         context = 0 if device.context.alone else device.context.handle
-        self.record = native_graph_record(
-            driver, self._executable, stream, [self.node], range(count), context=context
-        )
+        self.record = native_graph_record(driver, self._executable, stream, [self.node], range(count), context=context)
         self.launch = native_graph_launch([self.record], [self.node])
 
     def _raise_if_driver_failed(self, device: Any, code: int) -> None:

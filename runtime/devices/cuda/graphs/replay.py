@@ -27,7 +27,13 @@ from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, M
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
-from .native_launch import NativelyLaunchedGraph, Start, make_native_graph_call, native_graph_launch, native_graph_record
+from .native_launch import (
+    NativelyLaunchedGraph,
+    Start,
+    make_native_graph_call,
+    native_graph_launch,
+    native_graph_record,
+)
 from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
