@@ -118,7 +118,9 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
         if bodies_exchange_between_devices(node):
-            raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
+            raise GraphError(
+                "ranks exchange nothing within a branch, or a loop that values end: not all might", line=line
+            )
         if node.op in COLLECTIVES:
             value = values[node.args[0]]
             at = f" at {line}" if line and line != "<unknown>" else ""

@@ -59,7 +59,9 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
         if bodies_exchange_between_devices(node):
-            raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
+            raise GraphError(
+                "devices exchange nothing within a branch, or a loop that values end: not all might", line=line
+            )
         args = [values[a] for a in node.args]
         if node.op == "input":
             values.append([builder.input(node.type) for _ in range(count)])

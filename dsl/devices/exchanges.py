@@ -14,6 +14,7 @@ import numpy as np
 from ...compiler.graph.graph import Graph
 from ...compiler.placement.ranks import MPI_REDUCTIONS, NCCL_REDUCTIONS, RankCollective, partition_for_rank
 from ...compiler.placement.replicate import COLLECTIVES, graph_exchanges_between_devices
+from ...compiler.placement.unroll import graph_with_exchanging_loops_unrolled
 from ...runtime.core.errors import KernelGraphError, LaunchError
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
@@ -33,6 +34,7 @@ INSTALL = "pip install '.[multi]' in kernelgraph's folder"
 def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     """Raises GraphError at the user's line, and DeviceUnavailableError where `settings.collectives` asks for NCCL that
     is not there."""
+    graph = graph_with_exchanging_loops_unrolled(graph)
     if mesh.communicator is not None and len(mesh) > 1:
         return _partition_with_exchange_of_ranks(graph, mesh, mesh.communicator)
     asked = settings.collectives
