@@ -23,6 +23,7 @@ SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where i
 # What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
 FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
+UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -59,9 +60,7 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
         if bodies_exchange_between_devices(node):
-            raise GraphError(
-                "devices exchange nothing within a branch, or a loop that values end: not all might", line=line
-            )
+            raise GraphError(f"devices {UNKNOWN_EXCHANGES}", line=line)
         args = [values[a] for a in node.args]
         if node.op == "input":
             values.append([builder.input(node.type) for _ in range(count)])
