@@ -23,6 +23,7 @@ SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where i
 # What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
 FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
+PIECE_ELEMENTS = 1024  # pieces of an array that devices share begin where kernels read whole vectors
 UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -134,7 +135,7 @@ class _GraphReplicator:
             if node.op == "input":
                 arguments.add(n)
             elif n in self.slots and n not in operations:
-                if OPS[node.op].kind != "map":
+                if OPS[node.op].kind != "map" and node.op != "reshape":
                     return False
                 operations.add(n)
                 todo += node.args
@@ -238,14 +239,29 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    root, count, builder = node.attr("root"), made.count, made.builder
-    given, type = parts[root], parts[root].type
-    if not made.reads_peers or made.goes_in_one_step(type, type.nbytes * (count - 2)):
-        return [made.values_on_device(r, [given])[0] for r in range(count)]
-    flat = made.build_on_device(root, lambda: builder.reshape(given, (type.size,)))
-    whole = made.concatenated_on_device(made.pieces_read_on_each_device(flat, 0), 0)
-    found = [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
-    return [given if r == root else v for r, v in enumerate(found)]
+    """A large array goes in pieces, one to each of the others, which read the rest from one another."""
+    root, builder = node.attr("root"), made.builder
+    given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
+    far = dict(zip(others, (made.values_on_device(r, [given])[0] for r in others), strict=True))
+    if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
+        return [given if r == root else far[r] for r in range(made.count)]
+    cuts = [type.size * i // len(others) // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(len(others))]
+    ends = [*cuts[1:], type.size]
+
+    def cut_piece(seen: Value, start: int, end: int) -> Value:
+        return builder.slice(builder.reshape(seen, (type.size,)), (start,), (1,), (end - start,))
+
+    pieces = [
+        made.build_on_device(r, partial(cut_piece, far[r], start, end))
+        for r, start, end in zip(others, cuts, ends, strict=True)
+    ]
+    whole = {r: made.values_on_device(r, pieces) for r in others}
+    return [
+        given
+        if r == root
+        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(whole[r], 0), type.shape))  # type: ignore[misc]
+        for r in range(made.count)
+    ]
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
