@@ -248,18 +248,18 @@ def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Va
     cuts = [type.size * i // len(others) // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(len(others))]
     ends = [*cuts[1:], type.size]
 
-    def cut_piece(seen: Value, start: int, end: int) -> Value:
-        return builder.slice(builder.reshape(seen, (type.size,)), (start,), (1,), (end - start,))
+    def cut_piece(whole: Value, start: int, end: int) -> Value:
+        return builder.slice(builder.reshape(whole, (type.size,)), (start,), (1,), (end - start,))
 
     pieces = [
         made.build_on_device(r, partial(cut_piece, far[r], start, end))
         for r, start, end in zip(others, cuts, ends, strict=True)
     ]
-    whole = {r: made.values_on_device(r, pieces) for r in others}
+    read = {r: made.values_on_device(r, pieces) for r in others}
     return [
         given
         if r == root
-        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(whole[r], 0), type.shape))  # type: ignore[misc]
+        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(read[r], 0), type.shape))  # type: ignore[misc]
         for r in range(made.count)
     ]
 

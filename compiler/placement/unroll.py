@@ -64,7 +64,7 @@ def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Val
         )
     carried, stacked = [*args[: loop.carried]], [list[Value]() for _ in loop.types[loop.carried :]]
     for iteration in range(loop.count):
-        seen = [
+        slices = [
             builder.slice(
                 array,
                 tuple(s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)),
@@ -76,7 +76,7 @@ def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Val
             )
         ]
         first = builder.const(iteration, body.nodes[body.numbers[0]].type.dtype)
-        known = dict(zip(body.inputs, [*carried, *seen, *args[split:memory]], strict=True))
+        known = dict(zip(body.inputs, [*carried, *slices, *args[split:memory]], strict=True))
         known |= dict(zip(body.numbers, [first, *args[memory:]], strict=True))
         results = _inlined_body(builder, body, known)
         carried = results[: loop.carried]

@@ -183,7 +183,6 @@ class MultiDeviceExecutable:
             (v, device, x.source, v in plan.outputs, v in shared) for v, device, x in rows if x.source >= 0
         )
         self.results = tuple((v, device, x.nbytes) for v, device, x in rows if x.source < 0 and v in plan.outputs)
-        self._device_of_results = tuple((v, plan.values[v].device) for v, _, _ in self.results)
         self.outputs = tuple(
             (v, devices[plan.values[v].device], v not in plan.outputs[:i]) for i, v in enumerate(plan.outputs)
         )
@@ -251,8 +250,9 @@ class MultiDeviceExecutable:
         if self._may_replay and settings.engine == "async" and profile.active is None:
             replay = self._replay_of_calls(elsewhere)
             if replay is not None and (done := replay.run(memories, scalars, events)) is not None:
-                for v, device in self._device_of_results:
-                    events[v] = done[device]
+                values = self.plan.values
+                for v, _, _ in self.results:
+                    events[v] = done[values[v].device]
                 return events, tuple(dict.fromkeys(filter(None, done))), ()
         kept = self._issue_steps(memories, scalars, events, elsewhere)
         return events, [e for e in dict.fromkeys(events) if e is not None and not e.query()], kept
