@@ -148,10 +148,10 @@ class Array(ArrayMethods):
 
     def __await__(self) -> Generator[Any, None, Array]:
         """`await x` waits as `wait` does, while other tasks of the event loop run."""
-        if not self.is_ready():
+        if (event := self._event) is not None and not event.query():
             from asyncio import get_running_loop
 
-            yield from get_running_loop().run_in_executor(None, error_of_event, self._event)
+            yield from get_running_loop().run_in_executor(None, error_of_event, event)
         return self.wait()
 
     def numpy(self) -> Host:

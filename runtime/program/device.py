@@ -269,6 +269,16 @@ class PreparedDevicePart(Protocol):
         ...
 
     @property
+    def reads(self) -> tuple[tuple[int, int], ...]:
+        """(buffer, value) of what it reads."""
+        ...
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """The values that it writes."""
+        ...
+
+    @property
     def scalars(self) -> tuple[int, ...]:
         """Which of the call's numbers are its own."""
         ...

@@ -22,7 +22,7 @@ from ....program.multi_device import CopyValue, MultiDevicePlan, RunPart
 from ....program.plan import Launch, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED
-from ..driver.events import CudaEvent
+from ..driver.events import CudaEvent, pending_gpu_events
 from ..driver.native_calls import native_driver_calls
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
@@ -41,6 +41,7 @@ GRAPHS_OF_LANE = 16  # one for each way in which arrays lie; so many new ones ne
 LAUNCHES_OF_CAPTURE = 16  # of a graph, after which its capture has paid off
 SLOT_SHARE = 0.25  # what copies to and from slots may take of the time that a graph saves
 STREAMS_OF_PART = 1 << 20  # no plan has so many
+COPY_TURNS = 8  # parts of a device whose copies have streams of their own
 KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, which writes to the other GPU's memory
 
 
@@ -145,12 +146,9 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                 bound = self._bound
             if self.broken or self._calls <= WARM_CALLS:
                 return None
-            after = {}
-            for event in events:
-                if event is not None:
-                    if type(event) is not CudaEvent or event.error is not None:
-                        return None
-                    after[event.handle] = event
+            if (pending := pending_gpu_events(events)) is None:
+                return None
+            after = {event.handle: event for event in pending}
             first, driver = self.devices[0], self._driver
             try:
                 first.context.enter()
@@ -292,6 +290,7 @@ class _GraphCapture:
         self._streams: dict[int, Any] = {}  # that take part, with their devices
         self._ready: dict[Any, CudaEvent] = {}  # when what a device does before all else is done
         self._arrivals: dict[int, CudaEvent] = {}  # of values
+        self._parts_captured: dict[Any, int] = {}  # of each device, so far
         count, elsewhere = len(given), sorted(replay.elsewhere)
         self._behind = {v: count + i for i, v in enumerate((*replay.slots, *elsewhere))}
         self._addresses = [*given, *(given[v] for v in self._behind)]
@@ -389,6 +388,8 @@ class _GraphCapture:
         for step in _copies_of_one_moment(replay.plan):
             if isinstance(step, RunPart):
                 self._capture_part(step, *next(parts))
+                device = replay.devices[step.device]
+                self._parts_captured[device] = self._parts_captured.get(device, 0) + 1
             else:
                 self._copy_to_peers(replay.device_of(step[0].source), [(copy.source, copy.target) for copy in step])
         slots_out = [v for v in replay.slots if v not in replay.given]
@@ -442,22 +443,32 @@ class _GraphCapture:
             self._arrivals[value] = marks[event]
 
     def _copy_to_peers(self, device: Any, copies: Sequence[tuple[int, int]], large: bool | None = None) -> None:
-        """Capture copies between places, (source, target), on the copy stream of the device that has the sources, which
-        are there at one moment. large: whether they are the driver's, if their size does not tell."""
-        stream = self._lane.stream_for_capture(device, False, COPY_STREAM)
-        self._add_stream(device, stream)
-        if (arrived := self._arrivals.get(copies[0][0])) is not None:
-            self._capture_wait(stream, arrived)
-        rows = [(target, source, self._replay.plan.values[target].nbytes) for source, target in copies]
+        """Capture copies between places, (source, target), on copy streams of the device that has the sources, which are
+        there at one moment. large: whether they are the driver's, if their size does not tell."""
+        values, arrived = self._replay.plan.values, self._arrivals.get(copies[0][0])
+        rows = [(target, source, values[target].nbytes) for source, target in copies]
         small = [row for row in rows if not (row[2] > KERNEL_COPY_BYTES if large is None else large)]
         for target, source, nbytes in (row for row in rows if row not in small):
+            stream = self._copy_stream(device, values[target].device, arrived)
             device.context.enter()
             code = self._driver.on_device(self._addresses[target], self._addresses[source], nbytes, stream)
             self._raise_if_driver_failed(code, "capturing a copy")
             self._arrivals[target] = self._capture_record(stream)
         if small:
+            stream = self._copy_stream(device, len(self._replay.devices), arrived)
             self._copy_rows(device, small, stream)
             self._arrivals |= dict.fromkeys((target for target, _, _ in small), self._capture_record(stream))
+
+    def _copy_stream(self, device: Any, target: int, arrived: CudaEvent | None) -> int:
+        """A stream of a device for copies of what its latest part makes to another device, which follow what has
+        arrived: copies to several GPUs go at the same time, and none waits for those of a part before."""
+        lanes = len(self._replay.devices) + 1
+        turn = self._parts_captured.get(device, 0) % COPY_TURNS
+        stream = self._lane.stream_for_capture(device, False, COPY_STREAM - lanes * turn - target)
+        self._add_stream(device, stream)
+        if arrived is not None:
+            self._capture_wait(stream, arrived)
+        return stream
 
     def _copy_rows(self, device: Any, rows: Sequence[tuple[int, int, int]], stream: int | None = None) -> None:
         """Capture copies of (target, source, bytes) between places, by kernels of a device."""

@@ -15,7 +15,7 @@ from ....core.errors import warn_at_user_line
 from ....program.device import MultiDeviceReplay, PreparedDevicePart
 from ....program.multi_device import MultiDevicePlan
 from ....program.plan import Launch
-from ..driver.events import CudaEvent
+from ..driver.events import CudaEvent, pending_gpu_events
 from ..driver.native_calls import native_driver_calls
 from ..modules.launch import KernelStep
 from .native_launch import native_graph_launch
@@ -68,13 +68,12 @@ class CudaParallelLaunch(MultiDeviceReplay):
         if self._broken or self._calls <= WARM_CALLS:
             return None
         addresses = [0 if m is None else m.address for m in memories]
-        after = [event for event in events if event is not None]
-        if any([type(event) is not CudaEvent or event.error is not None for event in after]):
+        if (pending := pending_gpu_events(events)) is None:
             return None
         try:
             with self._lock:
                 graphs = self._graphs or self._make_graphs(addresses)
-                if after:
+                if pending:
                     self._wait_for_arguments(events)
                 ends = [p.device.events.take(g.known) for p, g in zip(self.parts, graphs, strict=True)]
                 code = self._launch(*[end.handle for end in ends], *addresses)
@@ -116,7 +115,7 @@ class CudaParallelLaunch(MultiDeviceReplay):
         """Each launch waits for what it reads, wherever that is computed."""
         for part, reads, graph in zip(self.parts, self._reads, self._graphs, strict=True):
             for event in {events[v] for v in reads}:
-                if event is not None and event.stream != graph.stream and not event.query():
+                if event is not None and event.stream != graph.stream and not event.done:
                     part.device.context.enter()
                     if code := part.device.context.driver.wait(graph.stream, event.handle, 0):
                         raise part.device.failure(code, "waiting for an event")
