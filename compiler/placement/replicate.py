@@ -41,6 +41,11 @@ def graph_exchanges_between_devices(graph: Graph) -> bool:
     return any(node.op in COLLECTIVES for part in graph_and_bodies(graph) for node in part.nodes)
 
 
+def graph_computes_beside_exchanges(graph: Graph) -> bool:
+    """Whether there are products, or other work of libraries or loops, that may run while devices exchange arrays."""
+    return any(OPS[node.op].kind == "library" for node in graph.nodes)
+
+
 def bodies_exchange_between_devices(node: Node) -> bool:
     """Whether devices exchange anything in the bodies of a loop or branch."""
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))

@@ -510,3 +510,23 @@ def test_unsafe_groups_are_refused(two: Two) -> None:
     assert any(
         "before it is written" in wrong for wrong in find_multi_device_violations(replace(plan, steps=tuple(late)))
     )
+
+
+def test_whole_calls_are_timed_by_ways_whose_collectives_take_long(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside products another way may be faster. Every call is right, whichever way is on trial."""
+    two.machine.reads_peers = True
+    take(monkeypatch, nccl=lambda n: 9000, copies=lambda n: 800, reads=lambda n: 600, root=lambda n: 900)
+    w = np.random.default_rng(0).normal(size=(24, 24)).astype(np.float32)
+    with kg.override(collectives="auto"):
+        f = on_mesh(lambda x: kg.all_reduce((x @ w).sum(0)) * 2, 0, None)
+        elementwise = on_mesh(kg.all_reduce)
+        x = np.random.default_rng(1).normal(size=(2, 24, 24)).astype(np.float32)
+        want = (x @ w).sum((0, 1)) * 2
+        for _ in range(60):
+            np.testing.assert_allclose(np.asarray(f(x.reshape(48, 24))), want, rtol=1e-3, atol=1e-4)
+            elementwise(X)
+            if "reads: " in f.why():
+                break
+        assert "reads: measured" in f.why() and "copies: " in f.why() and "root: " not in f.why()
+        assert "reads: " not in elementwise.why()
+        assert f.plan(x.reshape(48, 24)).parts

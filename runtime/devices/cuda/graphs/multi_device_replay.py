@@ -443,8 +443,8 @@ class _GraphCapture:
             self._arrivals[value] = marks[event]
 
     def _copy_to_peers(self, device: Any, copies: Sequence[tuple[int, int]], large: bool | None = None) -> None:
-        """Capture copies between places, (source, target), on copy streams of the device that has the sources, which are
-        there at one moment. large: whether they are the driver's, if their size does not tell."""
+        """Capture copies between places, (source, target), on copy streams of the device that has the sources. These
+        are there at one moment. large: whether they are the driver's, if their size does not tell."""
         values, arrived = self._replay.plan.values, self._arrivals.get(copies[0][0])
         rows = [(target, source, values[target].nbytes) for source, target in copies]
         small = [row for row in rows if not (row[2] > KERNEL_COPY_BYTES if large is None else large)]
