@@ -36,9 +36,9 @@ RIVAL = 2.0  # by those whose collectives alone take no more than so many times 
 INSTALL = "pip install '.[multi]' in kernelgraph's folder"
 
 
-def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
-    """Raises GraphError at the user's line, and DeviceUnavailableError where `settings.collectives` asks for NCCL that
-    is not there."""
+def partition_with_exchange(graph: Graph, mesh: Mesh, same_bits: bool = False) -> ExchangePartition:
+    """same_bits: devices of this process do it in the order of the mesh. Raises GraphError at the user's line, and
+    DeviceUnavailableError where `settings.collectives` asks for NCCL that is not there."""
     if mesh.communicator is not None and len(mesh) > 1:
         return _partition_with_exchange_of_ranks(graph, mesh, mesh.communicator)
     asked = settings.collectives
@@ -46,7 +46,7 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
         return partition_by_way(graph, len(mesh), "copies")
     first, *others = mesh.devices
     found, lacking = None, ""
-    if first.communicates and asked in ("auto", "nccl") and _all_devices_exchange(graph):
+    if first.communicates and asked in ("auto", "nccl") and not same_bits and _all_devices_exchange(graph):
         found, lacking = _communicator_of_devices(first, others)
         if found is None and asked == "nccl":
             raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")

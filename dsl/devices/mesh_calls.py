@@ -65,10 +65,17 @@ class MeshFunction(PicklableDecoratedFunction):
     """A decorated function that runs on a mesh. Call it like the function, with whole arrays or `kg.Sharded`."""
 
     def __init__(
-        self, function: Callable[..., Any], mesh: Any, in_axes: Axes = 0, out_axes: Axes = 0, **options: Any
+        self,
+        function: Callable[..., Any],
+        mesh: Any,
+        in_axes: Axes = 0,
+        out_axes: Axes = 0,
+        same_bits: bool = False,
+        **options: Any,
     ) -> None:
         """in_axes: the axis along which each parameter's arrays are split, None for whole ones; out_axes: along which
-        the devices' results are joined, None where they are equal. Raises OptionError, ArgumentsError."""
+        the devices' results are joined, None where they are equal. same_bits: sums are in the order of the mesh, which
+        no library promises. Raises OptionError, ArgumentsError."""
         check_function(function)
         if not isinstance(mesh, Mesh):
             raise OptionError(f"mesh={mesh!r}: write kg.Mesh(('cuda:0', 'cuda:1'))")
@@ -78,7 +85,7 @@ class MeshFunction(PicklableDecoratedFunction):
             raise OptionError("a function with mesh= cannot be split, since devices could decide differently")
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
         self._options: Options = checked_kernel_graph_options(**{**options, "device": mesh.names})
-        self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
+        self._mesh, self._in_axes, self._out_axes, self._same_bits = mesh, in_axes, out_axes, same_bits
         self._parameters = DecoratedFunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
@@ -252,7 +259,7 @@ class MeshFunction(PicklableDecoratedFunction):
         mesh = self._mesh
         try:
             graph = graph_with_exchanging_loops_unrolled(captured.graph)
-            found = partition_with_exchange(graph, mesh)
+            found = partition_with_exchange(graph, mesh, self._same_bits)
             executable: MultiDeviceExecutable | WayTrial = self._executable_of_partition(graph, found)
         except GraphError as error:
             raise locate_graph_error(error) from None
