@@ -536,7 +536,7 @@ class KVStore:
             return self._program_of_sum(mesh)(Sharded(parts, mesh, None)).parts[place]
         return _sum_on_device(name_of(home), len(parts))([on_device(part, home) for part in parts])
 
-    def _program_of_sum(self, mesh: Mesh) -> MeshFunction:
+    def _program_of_sum(self, mesh: Mesh) -> Callable[..., Any]:
         """The sum of arrays where they are, on each device, in the order of the mesh."""
         if (made := self._programs.get(mesh)) is None:
 
