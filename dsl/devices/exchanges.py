@@ -50,22 +50,26 @@ def partition_with_exchange(graph: Graph, mesh: Mesh, same_bits: bool = False) -
         found, lacking = _communicator_of_devices(first, others)
         if found is None and asked == "nccl":
             raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")
-    near = _can_read_each_other(mesh)
-    ways = [way for way, there in (("nccl", found), ("reads", near), ("root", near), ("copies", True)) if there]
-    rivals: tuple[str, ...] = ()
-    if asked in ways:
-        way, why = asked, ""
-    elif asked == "auto" and first.communicates and settings.tune and settings.engine == "async":
-        times, failed = _times_of_ways(graph, mesh, ways, found)
-        way, why = _fastest_way(times, failed, found)
-        rivals = _rivals_of_way(graph, way, times)
-    else:
-        way, why = "nccl" if found is not None else "copies", ""
+    way, why, rivals = _choose_way(graph, mesh, found)
     name = _name_of_way(way, found)
     reason = "; ".join(filter(None, (why, lacking if found is None else "")))
     made = partition_by_way(graph, len(mesh), way, found)
     text = f"collectives by {name}{reason and f': {reason}'}" if first.communicates else ""
     return replace(made, why=text, way=way, rivals=rivals)
+
+
+def _choose_way(graph: Graph, mesh: Mesh, communicator: DeviceCommunicator | None) -> tuple[str, str, tuple[str, ...]]:
+    """A way, why, in words, where the clock told, and its rivals."""
+    asked, near = settings.collectives, _can_read_each_other(mesh)
+    rows = (("nccl", communicator is not None), ("reads", near), ("root", near), ("copies", True))
+    ways = [way for way, there in rows if there]
+    if asked in ways:
+        return asked, "", ()
+    if asked == "auto" and mesh.devices[0].communicates and settings.tune and settings.engine == "async":
+        times, failed = _times_of_ways(graph, mesh, ways, communicator)
+        way, why = _fastest_way(times, failed, communicator)
+        return way, why, _rivals_of_way(graph, way, times)
+    return "nccl" if communicator is not None else "copies", "", ()
 
 
 def _partition_with_exchange_of_ranks(graph: Graph, mesh: Mesh, ranks: EngineCommunicator) -> ExchangePartition:

@@ -286,10 +286,10 @@ class MeshFunction(PicklableDecoratedFunction):
     def _executable_by_way(self, graph: Graph, way: str) -> MultiDeviceExecutable:
         return self._executable_of_partition(graph, partition_by_way(graph, len(self._mesh), way))
 
-    def _executable_of_partition(self, graph: Graph, found: ExchangePartition) -> MultiDeviceExecutable:
-        mesh, exchange = self._mesh, found.communicator
+    def _executable_of_partition(self, graph: Graph, exchanged: ExchangePartition) -> MultiDeviceExecutable:
+        mesh, exchange = self._mesh, exchanged.communicator
         ranks, name = 1 if mesh.communicator is None else len(mesh), "" if exchange is None else exchange.name
-        plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name, found.reads_peers)
+        plan = self._maker.plan(exchanged.partition, mesh.places, graph.name, ranks, name, exchanged.reads_peers)
         plan = replace(plan, axes=f"in_axes={self._in_axes}, out_axes={self._out_axes}")
         return make_multi_device_plan_ready(plan, mesh.communicator, exchange)
 
