@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.errors import warn_at_user_line
-from ....program.device import MultiDeviceReplay, PreparedDevicePart
-from ....program.multi_device import MultiDevicePlan
-from ....program.plan import Launch
+from ....program.device import MultiDeviceReplay
+from ....program.plan import Launch, Plan
+from ....program.program import buffers_of_task
 from ..driver.events import CudaEvent, pending_gpu_events
 from ..driver.native_calls import native_driver_calls
 from ..modules.launch import KernelStep
@@ -24,42 +24,38 @@ from .one_launch import OneNodeGraph
 from .replay import WARM_CALLS
 
 
-def are_launches_parallel(
-    plan: MultiDevicePlan, parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
-) -> bool:
-    """Whether a plan is one launch on each of its devices, of which none reads what another writes."""
-    outer = {v for v, value in enumerate(plan.values) if value.source >= 0 or v in plan.outputs}
-    written = {v for part in parts for v in part.writes}
-    if elsewhere or len(parts) != len(plan.steps) or len({part.device for part in parts}) != len(parts):
+def are_launches_parallel(plan: Plan, runners: Mapping[int, Any]) -> bool:
+    """Whether a plan is one launch on each of its devices, of which none reads what another writes. runners: of the
+    tasks that are no copies."""
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    homes = [plan.homes[step.stream] for step in launches]
+    tasks = [plan.tasks[step.task] for step in launches]
+    if len(runners) != len(launches) or len({*homes}) != len(homes) or native_driver_calls() is None:
         return False
-    return native_driver_calls() is not None and all(
-        _step_of_one_launch(part) is not None
-        and written.isdisjoint(v for _, v in part.reads)
-        and outer.issuperset(part.values)
-        for part in parts
+    written = {region.buffer for task in tasks for region in task.writes}
+    kinds = {plan.program.buffers[b].kind for task in tasks for b in buffers_of_task(task)}
+    steps = [runners[step.task] for step in launches]
+    return (
+        kinds <= {"input", "output"}
+        and written.isdisjoint(region.buffer for task in tasks for region in task.reads)
+        and all(isinstance(step, KernelStep) and not (step.empty or step.numbers) for step in steps)
     )
 
 
-def _step_of_one_launch(part: PreparedDevicePart) -> KernelStep | None:
-    """The launch that is all of a part, if its arguments are addresses alone."""
-    runners, steps = part.executable.runners, part.executable.plan.steps
-    step = runners[0] if len(runners) == sum(isinstance(s, Launch) for s in steps) == 1 else None
-    return step if isinstance(step, KernelStep) and not (step.empty or step.numbers) else None
-
-
 class CudaParallelLaunch(MultiDeviceReplay):
-    """The launches of one plan. reads: of each, the values whose events it waits for."""
+    """The launches of one plan."""
 
-    def __init__(self, plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart]) -> None:
-        self.plan, self.devices, self.parts = plan, devices, parts
+    def __init__(self, plan: Plan, devices: Sequence[Any], runners: Mapping[int, Any]) -> None:
+        self.name, self.devices = plan.program.name, devices
         self._lock = threading.Lock()
         self._calls = 0
         self._broken = False
         self._graphs: list[OneNodeGraph] = []
-        labels = f"{plan.name} on several GPUs"
-        self._labels = (labels,)
-        self._reads = [[v for _, v in part.reads] for part in parts]
-        self._order = [devices.index(part.device) for part in parts]
+        self._labels = (f"{self.name} on several GPUs",)
+        launches = [step for step in plan.steps if isinstance(step, Launch)]
+        self._order = [plan.homes[step.stream] for step in launches]
+        self._steps = [runners[step.task] for step in launches]
+        self._reads = [[region.buffer for region in plan.tasks[step.task].reads] for step in launches]
 
     def run(
         self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]
@@ -75,7 +71,7 @@ class CudaParallelLaunch(MultiDeviceReplay):
                 graphs = self._graphs or self._make_graphs(addresses)
                 if pending:
                     self._wait_for_arguments(events)
-                ends = [p.device.events.take(g.known) for p, g in zip(self.parts, graphs, strict=True)]
+                ends = [self.devices[d].events.take(g.known) for d, g in zip(self._order, graphs, strict=True)]
                 code = self._launch(*[end.handle for end in ends], *addresses)
                 if code:
                     for graph in graphs:  # some may have started
@@ -86,7 +82,7 @@ class CudaParallelLaunch(MultiDeviceReplay):
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._broken, self._graphs = True, []
             text = f"no replay as graphs of several GPUs: {type(error).__name__}: {error}"
-            warn_at_user_line(f"{self.plan.name}: {text}; its steps are issued one by one")
+            warn_at_user_line(f"{self.name}: {text}; its steps are issued one by one")
             return None
         found: list[CudaEvent | None] = [None] * len(self.devices)
         for which, graph, end in zip(self._order, graphs, ends, strict=True):
@@ -98,24 +94,22 @@ class CudaParallelLaunch(MultiDeviceReplay):
     def _make_graphs(self, addresses: Sequence[int]) -> list[OneNodeGraph]:
         """addresses: of a call's values. Raises what the driver's answers are as errors."""
         made = []
-        for part in self.parts:
-            device, step = part.device, _step_of_one_launch(part)
-            assert step is not None
+        for which, step in zip(self._order, self._steps, strict=True):
+            device = self.devices[which]
             device.context.enter()
-            places = {b: v for b, v in enumerate(part.values) if v is not None}
-            given = [addresses[v] if v is not None else 0 for v in part.values]
+            places = {b: b for b in step.buffers}
             (stream,) = device.take_common_streams(1)
-            with part.executable.lock:
-                made.append(OneNodeGraph(device, step, places, len(addresses), (), given, stream))
+            made.append(OneNodeGraph(device, step, places, len(addresses), (), addresses, stream))
         self._launch = native_graph_launch([graph.record for graph in made], [graph.node for graph in made])
         self._graphs = made
         return made
 
     def _wait_for_arguments(self, events: Sequence[CudaEvent | None]) -> None:
         """Each launch waits for what it reads, wherever that is computed."""
-        for part, reads, graph in zip(self.parts, self._reads, self._graphs, strict=True):
+        for which, reads, graph in zip(self._order, self._reads, self._graphs, strict=True):
+            device = self.devices[which]
             for event in {events[v] for v in reads}:
                 if event is not None and event.stream != graph.stream and not event.done:
-                    part.device.context.enter()
-                    if code := part.device.context.driver.wait(graph.stream, event.handle, 0):
-                        raise part.device.failure(code, "waiting for an event")
+                    device.context.enter()
+                    if code := device.context.driver.wait(graph.stream, event.handle, 0):
+                        raise device.failure(code, "waiting for an event")
