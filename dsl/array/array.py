@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -145,6 +145,14 @@ class Array(ArrayMethods):
     def is_ready(self) -> bool:
         """Whether `wait` would return at once."""
         return self._event is None or self._event.query()
+
+    def __await__(self) -> Generator[Any, None, Array]:
+        """`await x` waits as `wait` does, while other tasks of the event loop run."""
+        if (event := self._event) is not None and not event.query():
+            from asyncio import get_running_loop
+
+            yield from get_running_loop().run_in_executor(None, error_of_event, event)
+        return self.wait()
 
     def numpy(self) -> Host:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""

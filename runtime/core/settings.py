@@ -118,9 +118,9 @@ TABLE = (
     Setting(
         "collectives",
         "auto",
-        _choice_setting_parser("auto", "nccl", "copies", "reads"),
+        _choice_setting_parser("auto", "nccl", "copies", "reads", "root"),
         "what GPUs exchange arrays by: nccl; copies, between ranks through the host; reads of each other's memory, "
-        "within a process; auto: what is fastest, as measured",
+        "or root, one GPU for all, within a process; auto: what is fastest, as measured",
     ),
     Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
     Setting(

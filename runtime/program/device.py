@@ -257,8 +257,11 @@ class DeviceCommunicator(Protocol):
 class MultiDeviceReplay(Protocol):
     """Starts a whole plan over several devices."""
 
-    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]) -> Event | None:
-        """The event at its end; None, and nothing has started: this call's steps are to be issued.
+    def run(
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]
+    ) -> Sequence[Event | None] | None:
+        """The event at its end of each device, if that has a part; None, and nothing has started: this call's steps are
+        to be issued.
 
         memories: of the buffers that a call brings or gets, None for others. events: when those that it brings are
         there."""

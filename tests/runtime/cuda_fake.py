@@ -156,11 +156,14 @@ class FakeDriver:
         word = ctypes.c_uint64
         function, count = {
             "cuGraphExecKernelNodeSetParams_v2": (self.update_kernel, 3), "cuGraphLaunch": (self.launch_graph, 2),
-            "cuEventRecord": (self.record, 2),
+            "cuEventRecord": (self.record, 2), "cuCtxSetCurrent": (self.set_context, 1),
         }[name]  # fmt: skip
         made = ctypes.CFUNCTYPE(ctypes.c_int, *[word] * count)(function)
         self.callbacks.append(made)
         return ctypes.cast(made, ctypes.c_void_p).value or 0
+
+    def set_context(self, context: int) -> int:
+        return SUCCESS
 
     def _code(self, name: str, *details: Any) -> int:
         self.log.append((name, *details))

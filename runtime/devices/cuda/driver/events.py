@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ....engine import unread_errors
@@ -53,6 +54,21 @@ class CudaEvent:
 
     def __del__(self) -> None:
         self._pool.free.append(self.handle)
+
+
+def pending_gpu_events(events: Iterable[Any]) -> list[CudaEvent] | None:
+    """Those that have not happened; None where one is of another kind of device, or of work that failed."""
+    pending = []
+    for event in events:
+        if event is not None:
+            if type(event) is not CudaEvent:
+                return None
+            happened = event.query()
+            if event.error is not None:
+                return None
+            if not happened:
+                pending.append(event)
+    return pending
 
 
 class EventPool:

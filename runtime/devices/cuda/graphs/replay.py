@@ -27,7 +27,13 @@ from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, M
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
-from .native_launch import NativelyLaunchedGraph, Start, make_native_graph_call, native_graph_launch
+from .native_launch import (
+    NativelyLaunchedGraph,
+    Start,
+    make_native_graph_call,
+    native_graph_launch,
+    native_graph_record,
+)
 from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
@@ -233,7 +239,8 @@ class PlanReplay:
         if self._native and self._numbers is not None and not made.moments:
             bound, nodes = list(zip(self._pointers, self._bound, strict=True)), made.nodes
             made.numbers = self._numbers
-            made.launch = native_graph_launch(self._driver, made.executable, made.stream, nodes, self._order, bound)
+            record = native_graph_record(self._driver, made.executable, made.stream, nodes, self._order, bound)
+            made.launch = native_graph_launch([record], nodes)
 
     def direct(self, order: Sequence[int], numbers: tuple[int, ...], labels: tuple[str, ...]) -> Start | None:
         """`make_native_graph_call` of the plan. order: whose addresses it gets. numbers: the plan's, at each call."""
