@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -77,6 +78,14 @@ class CUDAExecutable(Executable):
         name = plan.program.name
         self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = plan_boundary(plan).roots
+        # of the latest walk on each stream: steps of libraries have memory, which goes back when they die
+        self._has_library_steps = not all(isinstance(runner, KernelStep) for runner in self.runners)
+        self._ends: dict[int, CudaEvent] = {}
+
+    def __del__(self) -> None:
+        for event in getattr(self, "_ends", {}).values():
+            if sys is not None and not sys.is_finalizing() and event.error is None and not event.query():
+                self._device.context.driver.synchronize_event(event.handle)
 
     def _make_step_of_task(self, task: Any) -> TaskRunner:
         if control_flow_bodies(task):
@@ -118,7 +127,10 @@ class CUDAExecutable(Executable):
                 replayed = self._replay.run(memories, scalars, after)
                 if replayed is not None:
                     return self._remember_launch(tuple(replayed))
-            return self._remember_launch(self._issue_steps(self.addresses(memories, arena), scalars, after))
+            walked = self._remember_launch(self._issue_steps(self.addresses(memories, arena), scalars, after))
+            if self._has_library_steps:
+                self._ends.update((event.stream, event) for event in walked)
+            return walked
 
     def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
         """The device can name these steps, should it be lost before they end; what has failed is told if nobody reads
@@ -142,8 +154,9 @@ class CUDAExecutable(Executable):
         if hosts:
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
-        self._device.captures.keep(inside[0][1].graph, [self])
-        return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
+        done = self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
+        self._device.captures.keep(inside[0][1].graph, [self, *self._device.blas.workspaces(streams)])
+        return done
 
     def direct(
         self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()

@@ -129,7 +129,7 @@ class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
     def __init__(self, driver: Any, lane: GraphReplayLane | MultiDeviceLane, graph: int, steps: Sequence[Any]) -> None:
-        """steps: whose kernels it has."""
+        """steps: whose kernels it has; and workspaces of libraries."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
         self.nodes: list[KernelArgumentBlock] = []

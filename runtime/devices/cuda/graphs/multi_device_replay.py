@@ -248,6 +248,7 @@ class _GraphCapture:
         self._replay, self._driver = replay, replay.devices[0].context.driver
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
+        self._workspaces = list[Any]()
         self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
         self._products = [
             part
@@ -286,7 +287,7 @@ class _GraphCapture:
         self._raise_if_driver_failed(code, "ending a capture")
         runners = [runner for each in replay.runners for runner in each]
         made = GraphInstance(driver, self._lane, graph, [*runners, *self._steps])
-        made.kept = [memory for _, memory in self._kept]
+        made.kept = [*(memory for _, memory in self._kept), *self._workspaces]
         for step, handle, addresses, moved, numbers in self._nodes:
             node = step.node(handle, addresses, moved, numbers)
             node.places(len(self._given), made.fixed)
@@ -320,8 +321,7 @@ class _GraphCapture:
         ]
         if part in self._products:
             device.context.enter()
-            for stream in self._streams_of_part(part):
-                device.blas.handle(stream)
+            self._workspaces += device.blas.prepare(self._streams_of_part(part))
         return addresses, moved, [self._kernel_step(device, task) for task in tasks]
 
     def _capture_plan(self, origin: int, prepared: Sequence[CapturedPart]) -> None:

@@ -201,9 +201,8 @@ class PlanReplay:
         tables = self._pointer_table_steps(words, count + len(slots))
         addresses = self._graph_buffer_addresses(base, memories)
         streams = lane.streams_for_capture(self._high)
-        for stream in streams:
-            if self._batches or any(isinstance(r, FIXED) for r in self._runners):
-                self._device.blas.handle(stream)
+        library = bool(self._batches) or any(isinstance(r, FIXED) for r in self._runners)
+        workspaces = self._device.blas.prepare(streams) if library else []
         before, behind = [*self._slot_copies(False), *tables], self._slot_copies(True)
         self._raise_if_driver_failed(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
@@ -211,7 +210,7 @@ class PlanReplay:
         finally:
             code, graph = driver.end_capture(streams[0])
         self._raise_if_driver_failed(code, "ending a capture")
-        made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind])
+        made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind, *workspaces])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
