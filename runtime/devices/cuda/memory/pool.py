@@ -1,7 +1,8 @@
 """Sizes in, blocks of device memory out, recycled. A block goes back to its size class when its Python object dies.
 
 By then no launched work needs it (see `Executable.run`), so any stream may take it at once, without an event.
-Small blocks are cut from slabs; large ones are the driver's own, and go back to it when it runs out.
+Small blocks are cut from slabs; large ones are the driver's own. They go back to it when it runs out, and when a block of
+a new size is made while others are free: however many sizes come and go, what is held follows what is in use.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ....core.recycling import FreeBlocks, RecyclingPool
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
 LARGE = 1 << 20
+SPARE, LEAST_SPARE = 4, 16  # parts: free beside a new block may be a fourth of the most in use, a 16th of `most_free`
 
 
 class DeviceBlock:
@@ -64,6 +66,7 @@ class GpuMemoryPool(RecyclingPool):
         self._large: dict[int, Any] = {}  # address -> memory
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
+        self._most_in_use = 0  # since all was given back
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> DeviceBlock:
@@ -116,9 +119,25 @@ class GpuMemoryPool(RecyclingPool):
             self._sizes[nbytes] = self._free[size]
         return self._free[size]
 
+    def trim(self) -> int:
+        with self._lock:
+            self._most_in_use = 0
+            return super().trim()
+
+    def _let_other_sizes_go(self, size: int) -> None:
+        """Before a large block is made: the driver makes it of what it is given back. That is not made the system's, as
+        it would be by `shrink`."""
+        cached = self._large_bytes_cached()
+        self._most_in_use = max(self._most_in_use, self._own_bytes - cached + size)
+        spare = max(self._most_in_use // SPARE, self.bound // LEAST_SPARE)
+        if cached > spare:
+            with self._unforbidden():
+                super()._release_down_to(spare)
+
     def _allocate_own(self, size: int) -> int:
         if size < LARGE:
             return self._carve_from_slab(size)
+        self._let_other_sizes_go(size)
         memory = self.with_room(self._source, size)
         address = int(memory.handle)
         self._large[address] = memory
