@@ -30,7 +30,7 @@ from .driver.streams import CapturedStreamEvent, record_event_on_captured_stream
 from .graphs.host_control_flow import HostControlFlowStep
 from .graphs.native_launch import Start
 from .graphs.one_launch import make_one_node_graph_call
-from .modules.launch import KernelStep, NumpyHostStep
+from .modules.launch import KernelStep, NumpyHostStep, are_kernel_scalars_of_plan
 from .profile import CudaProfileMarks
 from .timing import CudaRunTiming
 
@@ -158,23 +158,21 @@ class CUDAExecutable(Executable):
         self._device.captures.keep(inside[0][1].graph, [self, *self._device.blas.workspaces(streams)])
         return done
 
-    def direct(
-        self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()
-    ) -> Start | None:
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
         """See `native_launch.make_native_graph_call`: for plans that are replayed, and those of one launch that needs
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            started: Start | None = self._replay.direct(order, tuple(numbers), self._launch_labels)
+            started: Start | None = self._replay.direct(order, self._launch_labels)
             return started
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
             return None
-        if not step.buffers <= set(order):
+        scalars, cost = plan.program.scalars, plan.tasks[0].cost
+        if not step.buffers <= set(order) or not are_kernel_scalars_of_plan(plan.tasks, scalars):
             return None
-        cost = plan.tasks[0].cost
-        return make_one_node_graph_call(self._device, step, order, numbers, cost, self.lock, self._launch_labels)
+        return make_one_node_graph_call(self._device, step, order, len(scalars), cost, self.lock, self._launch_labels)
 
     def run_timed(
         self,

@@ -94,6 +94,58 @@ def test_lengths_that_a_trace_knows_keep_no_call_from_the_short_way(gpu: Any, ro
         assert all(any(is_short(function) for _ in range(20)) for function in functions)
 
 
+def shifted(x: Any, a: Any, b: Any) -> Any:
+    return x * a + b
+
+
+def normed(x: Any, a: Any, b: Any) -> Any:
+    return x / (np.abs(x).max() * a + b)
+
+
+NUMBERS = (0.0, -0.0, 1.5, -2.25, 1e300, 3, -7, 0, 1 << 40, True)
+
+
+@pytest.mark.parametrize("function", [shifted, normed, lambda x, a, b: (x - a, x * b), lambda x, a, b: x + (a - b) * 2])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "u1"])
+def test_numbers_of_a_call_go_the_short_way(gpu: Any, function: Any, dtype: str) -> None:
+    """Each call has its own numbers, also where those of the call before are equal to them."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(1, 9, (8, 5)).astype(dtype)
+    given = kg.asarray(x, device="cuda").wait()
+    f = kg.kernel_graph(function, device="cuda")
+    short = 0
+    for turn in range(60):
+        a, b = (NUMBERS[i] for i in rng.integers(0, len(NUMBERS), 2))
+        if turn < 20:
+            a, b = NUMBERS[turn % 4], NUMBERS[2 + turn % 3]  # floats, until all is ready
+        try:
+            with np.errstate(all="ignore"):
+                wanted = function(x, a, b)
+        except OverflowError:
+            continue
+        gpu.context.driver.log.clear()
+        got = f(given, a, b)
+        short += {entry[0] for entry in gpu.context.driver.log} <= {"launch_graph", "update_kernel", "record"}
+        pairs = zip(*((each if isinstance(each, tuple) else (each,)) for each in (got, wanted)), strict=True)
+        for ours, numpys in pairs:
+            assert ours.dtype == numpys.dtype
+            np.testing.assert_allclose(ours.numpy(), numpys, 1e-3 if dtype == "f2" else 1e-6)
+    assert short > 15
+
+
+@pytest.mark.parametrize("number", [1.0, 2, True])
+def test_an_operator_with_a_number_goes_the_short_way(gpu: Any, number: Any) -> None:
+    x = np.arange(40, dtype="f8")
+    given = kg.asarray(x, device="cuda").wait()
+    for turn in range(12):
+        gpu.context.driver.log.clear()
+        got, other = given + (number + turn), number - given
+        short = {entry[0] for entry in gpu.context.driver.log} <= {"launch_graph", "update_kernel", "record"}
+        np.testing.assert_array_equal(got.numpy(), x + (number + turn))
+        np.testing.assert_array_equal(other.numpy(), number - x)
+    assert short
+
+
 def settled() -> tuple[Any, Any]:
     """A function that launches graphs from now on, and an array for it."""
     f = kg.kernel_graph(device="cuda")(double)

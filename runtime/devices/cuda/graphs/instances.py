@@ -140,7 +140,6 @@ class GraphInstance:
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
         self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
-        self.numbers: tuple[int, ...] = ()  # of the plan, that such a launch has
         self.stream = self.known = lane.stream
 
     def idle(self) -> bool:
