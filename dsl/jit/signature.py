@@ -60,7 +60,8 @@ class DecoratedFunctionParameters:
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.leaves_out = isinstance(function, NUMPYS) or getattr(function, "leaves_out_defaults", False)
+        numpys = isinstance(function, NUMPYS) or isinstance(getattr(function, "__self__", None), np.ufunc)
+        self.leaves_out = numpys or getattr(function, "leaves_out_defaults", False)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
         self._read_signature()

@@ -41,12 +41,22 @@ WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 
 
-class CusolverHandles:
-    """One cuSOLVER handle for each stream, and identity matrices."""
+def create_library_handle(driver: CudaDriver, create: Callable[[], Any]) -> tuple[Any, int]:
+    """A library's handle, and about what it takes of the GPU's memory: others may take and give some meanwhile."""
+    before = driver.memory_info()
+    handle = create()
+    after = driver.memory_info()
+    return handle, 0 if before is None or after is None else max(0, before[0] - after[0])
 
-    def __init__(self, allocate: Callable[[int], Any]) -> None:
-        self.allocate = allocate
-        self._handles: dict[int, tuple[int, int]] = {}
+
+class CusolverHandles:
+    """cuSOLVER's handle, which takes 160 MiB, and identity matrices. It is used by one thread at a time, and what it
+    works with by one stream at a time."""
+
+    def __init__(self, allocate: Callable[[int], Any], driver: CudaDriver) -> None:
+        self.allocate, self._driver = allocate, driver
+        self._handle: tuple[int, int] | None = None
+        self._set_to = self.handle_bytes = 0
         self._ones: dict[tuple[str, int], Any] = {}
         self._jacobi = 0
 
@@ -58,13 +68,17 @@ class CusolverHandles:
         return self._jacobi
 
     def handle(self, stream: int) -> tuple[int, int]:
-        """(handle, parameters) that work on a stream."""
-        if stream not in self._handles:
-            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-            handle = cusolver.create()
-            cusolver.set_stream(handle, stream)
-            self._handles[stream] = (handle, cusolver.create_params())
-        return self._handles[stream]
+        """(handle, parameters) that work on a stream, for one who holds the lock of `CublasHandles`."""
+        cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+        if self._handle is None:
+            handle, self.handle_bytes = create_library_handle(self._driver, cusolver.create)
+            self._handle = handle, cusolver.create_params()
+        if self._set_to != stream:
+            if self._set_to:
+                self._driver.synchronize_stream(self._set_to)
+            cusolver.set_stream(self._handle[0], stream)
+            self._set_to = stream
+        return self._handle
 
     def kept(self) -> list[Any]:
         """Memory that it holds."""
@@ -98,7 +112,7 @@ class CublasHandles:
     ) -> None:
         self.allocate, self.dnn, self._identity = allocate, dnn, identity
         self._scratch, self._ways = memory_bytes // SCRATCH_PARTS, dict[tuple[GemmCall, int], ChosenProductWay]()
-        self.solver = CusolverHandles(allocate)
+        self.solver = CusolverHandles(allocate, driver)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
         self._stopwatch: GpuStopwatch | None = None
@@ -108,7 +122,12 @@ class CublasHandles:
         self._workspaces: dict[int, Any] = {}  # by stream
         self._cublas: Any = None
         self.dropped: list[Callable[[], Any]] = []  # what destroys plans of libraries that nobody has any more
-        self.handle_bytes = 0  # about what cuBLAS itself has taken: others may take and give memory meanwhile
+        self._handle_bytes = 0
+
+    @property
+    def handle_bytes(self) -> int:
+        """About what the libraries themselves have taken."""
+        return self._handle_bytes + self.solver.handle_bytes
 
     @property
     def nbytes(self) -> int:
@@ -167,11 +186,7 @@ class CublasHandles:
 
     def _create_handle(self) -> None:
         self._cublas = import_module("nvmath.bindings.cublas")
-        before = self._driver.memory_info()
-        self._handle = self._cublas.create()
-        after = self._driver.memory_info()
-        if before is not None and after is not None:
-            self.handle_bytes = max(0, before[0] - after[0])
+        self._handle, self._handle_bytes = create_library_handle(self._driver, self._cublas.create)
         self._cublas.set_math_mode(self._handle, NO_REDUCED_PRECISION)
 
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:

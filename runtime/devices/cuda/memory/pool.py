@@ -134,15 +134,14 @@ class GpuMemoryPool(RecyclingPool):
             return released
 
     def _let_other_sizes_go(self, size: int) -> None:
-        """Before a large block is made: the driver makes it of what it is given back. That is not made the system's, as
-        it would be by `shrink`."""
+        """Before a large block is made. What goes becomes the system's first: the driver's pool would make the new block
+        of a part of an old one, and could not give back the rest."""
         cached = self._large_bytes_cached()
         self._most_in_use = max(self._most_in_use, self._own_bytes - cached + size)
         self._missed = max(0, self._missed + (size if size in self._let_go else -size))
         spare = max(self._most_in_use // SPARE, self.bound // LEAST_SPARE, self._missed)
         if cached > spare:
-            with self._unforbidden():
-                super()._release_down_to(spare)
+            self._release_down_to(spare)
 
     def _allocate_own(self, size: int) -> int:
         if size < LARGE:
