@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count, islice
 from operator import attrgetter
 from sys import getrefcount
+from threading import get_ident
 from typing import Any
 
 from ...runtime.core import profile
@@ -34,14 +35,15 @@ _ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count te
 
 
 class Flight:
-    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher."""
+    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher.
+    thread: whose call it is."""
 
-    __slots__ = ("before", "events", "nbytes", "number", "things")
+    __slots__ = ("before", "events", "nbytes", "number", "things", "thread")
 
     def __init__(self, events: tuple[Event, ...], things: Sequence[Any], nbytes: int) -> None:
         self.events, self.things, self.nbytes = events, things, nbytes
         self.before: Sequence[Flight] = ()
-        self.number = next(_numbers)
+        self.number, self.thread = next(_numbers), get_ident()
 
 
 _numbers, _number_of_flight = count(), attrgetter("number")
@@ -116,6 +118,34 @@ class Flights:
             self.calls.appendleft(flight)
             raise
         self.forget(flight)
+
+
+class DeviceFlights(Flights):
+    """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
+
+    def forget_finished(self) -> None:
+        self.finish_in_order()
+        super().forget_finished()
+
+    def finish_in_order(self) -> None:
+        """Ask of each thread's latest call on each stream first: where that is over, so are those before it."""
+        try:
+            calls = list(islice(self.calls, ASKED))
+        except RuntimeError:  # another thread is at it
+            return
+        over: dict[Any, bool] = {}
+        for flight in reversed(calls):
+            lines = [(event, (flight.thread, line)) for event in flight.events if (line := _line_of_event(event))]
+            for event, line in lines:
+                if over.get(line):
+                    event.finish()
+            for event, line in lines:  # those of one call tell nothing of each other
+                if line not in over:
+                    over[line] = event.query() and event.error is None
+
+
+def _line_of_event(event: Any) -> object:
+    return getattr(event, "line", None)
 
 
 class HostFlights(Flights):
@@ -207,7 +237,7 @@ class FollowedCalls:
                     self.on_host.held += earlier.nbytes - before
 
 
-_on_host, _on_devices = HostFlights(), Flights(8, H200.memory_bytes // 4, 64 << 20)
+_on_host, _on_devices = HostFlights(), DeviceFlights(8, H200.memory_bytes // 4, 64 << 20)
 track_call, followed = _on_devices.track, _on_host.followed
 
 

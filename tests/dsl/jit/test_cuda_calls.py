@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +12,12 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.array import devices, in_flight
 from kernelgraph.dsl.array.in_flight import waitall
 from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.driver.events import CudaEvent
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from kernelgraph.runtime.engine import unread_errors
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
@@ -62,6 +66,59 @@ def differences(calls: int, seed: int, synchronize: Any) -> int:
 def test_any_order_of_calls(gpu: Any) -> None:
     assert differences(120, 0, gpu.synchronize) == 0
     assert [entry[0] for entry in gpu.context.driver.log].count("launch_graph") > 40
+
+
+def test_what_is_told_by_order_has_happened(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads queue calls on few streams; what is over is asked at random."""
+    told: list[bool] = []
+
+    def finish(event: CudaEvent) -> None:
+        if not event.done:
+            told.append(gpu.context.driver.query(event.handle) == 0)
+        plain(event)
+
+    plain = CudaEvent.finish
+    monkeypatch.setattr(CudaEvent, "finish", finish)
+    lock, failures = threading.Lock(), list[BaseException]()
+
+    def call_in_thread(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            f = kg.kernel_graph(device="cuda")(double)
+            x = kg.asarray(np.ones(40, "f4"), device="cuda")
+            for _ in range(60):
+                with lock:  # the fake driver serves one at a time
+                    x = f(x) if rng.random() < 0.7 else f(kg.asarray(np.ones(40, "f4"), device="cuda"))
+                    if rng.random() < 0.1:
+                        x.wait()
+                    if rng.random() < 0.2:
+                        in_flight._on_devices.forget_finished()
+                time.sleep(0)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert told and all(told)
+
+
+def test_few_questions_tell_which_calls_are_over(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = settled()
+    kg.waitall()
+    asked: list[int] = []
+    query = gpu.events.query
+    monkeypatch.setattr(gpu.events, "query", lambda handle: asked.append(handle) or query(handle))
+    for _ in range(10):
+        for _ in range(in_flight.ASKED):
+            y = f(x)
+        gpu.synchronize()
+    assert in_flight.in_flight_counts()[0] <= 2 * in_flight.ASKED
+    assert len(asked) <= 10 * in_flight.ASKED // 3
+    np.testing.assert_array_equal(y.numpy(), np.full(40, 2, "f4"))
 
 
 @pytest.mark.parametrize("rows", [1, 4])
