@@ -135,17 +135,14 @@ class DeviceFlights(Flights):
             return
         over: dict[Any, bool] = {}
         for flight in reversed(calls):
-            lines = [(event, (flight.thread, line)) for event in flight.events if (line := _line_of_event(event))]
+            events: Sequence[Any] = flight.events
+            lines = [(e, (flight.thread, line)) for e in events if (line := getattr(e, "line", None)) is not None]
             for event, line in lines:
                 if over.get(line):
                     event.finish()
             for event, line in lines:  # those of one call tell nothing of each other
                 if line not in over:
                     over[line] = event.query() and event.error is None
-
-
-def _line_of_event(event: Any) -> object:
-    return getattr(event, "line", None)
 
 
 class HostFlights(Flights):

@@ -33,7 +33,8 @@ def native_graph_launch(
     bound: Sequence[tuple[int, int]] = (),
 ) -> Callable[..., int]:
     """f(event, *addresses, *numbers): the result code of a launch. order: the places that these addresses have in the
-    nodes. numbers: the plan's, as `words_of_kernel_scalars` gives them. bound: places, each with the address that it must have. Raises KeyError for a place that the order lacks."""
+    nodes. numbers: the plan's, as `words_of_kernel_scalars` gives them. bound: places, each with the address that it
+    must have. Raises KeyError for a place that the order lacks."""
     numbers = {place: i for i, place in enumerate(order)}
     handles = {
         w.EXECUTABLE: executable, w.STREAM: stream,
@@ -51,10 +52,11 @@ def make_native_graph_call(
     choose: Callable[[Sequence[CudaEvent], int, Sequence[int]], NativelyLaunchedGraph | None],
     labels: tuple[str, ...],
 ) -> Start:
-    """f(after, caller, *addresses, *numbers): launches a plan where that takes nothing but a launch, and gives the event of its
-    end; else None, and nothing is done. after: events of this device that may not have happened, to wait for. caller:
-    the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's. choose: the
-    graph for these; it gets the numbers behind the addresses. labels: the names of the plan's steps, for errors."""
+    """f(after, caller, *addresses, *numbers): launches a plan where that takes nothing but a launch, and gives the
+    event of its end; else None, and nothing is done. after: events of this device that may not have happened, to wait
+    for. caller: the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
+    choose: the graph for these; it gets the numbers behind the addresses. labels: the names of the plan's steps, for
+    errors."""
     clock, events, free = device.clock, device.events, device.events.free
     remember_launch, wait = device.recent_launches.append, device.context.driver.wait
     alone, enter = device.context.alone, device.context.enter

@@ -154,8 +154,8 @@ def make_one_node_graph_call(
     lock: Any,
     labels: tuple[str, ...],
 ) -> Start | None:
-    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: how many
-    the plan has. cost: of the launch, in us. lock: of `step`."""
+    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: how
+    many the plan has. cost: of the launch, in us. lock: of `step`."""
     if native_driver_calls() is None or step.empty:
         return None
     streams = device.take_common_streams(2 + int(cost / CALL_US))

@@ -186,8 +186,9 @@ def batched_solve_on_gpu(
     work.copy(out[0], a[1], n * count)
     results, wrong = _matrix_pointer_table_on_gpu(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
     work.blas.call(
-        f"{work.letter}getrs_batched", work.stream, TRANSPOSED, n, 1, table, n, pivots, results, n, ctypes.addressof(wrong), count
-    )
+        f"{work.letter}getrs_batched", work.stream, TRANSPOSED, n, 1, table, n, pivots, results, n,
+        ctypes.addressof(wrong), count,
+    )  # fmt: skip
     work.failed()
 
 

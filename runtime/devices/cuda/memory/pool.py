@@ -1,9 +1,9 @@
 """Sizes in, blocks of device memory out, recycled. A block goes back to its size class when its Python object dies.
 
 By then no launched work needs it (see `Executable.run`), so any stream may take it at once, without an event.
-Small blocks are cut from slabs; large ones are the driver's own. They go back to it when it runs out, and when a block of
-a new size is made while others are free: however many sizes come and go, what is held follows what is in use. What takes
-turns is kept.
+Small blocks are cut from slabs; large ones are the driver's own. They go back to it when it runs out, and when a block
+of a new size is made while others are free: however many sizes come and go, what is held follows what is in use. What
+takes turns is kept.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class GpuMemoryPool(RecyclingPool):
             return released
 
     def _let_other_sizes_go(self, size: int) -> None:
-        """Before a large block is made. What goes becomes the system's first: the driver's pool would make the new block
-        of a part of an old one, and could not give back the rest."""
+        """Before a large block is made. What goes becomes the system's first: the driver's pool would make the new
+        block of a part of an old one, and could not give back the rest."""
         cached = self._large_bytes_cached()
         self._most_in_use = max(self._most_in_use, self._own_bytes - cached + size)
         self._missed = max(0, self._missed + (size if size in self._let_go else -size))

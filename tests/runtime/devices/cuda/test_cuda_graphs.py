@@ -17,12 +17,12 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.devices.cuda.graphs import replay
+from kernelgraph.runtime.devices.cuda.modules.launch import words_of_kernel_scalars
 from kernelgraph.runtime.engine.direct_call import DirectArgument
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
-from kernelgraph.runtime.devices.cuda.modules.launch import words_of_kernel_scalars
 from tests.compiler.programs import agree, graphs
 from tests.counts import examples
 from tests.runtime.cuda_calls import branches, call, chain, counted, device_on, downloaded, forms, ready, start, uneven
