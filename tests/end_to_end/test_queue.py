@@ -187,13 +187,18 @@ def test_chains_that_join_now_and_then_hold_no_more_the_longer_they_are(seed: in
 
 
 def test_who_runs_ahead_of_the_budget_waits_and_a_profile_says_so() -> None:
-    device = CPUDevice()
-    with opened("cpu", device), kg.override(in_flight_bytes=8 << 20), kg.profile() as profile:
-        x = kg.asarray(np.ones(1 << 18), device="cpu")
-        kept = [sorted_big(x * float(i)) for i in range(12)]
-        assert in_flight.in_flight_counts()[1] <= (8 << 20) + 3 * (2 << 20) * 3
-    assert any(span.name == "memory of calls in flight" for span in profile.spans)
-    assert len(kept) == 12 and device.statistics()["in_use"] >= 12 * x.nbytes
+    waits = 0
+    for _ in range(50):  # a caller who is slow himself runs ahead of nothing
+        device = CPUDevice()
+        with opened("cpu", device), kg.override(in_flight_bytes=8 << 20), kg.profile() as profile:
+            x = kg.asarray(np.ones(1 << 18), device="cpu")
+            kept = [sorted_big(x * float(i)) for i in range(12)]
+            assert in_flight.in_flight_counts()[1] <= (8 << 20) + 3 * (2 << 20) * 3
+        assert len(kept) == 12 and device.statistics()["in_use"] >= 12 * x.nbytes
+        waits += sum(span.name == "memory of calls in flight" for span in profile.spans)
+        if waits:
+            break
+    assert waits
 
 
 sorted_big = kg.kernel_graph(device="cpu")(lambda x: np.sort(x) + np.cumsum(x))
