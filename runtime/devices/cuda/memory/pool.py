@@ -24,7 +24,7 @@ from ....core.recycling import FreeBlocks, RecyclingPool
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
 LARGE = 1 << 20
-SPARE, LEAST_SPARE = 4, 64  # parts: free beside a new block may be a fourth of the most in use, a 64th of `most_free`
+SPARE, LEAST_SPARE = 4, 16  # parts: free beside a new block may be a fourth of the most in use, a 16th of `most_free`
 REMEMBERED = 16  # blocks that were let go: one that is made anew so soon had better been kept
 
 
