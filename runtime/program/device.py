@@ -178,12 +178,11 @@ class Executable(Protocol):
         """`run` for a caller that waits for all of it at once. It may be over on return."""
         return self.run(memories, arena, scalars, after)
 
-    def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()) -> Any:
+    def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = ()) -> Any:
         """A faster way to start the plan, for calls that only allocate and run. None where there is none.
 
         taken: what such a call has in its hands, see `direct_call` and `one_launch`. watched: addresses of words in the
-        host's memory, and what they must hold for it to start; asked only of a device with `host_memory`.
-        numbers: the program's, which are the same at each call; asked only of another device."""
+        host's memory, and what they must hold for it to start; asked only of a device with `host_memory`."""
         return None
 
     def run_timed(

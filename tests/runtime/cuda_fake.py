@@ -10,7 +10,7 @@ import ctypes
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -572,8 +572,14 @@ class FakeBlas:
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
         self.context, self.allocate = context, allocate
 
-    def handle(self, stream: int) -> int:
-        return stream
+    def prepare(self, streams: Sequence[int]) -> list[Any]:
+        return []
+
+    def workspaces(self, streams: Sequence[int]) -> list[Any]:
+        return []
+
+    def trim(self) -> None:
+        pass
 
     def can(self, call: Any) -> bool:
         return True

@@ -115,9 +115,7 @@ class CPUExecutable(Executable):
             make_engine_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
         )
 
-    def direct(
-        self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()
-    ) -> Direct | None:
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self._layout is None:
             return None

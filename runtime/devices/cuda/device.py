@@ -253,8 +253,9 @@ class CUDADevice(Device):
         """Give free memory back to the driver, and unload the kernels that nothing needs. The bytes given back."""
         self._transfers.let_go()
         self.captures.let_go()
-        with self.relaxed():
+        with self.relaxed(), self.graphs.lock:  # nobody captures a lane
             self.modules.trim()
+            self.blas.trim()
         self.pinned.pool.trim()
         return self.pool.trim()
 

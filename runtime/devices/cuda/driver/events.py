@@ -34,6 +34,17 @@ class CudaEvent:
             self._finish_with_result_code(code)
         return True
 
+    @property
+    def line(self) -> object:
+        """What it happens in the order of: the events that a thread records there happen one after another. None: of
+        no stream that is known."""
+        return (self._pool, self.stream) if self.stream else None
+
+    def finish(self) -> None:
+        """Another one, which was recorded behind it, has happened."""
+        if not self.done:
+            self._finish_with_result_code(SUCCESS)
+
     def wait(self) -> None:
         if not self.done and self.error is None:
             self._finish_with_result_code(self._pool.wait(self.handle))

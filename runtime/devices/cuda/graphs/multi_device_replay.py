@@ -272,6 +272,7 @@ class _GraphCapture:
         self._replay, self._driver = replay, replay.devices[0].context.driver
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
+        self._workspaces = list[Any]()
         self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the tasks
@@ -322,7 +323,7 @@ class _GraphCapture:
             code, graph = driver.end_capture(origin)
         self._raise_if_driver_failed(code, "ending a capture")
         made = GraphInstance(driver, self._lane, graph, [*replay.runners.values(), *self._steps])
-        made.kept = [memory for _, memory in self._kept]
+        made.kept = [*(memory for _, memory in self._kept), *self._workspaces]
         for step, handle in self._nodes:
             node = step.node(handle, self._addresses, self._moved)
             node.places(len(self._given), made.fixed)
@@ -378,7 +379,7 @@ class _GraphCapture:
             made.append(self._lane.stream_for_capture(device, s in plan.high_priority, number))
             if section in products:
                 device.context.enter()
-                device.blas.handle(made[-1])
+                self._workspaces += device.blas.prepare(made[-1:])
         return made
 
     def _capture_plan(self, origin: int, streams: Sequence[int]) -> None:

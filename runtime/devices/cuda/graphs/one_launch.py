@@ -42,12 +42,12 @@ class OneNodeGraph:
         step: KernelStep,
         places: Mapping[int, int],
         count: int,
-        numbers: Sequence[int],
+        numbers: int,
         addresses: Sequence[int],
         stream: int,
     ) -> None:
-        """places: which of the `count` addresses that a call gives is that of each buffer. addresses: of every buffer,
-        for the capture. numbers: the plan's."""
+        """places: which of the `count` addresses that a call gives is that of each buffer. numbers: how many the plan
+        has. addresses: of every buffer, for the capture."""
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
@@ -57,7 +57,7 @@ class OneNodeGraph:
         with graphs.lock:
             capture = graphs.stream_for_capture()
             self._raise_if_driver_failed(device, driver.begin_capture(capture, CAPTURE_RELAXED))
-            launched = step(addresses, numbers, capture)
+            launched = step(addresses, [0] * numbers, capture)
             found, handle = driver.captured_node(capture)
             ended, self._graph = driver.end_capture(capture)
         code, self._executable = driver.instantiate(self._graph) if not ended else (ended, 0)
@@ -91,7 +91,7 @@ class _OneNodeGraphs:
         device: Any,
         step: KernelStep,
         order: Sequence[int],
-        numbers: Sequence[int],
+        numbers: int,
         streams: Sequence[int],
         lock: Any,
     ) -> None:
@@ -134,7 +134,7 @@ class _OneNodeGraphs:
         if all(stream in made for stream in wanted):
             return
         places = [0] * (1 + max(self._order))
-        for buffer, address in zip(self._order, addresses, strict=True):
+        for buffer, address in zip(self._order, addresses, strict=False):
             places[buffer] = address
         order = {buffer: i for i, buffer in enumerate(self._order)}
         with self._lock:
@@ -155,14 +155,14 @@ def make_one_node_graph_call(
     device: Any,
     step: KernelStep,
     order: Sequence[int],
-    numbers: Sequence[int],
+    numbers: int,
     cost: float,
     lock: Any,
     labels: tuple[str, ...],
 ) -> Start | None:
-    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: the
-    plan's, at each call. cost: of the launch, in us. lock: of `step`."""
-    if native_driver_calls() is None or step.empty or (step.numbers and not numbers):
+    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: how
+    many the plan has. cost: of the launch, in us. lock: of `step`."""
+    if native_driver_calls() is None or step.empty:
         return None
     streams = device.take_common_streams(2 + int(cost / CALL_US))
     graphs = _OneNodeGraphs(device, step, order, numbers, streams, lock)

@@ -99,7 +99,7 @@ class CudaParallelLaunch(MultiDeviceReplay):
             device.context.enter()
             places = {b: b for b in step.buffers}
             (stream,) = device.take_common_streams(1)
-            made.append(OneNodeGraph(device, step, places, len(addresses), (), addresses, stream))
+            made.append(OneNodeGraph(device, step, places, len(addresses), 0, addresses, stream))
         self._launch = native_graph_launch([graph.record for graph in made], [graph.node for graph in made])
         self._graphs = made
         return made

@@ -17,6 +17,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.devices.cuda.graphs import replay
+from kernelgraph.runtime.devices.cuda.modules.launch import words_of_kernel_scalars
 from kernelgraph.runtime.engine.direct_call import DirectArgument
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
@@ -387,7 +388,7 @@ def scaled() -> Any:
 )
 @pytest.mark.parametrize("native", [False, True])
 def test_replays_have_the_numbers_of_their_call(numbers: Any, native: bool, always: None) -> None:
-    """Also where those of the call before are equal to them and not the same; native calls have theirs alone."""
+    """Also where those of the call before are equal to them and not the same."""
     graph = scaled()
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(ready(graph))
@@ -395,11 +396,12 @@ def test_replays_have_the_numbers_of_their_call(numbers: Any, native: bool, alwa
     x = -np.ones(40, "f4")
     memory, target, (output,) = device.allocate(160), device.allocate(160), program.outputs
     event = device.upload(x, memory)
-    go = executable.direct([DirectArgument(b) for b in (*program.inputs, output)], (), (3,))
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, output)])
     for number in numbers:
         direct = None
-        if native and number == 3 and go is not None:
-            direct = go((event,), 0, memory.address, target.address)
+        if native:
+            numbered = words_of_kernel_scalars([number], program.scalars)
+            direct = go((event,), 0, memory.address, target.address, *numbered)
         memories = {program.inputs[0]: memory.address, output: target.address}
         places = [memories.get(b) for b in range(len(program.buffers))]
         arena = device.allocate(max(1, executable.plan.arena_bytes))
