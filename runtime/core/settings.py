@@ -93,6 +93,7 @@ TABLE = (
         _choice_setting_parser("warn", "numpy", "refuse"),
         "what functions do that name no untraceable= and cannot be traced; refuse: raise an error at the line",
     ),
+    Setting("progress", True, _parse_flag_setting, "a line about compiles of 2 s and more, in terminals and notebooks"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _parse_count_setting, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _parse_count_setting, "threads of the CPU device, the caller's included; 0: one per core"),
@@ -156,6 +157,7 @@ class Settings:
     roll: bool
     disable: bool
     untraceable: str
+    progress: bool
     cache_dir: str
     cache_bytes: int
     threads: int
