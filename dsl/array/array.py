@@ -303,6 +303,10 @@ class Array(ArrayMethods):
     def __repr__(self) -> str:
         return repr(self.numpy())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython and notebooks show: the array and, where it stands alone, its device."""
+        printer.text(f"{self!r}  # on {self.device}" if len(printer.stack) < 2 else repr(self))
+
     def __str__(self) -> str:
         return str(self.numpy())
 

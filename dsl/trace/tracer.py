@@ -259,6 +259,8 @@ class Tracer(NumpyProtocols):
         check_trace_alive(self)
         found = concrete_value(self._trace, self._value)
         if found is None:
+            for name, reason in self._trace.unwritten.items():
+                instead += f"; the control flow of {name} is not compiled, since {reason}"
             raise TraceError(
                 f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
                 numpys=numpys,
@@ -267,10 +269,8 @@ class Tracer(NumpyProtocols):
         return found
 
     def __bool__(self) -> bool:
-        trace = self._trace_for_decision()
+        self._trace_for_decision()
         instead = "write np.where(condition, a, b), or &, |, ~"
-        for name, reason in trace.unwritten.items():
-            instead += f"; the control flow of {name} is not compiled, since {reason}"
         return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
 
     def _trace_for_decision(self) -> Trace:

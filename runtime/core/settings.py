@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from .errors import text_at_user_line
 from .frozen import dataclass
 
 PREFIX = "KERNELGRAPH_"
@@ -209,11 +210,11 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
     try:
         return row.parse(str(int(value)) if isinstance(value, bool) else str(value))
     except ValueError as error:
-        raise ValueError(f"{name}={value!r}: {error}") from None
+        raise ValueError(text_at_user_line(f"{name}={value!r}: {error}")) from None
 
 
 def _no_setting_text(name: str) -> str:
-    return f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}"
+    return text_at_user_line(f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}")
 
 
 def _nearest_hint(name: str, known: Iterable[str]) -> str:
