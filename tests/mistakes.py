@@ -164,8 +164,8 @@ NEEDS = {
 }
 
 
-def outcome(mistake: Mistake) -> str:
-    """What people read: the warnings, then the error with its notes, or nothing."""
+def run(mistake: Mistake) -> tuple[list[str], Exception | None]:
+    """What the program is warned of, and the error that it ends in."""
     linecache.cache["mistake.py"] = (len(mistake.program), None, mistake.program.splitlines(True), "mistake.py")
     code = compile(mistake.program, "mistake.py", "exec")
     with warnings.catch_warnings(record=True) as given:
@@ -175,7 +175,12 @@ def outcome(mistake: Mistake) -> str:
             exec(code, {"np": np, "kg": kg, "LIST": [], "__name__": "mistake"})
         except Exception as raised:
             error = raised
-    said = [str(w.message) for w in given if issubclass(w.category, kg.FallbackWarning)]
+    return [str(w.message) for w in given if issubclass(w.category, kg.FallbackWarning)], error
+
+
+def outcome(mistake: Mistake) -> str:
+    """What people read: the warnings, then the error with its notes, or nothing."""
+    said, error = run(mistake)
     if error is not None:
         said.append("".join(traceback.format_exception_only(error)).strip())
     return "\n".join(said)
