@@ -37,7 +37,14 @@ KNOWS_NO_TRACED_VALUES = (
 
 
 class UserError(KernelGraphError):
-    """A mistake in the user's program. The text starts with the user's line."""
+    """A mistake in the user's program. The text starts with the user's line.
+
+    >>> try:
+    ...     x = kg.kernel_graph(lambda x: x @ np.ones((3, 3)))(np.ones(4))
+    ... except kg.UserError as error:
+    ...     print(type(error) is kg.ShapeError and isinstance(error, ValueError))
+    True
+    """
 
     def __init__(self, message: str, line: str | None = None) -> None:
         super().__init__(f"{line or user_line()}: {message}")

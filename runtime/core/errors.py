@@ -9,7 +9,11 @@ import warnings
 
 
 class KernelGraphError(Exception):
-    """The base of the errors below."""
+    """The base of the errors below.
+
+    >>> issubclass(kg.OutOfMemory, kg.KernelGraphError) and issubclass(kg.ShapeError, kg.KernelGraphError)
+    True
+    """
 
 
 class PlanError(KernelGraphError):
