@@ -259,8 +259,6 @@ class Tracer(NumpyProtocols):
         check_trace_alive(self)
         found = concrete_value(self._trace, self._value)
         if found is None:
-            for name, reason in self._trace.unwritten.items():
-                instead += f"; the control flow of {name} is not compiled, since {reason}"
             raise TraceError(
                 f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
                 numpys=numpys,
@@ -269,9 +267,14 @@ class Tracer(NumpyProtocols):
         return found
 
     def __bool__(self) -> bool:
-        self._trace_for_decision()
         instead = "write np.where(condition, a, b), or &, |, ~"
-        return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
+        return bool(self._decided_scalar("cannot decide an if, while, and, or, not", instead))
+
+    def _decided_scalar(self, what: str, instead: str, numpys: bool = False) -> Host:
+        """Its value, which control flow that is compiled would not need."""
+        for name, reason in self._trace_for_decision().unwritten.items():
+            instead += f"; the control flow of {name} is not compiled, since {reason}"
+        return self._known_scalar(what, instead, numpys)
 
     def _trace_for_decision(self) -> Trace:
         """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
@@ -281,9 +284,8 @@ class Tracer(NumpyProtocols):
         return trace
 
     def __int__(self) -> int:
-        self._trace_for_decision()
         return int(
-            self._known_scalar(
+            self._decided_scalar(
                 "is no Python int",
                 "write x.astype(np.int64), or return it and call int() on the result",
                 self.size != 1,
@@ -331,9 +333,8 @@ class Tracer(NumpyProtocols):
         return self._whole_number(math.ceil)
 
     def __float__(self) -> float:
-        self._trace_for_decision()
         return float(
-            self._known_scalar(
+            self._decided_scalar(
                 "is no Python float",
                 "write x.astype(np.float64), or return it and call float() on the result",
                 self.size != 1,

@@ -210,7 +210,8 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
     try:
         return row.parse(str(int(value)) if isinstance(value, bool) else str(value))
     except ValueError as error:
-        raise ValueError(text_at_user_line(f"{name}={value!r}: {error}")) from None
+        text = f"{name}={value!r}: {error}"
+        raise ValueError(text if name.startswith(PREFIX) else text_at_user_line(text)) from None
 
 
 def _no_setting_text(name: str) -> str:
