@@ -99,7 +99,7 @@ def test_nothing_else_reads_the_environment():
 
 
 def test_a_wrong_value_of_the_environment_names_no_line() -> None:
-    with pytest.raises(ValueError, match="^KERNELGRAPH_THREADS='two': write a whole number"):
+    with pytest.raises(ValueError, match=r"^KERNELGRAPH_THREADS='two': write a whole number"):
         Settings({"KERNELGRAPH_THREADS": "two"})
     with pytest.raises(ValueError, match=r"^test_settings\.py:\d+: threads='two': write"), override(threads="two"):
         pass
