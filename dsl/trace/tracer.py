@@ -248,7 +248,7 @@ class Tracer(NumpyProtocols):
             self._refuse_attribute_of_python_number(name)
         if not hasattr(np.ndarray, name):
             instead = instead_of(name, FOREIGN_ATTRIBUTES, dir(np.ndarray))
-            instead = instead or "; an argument of another library's is an array too"
+            instead = instead or "; arguments of other libraries are NumPy arrays here"
             raise MissingAttributeError(f"'numpy.ndarray' object has no attribute {name!r}{instead}")
         text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
         raise UnsupportedError(text)
