@@ -15,7 +15,7 @@ from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
-from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
+from ..core.errors import ArgumentsError, DTypeError, MissingAttributeError, TraceError, error_at_user_line
 from ..core.spec import SCALAR_TYPES, Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import forget_finished_calls, make_room, track_memory
@@ -311,6 +311,10 @@ class Array(ArrayMethods):
     def __repr__(self) -> str:
         return repr(self.numpy())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython and notebooks show: the array and, where it stands alone, its device."""
+        printer.text(f"{self!r}  # on {self.device}" if len(printer.stack) < 2 else repr(self))
+
     def __str__(self) -> str:
         return str(self.numpy())
 
@@ -369,7 +373,10 @@ class Array(ArrayMethods):
         def __getattr__(self, name: str) -> Any:
             if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
                 raise AttributeError(f"'Array' object has no attribute {name!r}")
-            return self.operations.bound_method(self, name)
+            try:
+                return self.operations.bound_method(self, name)
+            except MissingAttributeError as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self.operations.method_names()})

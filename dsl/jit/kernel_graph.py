@@ -18,7 +18,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...compiler.graph.precision import given_precision
-from ...runtime.core.errors import KernelGraphError, add_note_to_error_once
+from ...runtime.core.errors import KernelGraphError, OutOfMemory, add_note_to_error_once
 from ...runtime.core.settings import settings, unusual
 from ...runtime.engine.native_call import call_instances_natively
 from ...runtime.program.plan import Plan
@@ -211,7 +211,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if isinstance(error, UserError) or not isinstance(error, KernelGraphError):
             return error_at_user_line(error)
         add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
-        return error
+        return error_at_user_line(error) if isinstance(error, OutOfMemory) else error
 
     def _call_anywhere(self, args: tuple[Any, ...], options: dict[str, Any], fast: Fast | None) -> Any:
         """A call outside of a trace. fast: what has not taken the arguments, if anything."""

@@ -369,9 +369,10 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        dense = "x.toarray(), or " if hasattr(value, "toarray") else ""  # SciPy's sparse arrays
+        if hasattr(value, "toarray"):  # SciPy's sparse arrays
+            raise ArgumentKindError(f"an argument of type {kind.__name__} is sparse; pass x.toarray()") from None
         raise ArgumentKindError(
-            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass {dense}"
+            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass "
             "arrays, numbers, or tuples, lists, dicts and dataclasses of them"
         ) from None
 
