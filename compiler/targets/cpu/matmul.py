@@ -28,7 +28,13 @@ from .llvm_ir import (
 )
 from .primitives import llvm_register_type
 
-TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers
+TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers,
+THIN_ROWS = 12  # the same where one vector has all columns
+LEAST_THIN_ROWS, LARGEST_THIN_ROW = (
+    64,
+    1 << 12,
+)  # of a large such product: rows, and bytes of one; longer are fetched late
+LEAST_THIN = 0.25  # of the lanes of that vector
 DOT_ROWS, DOT_COLUMNS = 4, 3
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
@@ -62,13 +68,18 @@ def cpu_matmul_kernel_task(
         return None
     p, dtype = products, writes[0].dtype
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    columns = TILE_VECTORS * vector_bytes // item
+    thin = p.n * item <= vector_bytes
+    tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
+    columns = vectors * vector_bytes // item
     small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
-    full = p.n >= FULL * columns * -(-p.n // columns) and p.m >= TILE_ROWS
+    if thin:
+        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
+    else:
+        full = p.m >= TILE_ROWS and p.n >= FULL * columns * -(-p.n // columns)
     fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
     if p.right[2] == item == p.result[2] and (small or fits):
-        rows = _even_cpu_product_block(p.m, TILE_ROWS)
-        kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
+        rows, edges = _even_cpu_product_block(p.m, tile), (p.n // columns > 0, p.n % columns > 0)
+        kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), p.m % rows, *edges)
     elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
         rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
@@ -108,7 +119,8 @@ def cpu_shifted_products_task(
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
     rows, columns = _even_cpu_product_block(m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
-    kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, m % rows, n // columns > 0, n % columns > 0, len(taps))
+    edges, tile = (n // columns > 0, n % columns > 0), (rows, TILE_VECTORS)
+    kernel = llvm_row_products_kernel(dtype, vector_bytes, tile, m % rows, *edges, len(taps))
     panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
@@ -228,24 +240,25 @@ class _CpuProductsKernel:
 
 @cache
 def llvm_row_products_kernel(
-    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool, taps: int = 0
+    dtype: DType, vector_bytes: int, tile: tuple[int, int], rest: int, whole: bool, edge: bool, taps: int = 0
 ) -> Kernel:
-    """Rows of the second matrix and of the result are contiguous. Panels are of TILE_VECTORS vectors.
+    """Rows of the second matrix and of the result are contiguous.
 
-    rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
+    tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. whole, edge: there are whole panels, and
     one that is not. taps: of each row of the second matrix, 0 where it is taken once as it is."""
-    name = f"row_products{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
+    rows, wide = tile
+    name = f"row_products{wide}{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
     made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest, taps)
     f, elem, lanes = made.f, made.elem, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
         a, b, c = arrays
-        column = panel * (TILE_VECTORS * lanes)
+        column = panel * (wide * lanes)
         inner = made.n - column
         right = b.at(column, elem)
 
         def write_tile(row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None]) -> None:
-            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
+            sums = [made.zeros(wide) for _ in range(rows)]
             lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
 
             def add_terms(line: LlvmValue, i: LlvmValue) -> None:
@@ -266,14 +279,14 @@ def llvm_row_products_kernel(
             made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, masks))
 
         def write_edge() -> None:
-            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(TILE_VECTORS)]
+            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(wide)]
             write_panel([llvm_mask_below(f, count, lanes) for count in left])
 
         def write_whole() -> None:
-            write_panel([None] * TILE_VECTORS)
+            write_panel([None] * wide)
 
         if whole and edge:
-            f.fork(f.const(TILE_VECTORS * lanes, "i64") <= inner, write_whole, write_edge)
+            f.fork(f.const(wide * lanes, "i64") <= inner, write_whole, write_edge)
         else:
             (write_whole if whole else write_edge)()
 

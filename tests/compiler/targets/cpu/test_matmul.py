@@ -123,3 +123,24 @@ def test_a_loop_of_small_products_needs_no_library() -> None:
     w, h = np.eye(64, dtype=np.float32), np.ones((16, 64), np.float32)
     assert "k_row_products" in str(f.source(w, h))
     np.testing.assert_allclose(f(w, h), turns(w, h), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "own"),
+    [
+        ((20_000, 200, 10), True),
+        ((20_000, 200, 16), True),
+        ((20_000, 200, 2), False),  # most of a vector is empty
+        ((2000, 2000, 10), False),  # rows are fetched late
+        ((50, 1000, 10), True),  # small
+        ((20_000, 200, 17), False),
+    ],
+)
+def test_a_tall_product_with_one_vector_of_columns_is_a_kernel(shape: tuple[int, int, int], own: bool) -> None:
+    """A library packs the tall matrix, for a few columns."""
+    m, k, n = shape
+    dense = [
+        StridedBufferArray(Region(i, 0, s, (4 * s[1], 4), 4, "float32"), False)
+        for i, s in enumerate([(m, k), (k, n), (m, n)])
+    ]
+    assert (cpu_matmul_kernel_task(64, dense[:2], dense[2:], "") is not None) == own
