@@ -244,8 +244,9 @@ def llvm_row_products_kernel(
 ) -> Kernel:
     """Rows of the second matrix and of the result are contiguous.
 
-    tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. whole, edge: there are whole panels, and
-    one that is not. taps: of each row of the second matrix, 0 where it is taken once as it is."""
+    tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. whole, edge:
+    there are whole panels, and one that is not. taps: of each row of the second matrix, 0 where it is taken once as it
+    is."""
     rows, wide = tile
     name = f"row_products{wide}{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
     made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest, taps)
