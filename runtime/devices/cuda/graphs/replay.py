@@ -34,7 +34,7 @@ from .nodes import MISTAKES
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 LIBRARY_US = 25.0  # of a call of a library, walked on streams
 COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
-EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
+EARLY_US = 1000.0  # predicted work of a plan from which on each output has a moment of its own: that takes the host 60
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
 FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph

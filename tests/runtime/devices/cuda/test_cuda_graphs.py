@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -372,6 +373,25 @@ def test_short_work_has_one_end(early: float, always: None, monkeypatch: pytest.
     targets = [device.allocate(160) for _ in program.outputs]
     event = go((inputs[0][1],), 0, inputs[0][0].address, *(t.address for t in targets))
     assert (event is None) == (first is not last) == (early == 0.0)
+
+
+@pytest.mark.parametrize(("microseconds", "one"), [(1.0, True), (150.0, True), (900.0, True), (5000.0, False)])
+def test_moments_of_their_own_are_for_work_beside_which_the_host_s_is_little(
+    microseconds: float, one: bool, always: None
+) -> None:
+    """Each takes the host some microseconds, and calls then go through Python."""
+    plan = ready(uneven())
+    program = plan.program
+    tasks = tuple(replace(task, cost=microseconds / len(program.tasks)) for task in program.tasks)
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(replace(plan, program=replace(program, tasks=tasks)))
+    inputs = []
+    for b in program.inputs:
+        memory = device.allocate(program.buffers[b].nbytes)
+        inputs.append((memory, device.upload(np.zeros(program.buffers[b].nbytes, np.uint8), memory)))
+    for _ in range(3):
+        _, (events, *_) = call(device, executable, inputs)
+    assert (len(set(map(id, events))) == 1) == one
 
 
 def scaled() -> Any:
