@@ -101,7 +101,7 @@ def test_combining_at_indices() -> None:
 @pytest.mark.parametrize("most", [-1, 500, 1 << 20], ids=["never", "some blocks", "always"])
 @pytest.mark.parametrize("dtype", ["f4", "f2", "i8"])
 def test_values_of_a_block_s_places_in_shared_memory(most: int, dtype: str, monkeypatch: Any) -> None:
-    """NumPy's bits, in one piece of them or several, whether or not there are too many for it; some places have none."""
+    """NumPy's bits, in one piece of them or several, and where there are too many for it; some places have none."""
     monkeypatch.setattr(ordered_scatter, "MOST_STAGED", most)
     monkeypatch.setattr(ordered_scatter, "STAGED", 1)
     i = RNG.permutation(np.concatenate([RNG.integers(0, 256, 300), RNG.integers(300, 600, 900)]))
