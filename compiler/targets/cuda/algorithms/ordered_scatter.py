@@ -19,10 +19,6 @@ from .scatter import COMBINE, THREADS
 from .sort import gpu_radix_sort_long_rows, gpu_sort_rows, keys_of_thread_in_block_sort
 
 AHEAD = 8  # values of a place whose loads are under way together
-STAGED = 8  # values of each thread that a block takes into its shared memory at a time
-MOST_STAGED = (
-    32 * THREADS
-)  # values of a block's places; where there are more, some places have more than their threads take
 HELD = 2048  # parts that one block combines in its shared memory
 Text = Callable[[str], str]
 
@@ -239,60 +235,36 @@ _COMBINE_HEAD = "def NAME(a0, a1, a2, a3, a4, a5, a6, n0, n1, n2):"
 
 
 def cuda_combine_by_place_text(kinds: _CombinedKinds) -> str:
-    """A thread for each place, then one for each part. A block takes the values of its places into shared memory
-    first, neighbours by neighbours. a0: what `places_in_order` gives, a1: a table, a2: which
+    """A thread for each place, then one for each part. a0: what `places_in_order` gives, a1: a table, a2: which
     of it in order, a3: what it is combined with, a4: the result, a5, a6: of each part the place that it goes on with
     and what it has for it. n0: how many values, n1: how many places, n2: parts."""
-
-    def start(place: str) -> str:
-        return f"i64_from_u32(load_u32_1x1(a0, 1 + 2 * n0 + {place}, i32(0), i32(0)))"
-
-    chunk = STAGED * THREADS
     lines = [
-        f"staged = shared_{kinds.t}_{chunk}()",
-        "t = i64(tid_x())",
         "b = i64(bid_x())",
         f"blocks = udiv(n1 + {THREADS - 1}, i64({THREADS}))",
-        f"p = b * {THREADS} + t",
-        "if b < blocks:",
-        f"    low = {start(f'b * {THREADS}')}",
-        f"    high = {start(f'least((b + 1) * {THREADS}, n1)')}",
-        f"    j = {start('least(p, n1)')}",
-        f"    end = {start('least(p + 1, n1)')}",
+        f"p = b * {THREADS} + i64(tid_x())",
+        "if p < n1:",
+        "    j = i64_from_u32(load_u32_1x1(a0, 1 + 2 * n0 + p, i32(0), i32(0)))",
+        "    end = i64_from_u32(load_u32_1x1(a0, 2 + 2 * n0 + p, i32(0), i32(0)))",
         f"    stop = (udiv(j, i64({kinds.part})) + 1) * {kinds.part}",
         f"    end = stop if end >= stop + {kinds.part} else end",
-        f"    r = load_{kinds.t}_1x1(a3, least(p, n1 - 1), i32(0), i32(0))",
-        f"    low = low if high - low <= {MOST_STAGED} else high",
-        "    while low < high:",
-        *_indented(_loads_ahead(kinds, STAGED, lambda i: f"low + t + {i * THREADS}", "high"), 2),
-        *(f"        sstore_{kinds.t}_1(staged, t + {i * THREADS}, v{i})" for i in range(STAGED)),
-        "        barrier()",
-        f"        last = least(end, low + {chunk})",
-        "        while j < last:",
-        f"            v = sload_{kinds.t}_1(staged, j - low)",
-        f"            r = {kinds.combined(kinds.op, 'r', 'v')}",
-        "            j += 1",
-        "        barrier()",
-        f"        low += {chunk}",
+        f"    r = load_{kinds.t}_1x1(a3, p, i32(0), i32(0))",
         "    while j < end:",
-        *_indented(_loads_ahead(kinds, AHEAD, lambda i: f"j + {i}", "end"), 2),
-        *(f"        r = select(j + {i} < end, {kinds.combined(kinds.op, 'r', f'v{i}')}, r)" for i in range(AHEAD)),
+    ]
+    for i in range(AHEAD):
+        lines.append(f"        w{i} = load_u32_1x1_if(a2, j + {i}, i32(0), i32(0), j + {i} < end)")
+    for i in range(AHEAD):
+        lines.append(f"        v{i} = {kinds.load('a1', f'i64_from_u32(w{i})', f'j + {i} < end')}")
+    for i in range(AHEAD):
+        lines.append(f"        r = select(j + {i} < end, {kinds.combined(kinds.op, 'r', f'v{i}')}, r)")
+    lines += [
         f"        j += {AHEAD}",
-        "    if p < n1:",
-        f"        store_{kinds.t}_1x1(a4, p, i32(0), i32(0), r)",
+        f"    store_{kinds.t}_1x1(a4, p, i32(0), i32(0), r)",
         "if b >= blocks and load_u32_1x1(a0, i64(0), i32(0), i32(0)) > 0:",
-        f"    c = (b - blocks) * {THREADS} + t",
+        f"    c = (b - blocks) * {THREADS} + i64(tid_x())",
         "    if c < n2:",
         *_indented(kinds.part_in_order(), 2),
     ]
     return "\n".join([f"THREADS = {THREADS}", _COMBINE_HEAD, *_indented(lines), ""])
-
-
-def _loads_ahead(kinds: _CombinedKinds, count: int, place: Callable[[int], str], end: str) -> list[str]:
-    """v0, v1, ... become the values at so many places in order, as far as they are before the end."""
-    inside = [f"{place(i)} < {end}" for i in range(count)]
-    which = [f"w{i} = load_u32_1x1_if(a2, {place(i)}, i32(0), i32(0), {inside[i]})" for i in range(count)]
-    return [*which, *(f"v{i} = {kinds.load('a1', f'i64_from_u32(w{i})', inside[i])}" for i in range(count))]
 
 
 def cuda_combine_by_element_text(kinds: _CombinedKinds) -> str:

@@ -98,23 +98,6 @@ def test_combining_at_indices() -> None:
     agrees(greatest, RNG.integers(-3, 3, (2, 20)), i, RNG.integers(-9, 9, 50))
 
 
-@pytest.mark.parametrize("most", [-1, 500, 1 << 20], ids=["never", "some blocks", "always"])
-@pytest.mark.parametrize("dtype", ["f4", "f2", "i8"])
-def test_values_of_a_block_s_places_in_shared_memory(most: int, dtype: str, monkeypatch: Any) -> None:
-    """NumPy's bits, in one piece of them or several, and where there are too many for it; some places have none."""
-    monkeypatch.setattr(ordered_scatter, "MOST_STAGED", most)
-    monkeypatch.setattr(ordered_scatter, "STAGED", 1)
-    i = RNG.permutation(np.concatenate([RNG.integers(0, 256, 300), RNG.integers(300, 600, 900)]))
-    j, table = RNG.integers(0, 50, len(i)), RNG.standard_normal(50)
-
-    def function(x: Any, i: Any, j: Any, table: Any) -> Any:
-        y = x.copy()
-        np.add.at(y, i, table[j])
-        return y
-
-    agrees(function, RNG.standard_normal(600).astype(dtype), i, j, (9 * table).astype(dtype))
-
-
 @pytest.mark.parametrize("every", [0, 1000], ids=["elements", "places"])
 def test_many_values_for_few_places(every: int, monkeypatch: Any) -> None:
     """Places of 1, 7, 8, 9, 17 and 100 values, in parts of 8, a thread for each value or for each place."""
