@@ -150,6 +150,34 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
     assert not driver.graphs and not driver.functions
 
 
+def test_a_large_input_of_a_product_that_is_elsewhere_once_is_not_copied_ever_after(
+    always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a call is walked. After several in a row the graph reads the other place; later it takes more of them."""
+    monkeypatch.setattr(replay, "SLOT_BYTES", 100)
+    graph = branches(2, 2)
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(schedule(pipeline.compile_graph_to_program(graph, "cuda"), 1, machine=MACHINES["cuda"]))
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(4, 4)) for _ in range(3)]
+    places = [[device.allocate(128) for _ in arrays] for _ in range(2)]
+    for memories in places:
+        for memory, a in zip(memories, arrays, strict=True):
+            device.upload(a, memory).wait()
+    replayed = ""
+    for place in "AAABAABBBAAAAAB":
+        before = counted(device, "launch_graph")
+        found, (events, *_) = call(device, executable, [(memory, None) for memory in places[place == "B"]])
+        for memory, event, result in zip(found, events, interpret_graph(graph, arrays), strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-12, atol=1e-12)
+        replayed += place if counted(device, "launch_graph") > before else "-"
+    assert replayed == "-AA-AA-BB---AA-"
+    assert not executable.notes
+
+
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     graph = branches(3, 2, dtype="i4")
     program = schedule_matmul_batches(pipeline.compile_graph_to_program(graph, "cuda"), MACHINES["cuda"])
