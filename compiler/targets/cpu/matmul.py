@@ -36,6 +36,8 @@ LEAST_THIN_ROWS, LARGEST_THIN_ROW = (
 )  # of a large such product: rows, and bytes of one; longer are fetched late
 LEAST_THIN = 0.25  # of the lanes of that vector
 DOT_ROWS, DOT_COLUMNS = 4, 3
+DEPTH, PACKED_BLOCKS = 512, 48  # rows of a panel that are copied; and blocks of rows in a unit, which share them
+LEAST_PACKED = 96  # rows of a product that is done so
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
 MOST = 1 << 20  # multiplications of one product; a library does more of them faster
@@ -70,7 +72,7 @@ def cpu_matmul_kernel_task(
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
     thin = p.n * item <= vector_bytes
     tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
-    columns = vectors * vector_bytes // item
+    columns, blocks = vectors * vector_bytes // item, BLOCKS
     small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
     if thin:
         full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
@@ -80,12 +82,16 @@ def cpu_matmul_kernel_task(
     if p.right[2] == item == p.result[2] and (small or fits):
         rows, edges = _even_cpu_product_block(p.m, tile), (p.n // columns > 0, p.n % columns > 0)
         kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), p.m % rows, *edges)
+    elif p.right[2] == item == p.result[2] and p.m >= LEAST_PACKED and full and not thin:
+        blocks, rows = PACKED_BLOCKS, _even_cpu_product_block(p.m, tile)
+        edges = (p.n // columns > 0, p.n % columns > 0)
+        kernel = llvm_packed_products_kernel(dtype, vector_bytes, rows, p.m % rows, *edges)
     elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
         rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
         return None
-    panels, chunks = -(-p.n // columns), -(-p.m // (BLOCKS * rows))
+    panels, chunks = -(-p.n // columns), -(-p.m // (blocks * rows))
     steps = (*p.left, *p.right, *p.result)
     return [
         Task(
@@ -170,6 +176,8 @@ class _CpuProductsKernel:
     the steps between products, rows and columns in bytes. With taps also how many first matrices there are, and by how
     many bytes each tap is shifted."""
 
+    blocks = BLOCKS
+
     def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int, taps: int = 0) -> None:
         f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
         self.name, self.rows, self.rest = f"k_{name}_{dtype.name}_{rows}_{rest}", rows, rest
@@ -184,7 +192,7 @@ class _CpuProductsKernel:
     def kernel(self, write: Callable[[Sequence[LlvmValue], LlvmValue, LlvmValue, LlvmValue], None]) -> Kernel:
         """write: what a unit does, given the addresses of its matrices, its first row and the one after the last, and
         its panel."""
-        f, length = self.f, BLOCKS * self.rows
+        f, length = self.f, self.blocks * self.rows
         with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
             pair = unit.binary("udiv", self.panels)
             product = pair.binary("udiv", self.chunks)
@@ -226,7 +234,10 @@ class _CpuProductsKernel:
             return place.load(self.elem, self.lanes)
         return emit_llvm_masked_load(place, self.elem, self.lanes, mask)
 
-    def blocks(
+    def blocks_of_rows(self, first: LlvmValue, last: LlvmValue, write: Callable[[LlvmValue, int], None]) -> None:
+        self.blocks_between(first, last, self.rows, self.rest, write)
+
+    def blocks_between(
         self, first: LlvmValue, last: LlvmValue, size: int, rest: int, write: Callable[[LlvmValue, int], None]
     ) -> None:
         """From first to last in blocks of a size, and the rest where there is one."""
@@ -277,7 +288,7 @@ def llvm_row_products_kernel(
                     target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
 
         def write_panel(masks: Sequence[LlvmValue | None]) -> None:
-            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, masks))
+            made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks))
 
         def write_edge() -> None:
             left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(wide)]
@@ -288,6 +299,71 @@ def llvm_row_products_kernel(
 
         if whole and edge:
             f.fork(f.const(wide * lanes, "i64") <= inner, write_whole, write_edge)
+        else:
+            (write_whole if whole else write_edge)()
+
+    return made.kernel(write_unit)
+
+
+@cache
+def llvm_packed_products_kernel(
+    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool
+) -> Kernel:
+    """As `llvm_row_products_kernel`, of large matrices: DEPTH rows of a panel at a time are copied to the stack, where
+    they lie one behind the other, before the rows of a unit are multiplied by them."""
+    name = f"packed_products{'_whole' * whole}{'_edge' * edge}"
+    made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest)
+    made.blocks = PACKED_BLOCKS
+    f, elem, lanes = made.f, made.elem, made.lanes
+    panel_length = TILE_VECTORS * lanes
+    packed = f.slot(elem, DEPTH * panel_length)
+
+    def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
+        a, b, c = arrays
+        column = panel * panel_length
+        inner, right = made.n - column, b.at(column, elem)
+
+        def write_tile(
+            row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None], low: LlvmValue, high: LlvmValue
+        ) -> None:
+            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
+            outs = [c.at((row + r) * made.result[1], "i8").at(column, elem) for r in range(rows)]
+            with f.when(f.const(0, "i64") < low):
+                for out, each in zip(outs, sums, strict=True):
+                    for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
+                        place.store(made.vector(out.at(v * lanes, elem), mask), 64)
+            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
+            with f.loop(low, high) as i:
+                line = packed.at((i - low) * panel_length, elem)
+                vectors = [line.at(v * lanes, elem).load(elem, lanes) for v in range(TILE_VECTORS)]
+                for left, each in zip(lefts, sums, strict=True):
+                    number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
+                    for vector, place in zip(vectors, each, strict=True):
+                        made.add_to(place, number, vector)
+            for out, each in zip(outs, sums, strict=True):
+                for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
+                    total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
+                    target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
+
+        def write_panel(masks: Sequence[LlvmValue | None]) -> None:
+            with f.loop(f.const(0, "i64"), made.k, DEPTH) as low:
+                high = f.intrinsic("umin", "i64", low + DEPTH, made.k)
+                with f.loop(low, high) as i:
+                    line = right.at(i * made.right[1], "i8")
+                    for v, mask in enumerate(masks):
+                        place = packed.at((i - low) * panel_length + v * lanes, elem)
+                        place.store(made.vector(line.at(v * lanes, elem), mask))
+                made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks, low, high))
+
+        def write_edge() -> None:
+            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(TILE_VECTORS)]
+            write_panel([llvm_mask_below(f, count, lanes) for count in left])
+
+        def write_whole() -> None:
+            write_panel([None] * TILE_VECTORS)
+
+        if whole and edge:
+            f.fork(f.const(panel_length, "i64") <= inner, write_whole, write_edge)
         else:
             (write_whole if whole else write_edge)()
 
@@ -334,8 +410,8 @@ def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
                     out.at((column + j) * made.result[2], "i8").store(total)
 
         def write_columns(column: LlvmValue, columns: int) -> None:
-            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, column, columns))
+            made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, column, columns))
 
-        made.blocks(low, high, DOT_COLUMNS, columns, write_columns)
+        made.blocks_between(low, high, DOT_COLUMNS, columns, write_columns)
 
     return made.kernel(write_unit)
