@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-WORKERS ?= 2
+WORKERS ?= 3# one more than there are cores, since some tests wait
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 

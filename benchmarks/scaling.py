@@ -23,7 +23,8 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.runtime.program.device import H200
-from kernelgraph.runtime.program.multi_device import Collective, MultiDevicePlan, RunPart
+from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.program.sections import Meeting, Section, sections_of_plan
 from kernelgraph.runtime.schedule.cost_model import machine_model_of_device
 from kernelgraph.runtime.schedule.timeline import predict_timeline
 
@@ -63,10 +64,10 @@ def descend(w: Any, g: Any) -> Any:
     return [a - np.float32(0.1) * b for a, b in zip(w, g, strict=True)]
 
 
-def step_plan(rows: int) -> MultiDevicePlan:
+def step_plan(rows: int) -> Plan:
     """Of one of two ranks, for an H200 that need not be there; it does not depend on how many there are."""
 
-    def run() -> MultiDevicePlan:
+    def run() -> Plan:
         with kg.device("fake"):
             train = kg.DataParallel(loss, kg.Mesh(2), update=descend)
             return train.plan([kg.spec((WIDTH, WIDTH), "f4")] * LAYERS, kg.spec((2 * rows, WIDTH), "f4"))
@@ -74,18 +75,18 @@ def step_plan(rows: int) -> MultiDevicePlan:
     return kg.distributed.run_threads(2, run)[0]
 
 
-def step_time(plan: MultiDevicePlan, sum_time: Callable[[int], float]) -> float:
+def step_time(plan: Plan, sum_time: Callable[[int], float]) -> float:
     """us, from the start of a step to its end."""
     machine = machine_model_of_device("cuda", H200)
-    ready = {v: 0.0 for v, value in enumerate(plan.values) if value.source >= 0}
+    ready = {b: 0.0 for b, buffer in enumerate(plan.program.buffers) if buffer.source >= 0}
     computes = sends = 0.0  # until when
-    for step in plan.steps:
-        if isinstance(step, Collective):
-            nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
+    for step in sections_of_plan(plan):
+        if isinstance(step, Meeting):
+            nbytes = sum(step.kernel.counts) * np.dtype(step.kernel.dtype).itemsize
             sends = max(sends, *(ready[v] for v in step.reads)) + sum_time(nbytes)
             ready.update(dict.fromkeys(step.writes, sends))
-        elif isinstance(step, RunPart):
-            part = plan.parts[step.part]
+        elif isinstance(step, Section):
+            part = step.plan
             arrives = dict(zip(part.program.inputs, (ready[v] for v in step.reads), strict=True))
             begun, ends = computes, dict[int, float]()
             for interval in predict_timeline(part, machine):  # with a task that waits for a sum all that follows waits

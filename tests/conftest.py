@@ -24,3 +24,10 @@ def pytest_collection_finish() -> None:
     """Tests that collect garbage need not walk every module and test each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Nor what tests of other files have left in caches, which takes a second where a test collects garbage."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()

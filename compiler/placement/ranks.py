@@ -44,7 +44,7 @@ NCCL_REDUCTIONS = ReductionDtypes(  # whose maximum drops NaN; a complex sum is 
 
 @dataclass(frozen=True, slots=True)
 class RankCollective:
-    """A collective between parts; see `runtime.program.multi_device.Collective`."""
+    """A collective between parts; see `runtime.program.collective.Collective`."""
 
     op: str
     reads: tuple[int, ...]

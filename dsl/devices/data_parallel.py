@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.program.multi_device import MultiDevicePlan
+from ...runtime.program.plan import Plan
 from ..array.array import asarray
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
@@ -96,7 +96,7 @@ class DataParallel:
             )
         return next((count for count in rows if count % len(self.mesh)), None)
 
-    def plan(self, *given: Any) -> MultiDevicePlan:
+    def plan(self, *given: Any) -> Plan:
         """The plan of a step."""
         return self._step.plan(*(self._arguments_of_step(*given) if self._trains else (given,)))
 

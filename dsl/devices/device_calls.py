@@ -16,10 +16,10 @@ from ...runtime.devices.registry import DEVICES
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device, DeviceCommunicator, error_of_event
-from ...runtime.program.multi_device import MultiDevicePlan
+from ...runtime.program.plan import Plan
 from ...runtime.tune.trial import prepare_plan_for_trial
 from ...runtime.tune.tuner import PlanTuner
-from ...runtime.verify.multi_device import require_safe_multi_device_plan
+from ...runtime.verify.plan import require_safe_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_call, waitall
@@ -38,12 +38,12 @@ UNDECIDED = -1  # in place of a candidate's number: one device is still choosing
 
 
 def make_multi_device_plan_ready(
-    plan: MultiDevicePlan, communicator: EngineCommunicator | None = None, exchange: DeviceCommunicator | None = None
+    plan: Plan, communicator: EngineCommunicator | None = None, exchange: DeviceCommunicator | None = None
 ) -> MultiDeviceExecutable:
     """What runs a plan on its devices, which are opened. communicator: of the ranks that it is for; exchange: between
     their devices. Raises PlanError, CompileError, DeviceUnavailableError."""
     if settings.verify:
-        require_safe_multi_device_plan(plan)
+        require_safe_plan(plan)
     devices = [open_device(place) for place in plan.devices]
     return MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator, exchange)
 
@@ -67,7 +67,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
     executable = make_multi_device_plan_ready(placement.plan)
-    text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, executable.devices))}"
+    text = f"compiled {len(executable.executables)} parts for {', '.join(map(name_of, executable.devices))}"
     versions.note(SpecializationEvent("compiled", text))
     run = MultiDeviceCall(captured, executable)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
@@ -145,7 +145,7 @@ def _wait_for_multi_device_result(result: Any) -> bool:
     return any([error_of_event(event) is not None for event in events])
 
 
-def device_plan(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> MultiDevicePlan:
+def device_plan(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Plan:
     """The plan of a trace over its devices."""
     places = versions.options.devices or (versions.place,)
     return plan_over_places(captured.graph, places, MultiDevicePlanMaker(versions.options)).plan
@@ -229,7 +229,7 @@ def _run_plan_on_multiple_devices(
     specs: Sequence[Spec],
     caller: Sequence[Any],
 ) -> list[Array]:
-    count = len(executable.plan.values)
+    count = executable.count
     memories: list[Any] = [None] * count
     events: list[Any] = [None] * count
     elsewhere: list[tuple[int, Device]] = []

@@ -14,11 +14,13 @@ from ...compiler.placement.places import Places, devices_of_placed_graph, place_
 from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
 from ...runtime.core.errors import KernelGraphError
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.settings import settings
-from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
+from ...runtime.program.collective import Collective
 from ...runtime.program.plan import Plan
+from ...runtime.program.program import Buffer
 from ...runtime.schedule.cost_model import machine_model_of_device
+from ...runtime.schedule.join import PlanJoiner
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.schedule.surroundings import Send, Surroundings
 from ...runtime.tune.links import measured_copy_times
@@ -59,37 +61,31 @@ class MultiDevicePlanMaker:
         ranks: int = 1,
         exchanged_by: str = "",
         reads_peers: bool = False,
-    ) -> MultiDevicePlan:
-        """ranks, exchanged_by, reads_peers: see `MultiDevicePlan`."""
-        parts: dict[int, int] = {}  # by identity of the plan
-        plans: list[Plan] = []
-        steps: list[DeviceStep] = []
+    ) -> Plan:
+        """ranks, exchanged_by, reads_peers: see `Plan`."""
+        outputs = {*partition.outputs}
+        values = [
+            Buffer(
+                value.type.nbytes,
+                "input" if value.source >= 0 else "output" if v in outputs else "value",
+                device=value.slot,
+                source=value.source,
+            )
+            for v, value in enumerate(partition.values)
+        ]
+        joiner = PlanJoiner(devices, values)
         for step in partition.steps:
             if isinstance(step, Move):
-                steps.append(CopyValue(step.source, step.target))
-                continue
-            if isinstance(step, RankCollective):
-                steps.append(Collective(*(getattr(step, n) for n in RankCollective.__slots__)))
-                continue
-            plan = self._plan_of_one_device(
-                step.graph, devices[step.slot], surroundings_of_device_part(partition, step, devices)
-            )
-            if id(plan) not in parts:
-                parts[id(plan)] = len(plans)
-                plans.append(plan)
-            steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
-        values = tuple(DeviceValue(bytes_of_device_value(v.type), v.slot, v.source) for v in partition.values)
-        return MultiDevicePlan(
-            tuple(devices),
-            values,
-            tuple(plans),
-            tuple(steps),
-            partition.outputs,
-            name,
-            ranks,
-            exchanged_by,
-            reads_peers=reads_peers,
-        )
+                joiner.add_copy(step.source, step.target)
+            elif isinstance(step, RankCollective):
+                fields = {n: getattr(step, n) for n in RankCollective.__slots__ if n not in ("reads", "writes")}
+                joiner.add_collective(Collective(**fields), step.reads, step.writes)
+            else:
+                surroundings = surroundings_of_device_part(partition, step, devices)
+                part = self._plan_of_one_device(step.graph, devices[step.slot], surroundings)
+                joiner.add_part(part, step.slot, step.reads, step.writes, step.numbers)
+        plan = joiner.finish(partition.outputs, name, kernel_target_of_device_kind(devices[0][0]))
+        return replace(plan, ranks=ranks, exchanged_by=exchanged_by, reads_peers=reads_peers)
 
     def _plan_of_one_device(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
         kind = device[0]
@@ -186,7 +182,7 @@ def slowest_link_of_first_device(devices: Sequence[Place]) -> DeviceLink:
 class PlanOverPlaces:
     """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone."""
 
-    plan: MultiDevicePlan
+    plan: Plan
     chosen: bool
 
 

@@ -38,7 +38,7 @@ CHECKED_BYTES = 1 << 20  # arrays of no more are looked at: memory that GPUs sha
 @dataclass(frozen=True, slots=True)
 class ExchangePartition:
     """A graph's partition on a mesh. communicator: what does its collectives; None: the copies in it, or the ranks'
-    world. reads_peers: see `MultiDevicePlan`. why: in words, where there was a choice."""
+    world. reads_peers: see `Plan`. why: in words, where there was a choice."""
 
     partition: Partition | RankPartition
     communicator: DeviceCommunicator | None = None

@@ -16,7 +16,7 @@ from ...compiler.graph.graph import GraphError
 from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
-from ...runtime.program.multi_device import MultiDevicePlan
+from ...runtime.program.plan import Plan
 from ..array.array import Array
 from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, ShapeError, error_at_user_line, locate_graph_error
@@ -107,8 +107,8 @@ class MeshFunction(PicklableDecoratedFunction):
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
 
-    def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
-        """The plan of a call: the plans of its parts on each device, and the copies between them."""
+    def plan(self, *args: Any, **options: Any) -> Plan:
+        """The tasks of a call on streams of all devices, with copies and collectives."""
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
             return self._mesh_executable_for_arguments(tree, local, ()).executable.plan

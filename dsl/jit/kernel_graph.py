@@ -100,7 +100,6 @@ from .traced_function import TracedArgument, TracedFunction
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
-    from ...runtime.program.multi_device import MultiDevicePlan
     from ..report.report import Report
 
     P = ParamSpec("P", default=...)
@@ -581,10 +580,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return self._compiled_for(args, options).plan
 
     @_as_called_in_block
-    def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
-        """The plans of a call's parts on its devices, and the copies between them."""
+    def device_plan(self, *args: Any, **options: Any) -> Plan:
+        """The tasks of a call on streams of its devices, with the copies between them."""
         captured, _, leaves = self._trace_for_inspection(args, options)
-        found: MultiDevicePlan = import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)
+        found: Plan = import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)
         return found
 
     def source(self, *args: Any, **options: Any) -> str:

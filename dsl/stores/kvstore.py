@@ -15,7 +15,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...runtime.engine.collective_calls import EngineCollectiveCall
 from ...runtime.engine.communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
-from ...runtime.program.multi_device import Collective
+from ...runtime.program.collective import Collective
 from ..array.array import Array, asarray, from_numpy, on_device, snapshot
 from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
@@ -455,7 +455,7 @@ class KVStore:
         device, packed, size = given._device, self._compression is not None, ranks.world.size
         if not device.host_memory:
             return self._program_on_gpus(agreement, name_of(device))(given)
-        step = Collective("all_gather" if packed else "all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
+        step = Collective("all_gather" if packed else "all_reduce", (given.size,), str(given.dtype), "sum")
         target = device.allocate(given.nbytes * (size if packed else 1))
         call = EngineCollectiveCall(step, device, ranks)
         before = [] if given._event is None else [given._event]

@@ -76,8 +76,21 @@ class ElfObject:
         return sorted({s.name for s in self.symbols if s.section == _SHN_UNDEF and s.name})
 
 
-class LoadedElfImage:
-    """An object file in memory: executable pages, then the others. `functions` maps its global names to addresses."""
+class LoadedElfImage(NamedTuple):
+    """An object file in memory. functions: addresses by its global names. memory: what they lie in, to be kept."""
+
+    functions: dict[str, int]
+    memory: mmap.mmap
+
+
+def load_elf_object(parsed: ElfObject, externals: Mapping[str, int]) -> LoadedElfImage:
+    """An object file and the addresses of what it calls in, its code in memory out. Raises UnsupportedObjectFile."""
+    loading = _ElfLoading(parsed, externals)
+    return LoadedElfImage(loading.functions, loading.memory)
+
+
+class _ElfLoading:
+    """An object file while it is loaded: executable pages, then the others."""
 
     def __init__(self, parsed: ElfObject, externals: Mapping[str, int]) -> None:
         self._object = parsed
@@ -99,14 +112,14 @@ class LoadedElfImage:
         relocations = sum(s.size // 24 for s in parsed.sections if s.type == _SHT_RELA)
         total = self._next_slot + 8 * relocations
         total += -total % _PAGE
-        self._memory = mmap.mmap(-1, max(total, _PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.memory = mmap.mmap(-1, max(total, _PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._externals = externals
         for i in loaded:
             section = parsed.sections[i]
             if section.type != _SHT_NOBITS:
                 at = self._place[i]
-                self._memory[at : at + section.size] = parsed.data[section.offset : section.offset + section.size]
+                self.memory[at : at + section.size] = parsed.data[section.offset : section.offset + section.size]
         for section in parsed.sections:
             if section.type == _SHT_RELA and section.info in self._place:
                 self._apply_relocations(section)
@@ -138,9 +151,9 @@ class LoadedElfImage:
             at = self._place[table.info] + offset
             target = self._symbol_address(symbol)
             if kind == _R_64:
-                struct.pack_into("<Q", self._memory, at, (target + addend) & (1 << 64) - 1)
+                struct.pack_into("<Q", self.memory, at, (target + addend) & (1 << 64) - 1)
             elif kind == _R_PC64:
-                struct.pack_into("<q", self._memory, at, target + addend - (self._base + at))
+                struct.pack_into("<q", self.memory, at, target + addend - (self._base + at))
             elif kind in (_R_PC32, _R_PLT32, _R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX):
                 if kind in (_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX):
                     target = self._global_offset_slot(target)
@@ -149,14 +162,14 @@ class LoadedElfImage:
                 distance = target + addend - (self._base + at)
                 if not -(1 << 31) <= distance < 1 << 31:
                     raise UnsupportedObjectFile(f"{symbol.name} is out of reach")
-                struct.pack_into("<i", self._memory, at, distance)
+                struct.pack_into("<i", self.memory, at, distance)
             else:
                 raise UnsupportedObjectFile(f"relocation {kind}")
 
     def _jump_stub(self, name: str, target: int) -> int:
         """The address of a jump to `target`: jmp [rip + 0] and the address."""
         if name not in self._stubs:
-            self._memory[self._next_stub : self._next_stub + 14] = b"\xff\x25\0\0\0\0" + struct.pack("<Q", target)
+            self.memory[self._next_stub : self._next_stub + 14] = b"\xff\x25\0\0\0\0" + struct.pack("<Q", target)
             self._stubs[name] = self._base + self._next_stub
             self._next_stub += 16
         return self._stubs[name]
@@ -164,7 +177,7 @@ class LoadedElfImage:
     def _global_offset_slot(self, target: int) -> int:
         """The address of eight bytes that hold `target` (an entry of the global offset table)."""
         if target not in self._slots:
-            struct.pack_into("<Q", self._memory, self._next_slot, target)
+            struct.pack_into("<Q", self.memory, self._next_slot, target)
             self._slots[target] = self._base + self._next_slot
             self._next_slot += 8
         return self._slots[target]

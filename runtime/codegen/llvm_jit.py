@@ -239,7 +239,7 @@ def _compile_and_cache_object_code(identity: str, text: Callable[[], str], name:
 def _load_object_code(data: bytes, text: Callable[[], str], name: str) -> MachineCode:
     try:
         parsed = elf_loader.ElfObject(data)
-        image = elf_loader.LoadedElfImage(
+        image = elf_loader.load_elf_object(
             parsed, elf_loader.resolve_c_function_addresses(parsed.undefined_symbols(), name)
         )
         return MachineCode(image.functions, image)

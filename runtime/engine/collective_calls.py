@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ..program.collective import Collective
 from ..program.device import Device, Event
-from ..program.multi_device import Collective, MultiDevicePlan
+from ..program.plan import Plan
 from ..program.world import CONTENT_BYTES, JOINS, Host, World
 from .communicator import Agreement, EngineCommunicator
 
 
-def rank_collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
+def rank_collective_lines_of_plan(plan: Plan) -> list[str]:
     """What ranks must agree on before they run a plan: which of the user's collectives each message is, and how
     arrays lie on the ranks."""
     by = f" by {plan.exchanged_by}" if plan.exchanged_by else ""
-    return [*(" + ".join(s.meanings) for s in plan.collectives), f"the end of {plan.name}{by}, {plan.axes}"]
+    return [*(" + ".join(s.meanings) for s in plan.collectives), f"the end of {plan.program.name}{by}, {plan.axes}"]
 
 
 class EngineCollectiveCall:
@@ -27,7 +28,7 @@ class EngineCollectiveCall:
     def __init__(self, step: Collective, device: Device, communicator: EngineCommunicator) -> None:
         self.step, self._device, self._communicator = step, device, communicator
         self._dtype = np.dtype(step.dtype)
-        self._written = [step.written_count(i, communicator.world.size) for i in range(len(step.writes))]
+        self._written = [step.written_count(i, communicator.world.size) for i in range(len(step.counts))]
         self.nbytes = sum(step.counts) * self._dtype.itemsize
         self.fits_agreement = step.op == "all_reduce" and self.nbytes <= CONTENT_BYTES and not step.groups
 

@@ -1,6 +1,6 @@
-"""A plan over several devices made ready. Each part is prepared by its device; a run starts the steps in their order.
+"""A plan over several devices made ready. Each section is prepared by its device; a run starts them in their order.
 
-Nothing waits on the host: a part or copy is given the events of the values that it reads, which may be of another
+Nothing waits on the host: a section or copy is given the events of the values that it reads, which may be of another
 device, and its own events are those of what it writes. Failures travel with the events.
 """
 
@@ -23,8 +23,8 @@ from ..program.device import (
     MultiDeviceReplay,
     error_of_event,
 )
-from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
+from ..program.sections import DeviceCopy, Meeting, PlanPart, Section, sections_of_plan
 from . import unread_errors
 from .collective_calls import EngineCollectiveCall, rank_collective_lines_of_plan
 from .communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
@@ -36,23 +36,20 @@ Events = list[Event | None]
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """A part on its device. values: of each buffer of its program, None for temporaries. reads: (buffer, value) of what
-    it reads; writes: values; scalars: which of the call's numbers are its own; arena: bytes."""
+    """A section on its device. reads: (its own buffer, the plan's) of what it reads."""
 
     executable: Executable
     device: Device
-    values: tuple[int | None, ...]
+    section: Section
     reads: tuple[tuple[int, int], ...]
-    writes: tuple[int, ...]
-    scalars: tuple[int, ...]
-    arena: int
 
     def start(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], events: Events) -> None:
+        section = self.section
         after = [(buffer, event) for buffer, v in self.reads if (event := events[v]) is not None]
-        addresses = [None if v is None else memories[v].address for v in self.values]
-        numbers = [scalars[i] for i in self.scalars]
+        addresses = [None if v is None else memories[v].address for v in section.buffers]
+        numbers = [scalars[i] for i in section.scalars]
         found = self.executable.run(addresses, 0 if arena is None else arena.address, numbers, after)
-        for v, event in zip(self.writes, found, strict=True):
+        for v, event in zip(section.writes, found, strict=True):
             events[v] = event
             if settings.engine == "sync":
                 _wait_for_engine_event_quietly(event)
@@ -60,17 +57,18 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDeviceCopy:
-    """A copy of value `read` on device `source` to value `write` on device `target`."""
+    """A copy between the buffers of a step, from device `source` to device `target`."""
 
     source: Device
     target: Device
-    read: int
-    write: int
+    step: DeviceCopy
     nbytes: int
 
     def start(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], events: Events) -> None:
-        given, after = memories[self.read], events[self.read]
-        events[self.write] = self.target.copy_from(self.source, given, memories[self.write], self.nbytes, after)
+        read, written = self.step.source, self.step.target
+        events[written] = self.target.copy_from(
+            self.source, memories[read], memories[written], self.nbytes, events[read]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class PreparedDeviceCollective:
     """A collective of this rank and all others."""
 
     call: EngineCollectiveCall
+    step: Meeting
     communicator: EngineCommunicator
     doing: str
 
@@ -86,7 +85,7 @@ class PreparedDeviceCollective:
     ) -> Event | None:
         """agreed: the event when the ranks have, or on what they are to agree first. arguments: when those of the call
         are there. The event when the ranks have agreed."""
-        call, step = self.call, self.call.step
+        call, step = self.call, self.step
         agreement = agreed if isinstance(agreed, Agreement) else None
         given = [events[v] for v in step.reads] if agreement else [agreed, *(events[v] for v in step.reads)]
         before: list[Any] = [e for e in given if e is not None]
@@ -104,7 +103,7 @@ class PreparedDeviceCollective:
 class PreparedDeviceExchange:
     """A collective in the memory of devices: those of this process, or (communicator) this rank's and the others'."""
 
-    step: Collective
+    step: Meeting
     exchange: DeviceCommunicator
     communicator: EngineCommunicator | None
     doing: str
@@ -122,8 +121,8 @@ class PreparedDeviceExchange:
             communicator.perform(lambda: self._start_on_devices(memories, events), self.doing)
 
     def _start_on_devices(self, memories: Sequence[Any], events: Events) -> None:
-        step, devices = self.step, range(self.step.devices)
-        reads, writes = ([step.of_device(vs, d) for d in devices] for vs in (step.reads, step.writes))
+        step, kernel = self.step, self.step.kernel
+        reads, writes = ([kernel.of_device(vs, d) for d in range(kernel.devices)] for vs in (step.reads, step.writes))
         parts = [
             CollectivePart(
                 [memories[v] for v in read],
@@ -132,7 +131,7 @@ class PreparedDeviceExchange:
             )
             for read, written in zip(reads, writes, strict=True)
         ]
-        ends = self.exchange.start(step, parts, self.doing)
+        ends = self.exchange.start(kernel, parts, self.doing)
         for vs, end in zip(writes, ends, strict=True):
             if (error := getattr(end, "error", None)) is not None:
                 if self.communicator is not None:  # the other ranks wait for this one
@@ -145,13 +144,13 @@ class PreparedDeviceExchange:
 
 
 class MultiDeviceExecutable:
-    """What runs a plan on its devices. prepare: makes a part ready, verified if need be. communicator: of the ranks
+    """What runs a plan on its devices. prepare: makes a section ready, verified if need be. communicator: of the ranks
     that the plan's collectives are of. exchange: what does these between devices, if anything does."""
 
     def __init__(
         self,
         devices: Sequence[Device],
-        plan: MultiDevicePlan,
+        plan: Plan,
         prepare: Prepare,
         communicator: EngineCommunicator | None = None,
         exchange: DeviceCommunicator | None = None,
@@ -159,48 +158,48 @@ class MultiDeviceExecutable:
         self.plan = plan
         self._exchange = exchange
         self.devices = devices
-        self._executables: dict[tuple[int, int], Executable] = {}
+        buffers = plan.program.buffers
+        self.count = 1 + max((b for b, buffer in enumerate(buffers) if buffer.kind != "temp"), default=-1)
+        self._buffers = buffers[: self.count]  # that steps have in common, and few others
+        self.executables: dict[tuple[Plan, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
         self._collectives = bool(plan.collectives)
         lines = rank_collective_lines_of_plan(plan)
         self._agreement = rank_agreement_on_collectives(lines, lines[0])
-        self._steps = [
-            self._prepare_copy(step)
-            if isinstance(step, CopyValue)
-            else self._prepare_part(step, prepare)
-            if isinstance(step, RunPart)
-            else self._prepare_collective(step)
-            for step in plan.steps
-        ]
+        self._steps = [self._prepare_step(step, prepare) for step in sections_of_plan(plan)]
         first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
-        rows = [(v, devices[value.device], value) for v, value in enumerate(plan.values)]
-        runs = [step for step in plan.steps if isinstance(step, RunPart)]
-        shared = {v for step in runs for v in step.reads if plan.values[v].device != step.device}
-        # (value, device, which array of the call, whether it is a result, whether other devices read it);
-        # (value, device, bytes); (value, device, whether it comes for the first time)
-        self.given = tuple(
-            (v, device, x.source, v in plan.outputs, v in shared) for v, device, x in rows if x.source >= 0
-        )
-        self.results = tuple((v, device, x.nbytes) for v, device, x in rows if x.source < 0 and v in plan.outputs)
-        self.outputs = tuple(
-            (v, devices[plan.values[v].device], v not in plan.outputs[:i]) for i, v in enumerate(plan.outputs)
-        )
-        self.nbytes = sum(x.nbytes for v, _, x in rows if x.source >= 0 or v in plan.outputs)
+        rows = [(v, devices[b.device], b) for v, b in enumerate(self._buffers)]
+        outputs = plan.program.outputs
+        sections = [step.section for step in self._steps if isinstance(step, PreparedPart)]
+        shared = {v for section in sections for v in section.reads if self._buffers[v].device != section.device}
+        # (buffer, device, which array of the call, whether it is a result, whether other devices read it);
+        # (buffer, device, bytes); (buffer, device, whether it comes for the first time)
+        self.given = tuple((v, device, b.source, v in outputs, v in shared) for v, device, b in rows if b.source >= 0)
+        self.results = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "output")
+        self.outputs = tuple((v, rows[v][1], v not in outputs[:i]) for i, v in enumerate(outputs))
+        self.nbytes = sum(b.nbytes for b in self._buffers if b.kind in ("input", "output"))
         self._replays: dict[tuple[tuple[int, int], ...], MultiDeviceReplay | None] = {}  # by what is elsewhere
         self._may_replay = communicator is None and exchange is None
         small = first is not None and (first is self._steps[0] or first.call.fits_agreement)
         self._agrees_with_collective = small or exchange is not None
 
-    def _prepare_collective(self, step: Collective) -> PreparedDeviceCollective | PreparedDeviceExchange:
-        doing = " + ".join(step.meanings)
+    def _prepare_step(
+        self, step: PlanPart, prepare: Prepare
+    ) -> PreparedPart | PreparedDeviceCopy | PreparedDeviceCollective | PreparedDeviceExchange:
+        if isinstance(step, Section):
+            return self._prepare_section(step, prepare)
+        if isinstance(step, DeviceCopy):
+            source, target = self._buffers[step.source], self._buffers[step.target]
+            return PreparedDeviceCopy(
+                self.devices[source.device], self.devices[target.device], step, max(1, target.nbytes)
+            )
+        doing = " + ".join(step.kernel.meanings)
         if self._exchange is not None:
             return PreparedDeviceExchange(step, self._exchange, self._communicator, doing)
         assert self._communicator is not None
-        device = self.devices[self.plan.values[step.reads[0]].device]
-        return PreparedDeviceCollective(
-            EngineCollectiveCall(step, device, self._communicator), self._communicator, doing
-        )
+        call = EngineCollectiveCall(step.kernel, self.devices[self._buffers[step.reads[0]].device], self._communicator)
+        return PreparedDeviceCollective(call, step, self._communicator, doing)
 
     def _agree_with_ranks_on_plan(self, arguments: Sequence[Event]) -> Event | Agreement | None:
         """All ranks are about to run this plan. They say so with the first collective, if it is small, else before it:
@@ -220,33 +219,23 @@ class MultiDeviceExecutable:
             agreed.wait()
         self._agreed = True
 
-    def _prepare_copy(self, step: CopyValue) -> PreparedDeviceCopy:
-        source, target = self.plan.values[step.source], self.plan.values[step.target]
-        devices = self.devices[source.device], self.devices[target.device]
-        return PreparedDeviceCopy(*devices, step.source, step.target, target.nbytes)
-
-    def _prepare_part(self, step: RunPart, prepare: Prepare) -> PreparedPart:
-        device, part = self.devices[step.device], self.plan.parts[step.part]
-        key = step.part, step.device
-        if key not in self._executables:
-            self._executables[key] = prepare(device, part)
-        program = part.program
-        reads = tuple(zip(program.inputs, step.reads, strict=True))
-        held = dict((*reads, *zip(program.outputs, step.writes, strict=True)))
-        values = tuple(held.get(b) for b in range(len(program.buffers)))
-        executable = self._executables[key]
-        return PreparedPart(executable, device, values, reads, step.writes, step.scalars, part.arena_bytes)
+    def _prepare_section(self, section: Section, prepare: Prepare) -> PreparedPart:
+        key, device = (section.plan, section.device), self.devices[section.device]
+        if key not in self.executables:
+            self.executables[key] = prepare(device, section.plan)
+        reads = tuple(zip(section.plan.program.inputs, section.reads, strict=True))
+        return PreparedPart(self.executables[key], device, section, reads)
 
     def run(
         self, memories: list[Any], scalars: Sequence[Any], events: Events, elsewhere: Sequence[tuple[int, Device]] = ()
     ) -> tuple[Events, Sequence[Event], Sequence[Any]]:
-        """Start the plan once. memories: of the values that a call brings or gets, None for others. events: when each
-        is there, None for what is, or is not yet. elsewhere: values that lie on another device than their own, and
+        """Start the plan once. memories: of the buffers that a call brings or gets, None for others. events: when each
+        is there, None for what is, or is not yet. elsewhere: buffers that lie on another device than their own, and
         where.
 
-        The events of all values, those of them that may not have happened, and memory beside that of the call that must
-        live until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has is
-        waited for."""
+        The events of all buffers, those of them that may not have happened, and memory beside that of the call that
+        must live until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has
+        is waited for."""
         if self._may_replay and settings.engine == "async" and profile.active is None:
             replay = self._replay_of_calls(elsewhere)
             if replay is not None and (done := replay.run(memories, scalars, events)) is not None:
@@ -260,33 +249,32 @@ class MultiDeviceExecutable:
         """Of calls whose arrays are where this one's are."""
         key = tuple((v, device.index) for v, device in elsewhere) if elsewhere else ()
         if key not in self._replays and len(self._replays) < REPLAYS:
-            parts = [step for step in self._steps if isinstance(step, PreparedPart)]
-            self._replays[key] = self.devices[0].make_multi_device_replay(
-                self.devices, self.plan, parts, dict(elsewhere)
-            )
+            self._replays[key] = self.devices[0].make_multi_device_replay(self.devices, self.plan, dict(elsewhere))
         return self._replays.get(key)
 
     def _issue_steps(
         self, given: list[Any], scalars: Sequence[Any], events: Events, elsewhere: Sequence[tuple[int, Device]]
     ) -> list[Any]:
-        """Write the events of all values. Memory beside the call's that is in use."""
-        values, devices = self.plan.values, self.devices
+        """Write the events of all buffers. Memory beside the call's that is in use."""
+        buffers, devices = self._buffers, self.devices
         memories = [
-            devices[value.device].allocate(value.nbytes) if memory is None else memory
-            for memory, value in zip(given, values, strict=True)
+            devices[b.device].allocate(max(1, b.nbytes)) if memory is None and b.kind == "value" else memory
+            for memory, b in zip(given, buffers, strict=True)
         ]
         arenas = [
-            step.device.allocate(step.arena) if isinstance(step, PreparedPart) and step.arena else None
+            step.device.allocate(nbytes)
+            if isinstance(step, PreparedPart) and (nbytes := step.section.plan.arena_bytes)
+            else None
             for step in self._steps
         ]
         for v, _ in elsewhere:
-            memories[v] = devices[values[v].device].allocate(values[v].nbytes)
+            memories[v] = devices[buffers[v].device].allocate(buffers[v].nbytes)
         arguments = () if self._communicator is None else tuple([e for e in events if e is not None])
         agreed = self._agree_with_ranks_on_plan(arguments)
         try:
             for v, home in elsewhere:
-                target = devices[values[v].device]
-                events[v] = target.copy_from(home, given[v], memories[v], values[v].nbytes, events[v])
+                target = devices[buffers[v].device]
+                events[v] = target.copy_from(home, given[v], memories[v], buffers[v].nbytes, events[v])
             for step, arena in zip(self._steps, arenas, strict=True):
                 if isinstance(step, PreparedDeviceCollective):
                     agreed = step.start_after(agreed, arguments, memories, events)

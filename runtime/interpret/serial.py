@@ -20,7 +20,15 @@ from ..core.errors import CompileError, DeviceLost, add_note_to_error_once
 from ..core.frozen import dataclass
 from ..core.readable_text import with_article
 from ..program.plan import ENTRY, Launch, Plan
-from ..program.program import Kernel, Library, Pointer, Scalar, Task, task_dependences_of_program
+from ..program.program import (
+    Kernel,
+    Library,
+    Pointer,
+    Scalar,
+    Task,
+    control_flow_bodies,
+    task_dependences_of_program,
+)
 from .control_flow import RunIteration, run_control_flow
 from .library_calls import LIBRARY, numpy_region_viewer
 
@@ -168,7 +176,9 @@ def _serial_call_of_task(task: Task, function: Callable[[Kernel], int]) -> Call:
     if isinstance(task.kernel, Library):
         call = numpy_call_of_library_task(task)
         return lambda addresses, scalars: call(addresses)
-    iterations = [_serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in task.kernel.bodies]
+    iterations = [
+        _serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in control_flow_bodies(task)
+    ]
     return lambda addresses, scalars: run_control_flow(task, iterations, SerialLoopDevice(), addresses, scalars)
 
 

@@ -18,7 +18,7 @@ from .plan import Plan
 from .program import Kernel
 
 if TYPE_CHECKING:
-    from .multi_device import Collective, MultiDevicePlan
+    from .collective import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,33 +254,13 @@ class DeviceCommunicator(Protocol):
         ...
 
 
-class PreparedDevicePart(Protocol):
-    """A part of a plan over several devices, made ready on one of them."""
-
-    @property
-    def executable(self) -> Any: ...
-
-    @property
-    def device(self) -> Any: ...
-
-    @property
-    def values(self) -> tuple[int | None, ...]:
-        """Of each buffer of its program; None for temporaries."""
-        ...
-
-    @property
-    def scalars(self) -> tuple[int, ...]:
-        """Which of the call's numbers are its own."""
-        ...
-
-
 class MultiDeviceReplay(Protocol):
     """Starts a whole plan over several devices."""
 
     def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]) -> Event | None:
         """The event at its end; None, and nothing has started: this call's steps are to be issued.
 
-        memories: of the values that a call brings or gets, None for others. events: when those that it brings are
+        memories: of the buffers that a call brings or gets, None for others. events: when those that it brings are
         there."""
         ...
 
@@ -431,14 +411,12 @@ class Device(Protocol):
     def make_multi_device_replay(
         self,
         devices: Sequence[Device],
-        plan: MultiDevicePlan,
-        parts: Sequence[PreparedDevicePart],
+        plan: Plan,
         elsewhere: Mapping[int, Device],
     ) -> MultiDeviceReplay | None:
         """What starts a plan over this device, the first, and others by one call; None: its steps are issued.
 
-        parts: of the steps that run one, in their order. elsewhere: of a call's arrays those that are not on their
-        value's device, and where they are."""
+        elsewhere: of a call's arrays those that are not on their buffer's device, and where they are."""
         return None
 
     def communicator_with(self, others: Sequence[Device]) -> DeviceCommunicator | None:

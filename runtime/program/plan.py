@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ..core.frozen import dataclass, field
+from .collective import Collective
 from .program import Argument, Kernel, Library, Program, Task, control_flow_bodies, union_bytes_of_regions
 from .report import Report
 
@@ -66,6 +67,12 @@ class Plan:
     offsets[b] is the byte of the arena where temporary buffer `b` lives; inputs and outputs have None, they live in
     memory of their own. completion[i] is the event that output `i` is ready at (recorded last on its stream).
     high_priority: streams that hold the critical path. report: why the plan is as it is; it takes no part in equality.
+
+    Where the program is on several devices, each has an arena, of at most `arena_bytes`. homes: the device of each
+    stream, sections: the streams whose steps are started together; none where there is one device. ready: (buffer,
+    event) of what tasks pass on to other streams than their section's. ranks: how many processes run this plan, each
+    its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these. axes: along
+    which the ranks' arguments and results lie. reads_peers: kernels read other devices' memory.
     """
 
     program: Program
@@ -78,6 +85,13 @@ class Plan:
     high_priority: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
     report: Report | None = field(default=None, compare=False, repr=False)
+    homes: tuple[int, ...] = ()
+    sections: tuple[int, ...] = ()
+    ready: tuple[tuple[int, int], ...] = ()
+    ranks: int = 1
+    exchanged_by: str = field(default="", compare=False)
+    axes: str = field(default="", compare=False)
+    reads_peers: bool = False
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -99,13 +113,37 @@ class Plan:
         """Bytes of temporaries and outputs that one call needs beyond its inputs."""
         return self.arena_bytes + sum(b.nbytes for b in self.program.buffers if b.kind == "output")
 
+    @property
+    def devices(self) -> tuple[tuple[str, int], ...]:
+        """Those of the program, where it is on several."""
+        return self.program.devices
+
+    @property
+    def meeting(self) -> int:
+        """How many meet in a collective: ranks, or the devices of this process."""
+        return self.ranks if self.ranks > 1 else max(1, len(self.devices))
+
+    @property
+    def collectives(self) -> list[Collective]:
+        """In the order of the steps."""
+        kernels = (self.tasks[s.task].kernel for s in self.steps if isinstance(s, Launch))
+        return [kernel for kernel in kernels if isinstance(kernel, Collective)]
+
+    @property
+    def copied_bytes(self) -> int:
+        """What a call moves between devices, beside its arguments."""
+        return sum(
+            self.program.buffers[t.writes[0].buffer].nbytes for t in self.tasks if is_device_copy(self.program, t)
+        )
+
     def lines(self) -> Iterator[str]:
         yield (
-            f"plan {self.program.name}: {len(self.tasks)} tasks on {self.streams} streams, "
+            f"plan {self.program.name}{self._places_in_words()}: {len(self.tasks)} tasks on {self.streams} streams, "
             f"{self.waits} waits, {self.records} records, peak {self.peak_bytes} bytes"
         )
         for step in self.steps:
-            yield f"  {step}" + (f"    {self.tasks[step.task].name}" if isinstance(step, Launch) else "")
+            home = f" of d{self.homes[step.stream]}" if self.homes else ""
+            yield f"  {step}{home}" + (f"    {self.tasks[step.task].name}" if isinstance(step, Launch) else "")
             if isinstance(step, Launch):
                 for body in control_flow_bodies(self.tasks[step.task]):
                     yield from (f"    {line}" for line in body.lines())
@@ -113,6 +151,16 @@ class Plan:
             if offset is not None:
                 yield f"  b{number} at {offset}, {self.program.buffers[number].nbytes} bytes"
         yield from (f"  # {note}" for note in self.notes)
+
+    def _places_in_words(self) -> str:
+        if not self.devices:
+            return ""
+        names = ", ".join(f"d{i} {kind}:{number}" for i, (kind, number) in enumerate(self.devices))
+        met = len(self.collectives)
+        ranks = f", {met} collectives" if met or self.ranks > 1 else ""
+        ranks += f" of {self.ranks} ranks" if self.ranks > 1 else ""
+        ranks += f" by {self.exchanged_by}" if self.exchanged_by else ""
+        return f" on {names}, {self.copied_bytes} bytes copied{ranks}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -361,6 +409,13 @@ def nested_plans(plan: Plan) -> Iterator[tuple[Task, Plan]]:
             yield task, body
 
 
+def is_device_copy(program: Program, task: Task) -> bool:
+    """Whether a task copies a buffer to another device."""
+    if task.kernel != Library("copy"):
+        return False
+    return program.buffers[task.reads[0].buffer].device != program.buffers[task.writes[0].buffer].device
+
+
 def all_kernels_of_plan(plan: Plan) -> list[Kernel]:
     """All kernels of a plan, those of bodies too, each once."""
     found = [task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)]
@@ -374,14 +429,14 @@ def least_bytes_of_task(task: Task) -> int:
 
     Reads that overlap, as a stencil's shifted ones do, count once: for each buffer at most the bytes between the first
     and the last one touched."""
-    if isinstance(task.kernel, (Kernel, Library)):
+    if isinstance(task.kernel, (Kernel, Library, Collective)):
         return union_bytes_of_regions(task.reads) + union_bytes_of_regions(task.writes)
     return sum(count * sum(map(least_bytes_of_task, tasks)) for count, tasks in _body_runs_of_control_task(task.kernel))
 
 
 def flops_of_task(task: Task) -> float:
     """The floating-point operations of a task, as the cost model counts them. Of a loop those of all its iterations."""
-    if isinstance(task.kernel, (Kernel, Library)):
+    if isinstance(task.kernel, (Kernel, Library, Collective)):
         return task.flops
     return sum(count * sum(map(flops_of_task, tasks)) for count, tasks in _body_runs_of_control_task(task.kernel))
 

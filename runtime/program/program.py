@@ -13,16 +13,21 @@ if TYPE_CHECKING:
 
 import numpy as np
 
+from .collective import Collective
 from .user_function import UserFunction
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A run of bytes. `kind` is `input` (given by the caller), `output` (returned) or `temp` (lives inside a call)."""
+    """A run of bytes on a device, one of the program's. `kind` is `input` (given by the caller), `output` (returned),
+    `temp` (lives inside a call) or `value` (the same, in memory of its own, where devices pass it on). source: which of
+    the call's arrays an input is, where several devices read one."""
 
     nbytes: int
     kind: str
     name: str = ""
+    device: int = 0
+    source: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ class Task:
     """
 
     name: str
-    kernel: Kernel | Library | Loop | Branch
+    kernel: Kernel | Library | Loop | Branch | Collective
     arguments: tuple[Argument, ...]
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
@@ -201,7 +206,30 @@ def packed_member_tasks(task: Task) -> tuple[Task, ...]:
 
 def control_flow_bodies(task: Task) -> tuple[Plan, ...]:
     """The plans that a loop or branch runs; nothing for other tasks."""
-    return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
+    return () if isinstance(task.kernel, (Kernel, Library, Collective)) else task.kernel.bodies
+
+
+def buffers_of_task(task: Task) -> tuple[int, ...]:
+    """The buffers that it touches or is given, each once: those of its reads, writes and arguments, in their order."""
+    given = [a.buffer for a in task.arguments if isinstance(a, Pointer)]
+    return tuple(dict.fromkeys([*(r.buffer for r in (*task.reads, *task.writes)), *given]))
+
+
+def renumber_task(task: Task, buffers: Mapping[int, int], scalars: Mapping[int, int]) -> Task:
+    """The task of another program, which has its buffers and its scalars under other numbers."""
+
+    def renumber_argument(given: Argument) -> Argument:
+        if isinstance(given, Pointer):
+            return replace(given, buffer=buffers[given.buffer])
+        return replace(given, index=scalars[given.index]) if isinstance(given, Scalar) else given
+
+    return replace(
+        task,
+        arguments=tuple(map(renumber_argument, task.arguments)),
+        reads=tuple(replace(r, buffer=buffers[r.buffer]) for r in task.reads),
+        writes=tuple(replace(r, buffer=buffers[r.buffer]) for r in task.writes),
+        same_element=frozenset(buffers[b] for b in task.same_element),
+    )
 
 
 def _split_among_packed_tasks(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
@@ -221,7 +249,8 @@ def _format_task_regions(regions: tuple[Region, ...]) -> str:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Tasks over buffers. `inputs[i]` and `outputs[i]` are buffer numbers, in the order of the call's arrays;
-    `scalars` are the dtypes of the numbers that a call passes."""
+    `scalars` are the dtypes of the numbers that a call passes. devices: those that buffers are on, where there are
+    several."""
 
     buffers: tuple[Buffer, ...]
     tasks: tuple[Task, ...]
@@ -230,11 +259,13 @@ class Program:
     scalars: tuple[str, ...] = ()
     target: str = "cpu"
     name: str = "program"
+    devices: tuple[tuple[str, int], ...] = ()
 
     def lines(self) -> Iterator[str]:
         yield f"program {self.name} on {self.target}: {len(self.tasks)} tasks, {len(self.buffers)} buffers"
         for i, b in enumerate(self.buffers):
-            yield f"  b{i} {b.kind} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
+            place = f" on d{b.device}" if self.devices else ""
+            yield f"  b{i} {b.kind}{place} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
         for i, t in enumerate(self.tasks):
             yield f"  t{i} {t}" + (f"    # {t.line}" if t.line else "")
             for body in control_flow_bodies(t):

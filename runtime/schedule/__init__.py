@@ -2,5 +2,5 @@
 candidates, timelines.
 
 In reading order: schedule, cost_model, surroundings, assign_streams, waits, memory_plan, antichain, memory_orders,
-batching, timeline.
+batching, timeline, join.
 """

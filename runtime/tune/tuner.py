@@ -14,7 +14,18 @@ from typing import Any
 
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import dataclass, field
-from ..program.program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
+from ..program.program import (
+    Argument,
+    Constant,
+    Int,
+    Kernel,
+    Library,
+    Pointer,
+    Program,
+    Scalar,
+    Task,
+    control_flow_bodies,
+)
 
 SAMPLES = 5  # of each that count
 CLOSE = 0.1  # those that the fastest leads by less than this
@@ -199,7 +210,7 @@ def _task_without_sizes(task: Task) -> tuple[Any, ...]:
         what = _tuner_key_of_kernel_text(kernel)
     else:
         follows = getattr(kernel, "follows", ())
-        what = [follows, *([_task_without_sizes(t) for t in body.tasks] for body in kernel.bodies)]
+        what = [follows, *([_task_without_sizes(t) for t in body.tasks] for body in control_flow_bodies(task))]
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
     arguments = [_tuner_key_of_argument(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))

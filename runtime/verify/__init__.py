@@ -1,4 +1,4 @@
 """Is a finished plan safe? Races, overlaps and missing waits are found; shares no code with `schedule`.
 
-In reading order: plan, control_flow, overlap, multi_device.
+In reading order: plan, control_flow, overlap, devices.
 """

@@ -1,4 +1,4 @@
-"""Is a finished plan safe? A Plan in, all its Violations out: none means that no two steps can race.
+"""Is a finished plan safe, on one device or several? A Plan in, all its Violations out: no two steps can race.
 
 It replays the plan's steps with vector clocks (Fidge; Mattern, 1988) and asks, for every two tasks that touch a common
 byte of which one writes it, that one happens before the other, in the program's order where they mean the same buffer.
@@ -14,11 +14,12 @@ from ..core.frozen import dataclass, replace
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Library, Region, Task, control_flow_bodies, packed_member_tasks
 from .control_flow import control_flow_violations
+from .devices import device_violations
 from .overlap import byte_strides_of_verified_region, regions_share_byte
 
 Clock = tuple[int, ...]
-Memory = tuple[int, int]  # (call, buffer), or ARENA
-ARENA: Memory = (-1, -1)
+Memory = tuple[int, int]  # (call, buffer), or (ARENA, device)
+ARENA = -1
 ALIGNMENT = 64
 
 
@@ -26,9 +27,9 @@ ALIGNMENT = 64
 class Violation:
     """Two steps that may go wrong together, or one (`second` is then empty), and why.
 
-    kind: structure, bounds, uninitialised, in place, side by side, race, order (a race that the plan decides the wrong
-    way), completion; entry and exit, of a call under a caller's stream. Bytes [low, high) are of the buffer or arena
-    that `memory` names; lines are the user's.
+    kind: structure, bounds, device, collective, uninitialised, in place, side by side, race, order (a race that the
+    plan decides the wrong way), completion; entry and exit, of a call under a caller's stream. Bytes [low, high) are of
+    the buffer or arena that `memory` names; lines are the user's.
     """
 
     kind: str
@@ -109,6 +110,7 @@ def find_plan_violations(plan: Plan) -> list[Violation]:
             found += _in_place_violations(number, part)
         if len(parts) > 1:
             found += _packed_member_violations(number, parts)
+    found += [Violation(kind, step, "", why) for kind, step, why in device_violations(plan)]
     accesses = list(_memory_accesses_of_launched_tasks(plan, replay, 0, {}))
     found += _unordered_conflict_violations(accesses)
     found += _uninitialised_read_violations(plan, accesses)
@@ -242,7 +244,7 @@ def _memory_accesses_of_launched_tasks(
         for writes, regions in ((False, task.reads), (True, task.writes)):
             for region in regions:
                 offset = plan.offsets[region.buffer]
-                usual = (call, region.buffer) if offset is None else ARENA
+                usual = (call, region.buffer) if offset is None else (ARENA, plan.program.buffers[region.buffer].device)
                 memory = same.get(region.buffer, usual)
                 base = offset or 0
                 if region.span[0] < region.span[1]:
@@ -294,7 +296,7 @@ def _conflict_violation(
 
 
 def _describe_conflict(kind: str, a: _LaunchedAccess, b: _LaunchedAccess, why: str) -> Violation:
-    memory = "the arena" if a.memory == ARENA else f"b{a.region.buffer}"
+    memory = "the arena" if a.memory[0] == ARENA else f"b{a.region.buffer}"
     lines = tuple(dict.fromkeys(line for line in (a.line, b.line) if line))
     first, second = (f"{x.step} {'writes' if x.writes else 'reads'} b{x.region.buffer}" for x in (a, b))
     return Violation(kind, first, second, why, memory, max(a.low, b.low), min(a.high, b.high), lines)
@@ -368,14 +370,14 @@ def _out_of_bounds_region_violations(plan: Plan) -> Iterator[Violation]:
 
 
 def _uninitialised_read_violations(plan: Plan, accesses: Sequence[_LaunchedAccess]) -> Iterator[Violation]:
-    """Reads of a temporary of which no task writes a common byte first."""
+    """Reads of what is no input of which no task writes a common byte first."""
     writes: dict[int, list[_LaunchedAccess]] = {}
     for access in accesses:
         if access.writes:
             writes.setdefault(access.region.buffer, []).append(access)
     for read in accesses:
         b = read.region.buffer
-        if read.writes or plan.program.buffers[b].kind != "temp":
+        if read.writes or plan.program.buffers[b].kind == "input":
             continue
         if not any(w.task < read.task and _memory_accesses_overlap(w, read) for w in writes.get(b, ())):
             lines = (read.line,) if read.line else ()
@@ -390,18 +392,20 @@ def _incomplete_output_violations(plan: Plan, replay: _Replay) -> Iterator[Viola
         why = f"{len(plan.completion)} completion events for {len(outputs)} outputs"
         yield Violation("completion", "plan", "", why)
     ended: list[Clock] = []
-    for i, (event, buffer) in enumerate(zip(plan.completion, outputs, strict=False)):
+    ends = [(f"output {i}", *end) for i, end in enumerate(zip(outputs, plan.completion, strict=False))]
+    for what, buffer, event in (*ends, *((f"b{b}", b, event) for b, event in plan.ready)):
         if event not in replay.events:
-            yield Violation("completion", f"output {i}", "", f"nothing records e{event}")
+            yield Violation("completion", what, "", f"nothing records e{event}")
             continue
         clock = replay.events[event]
-        ended.append(clock)
+        if event in plan.completion:
+            ended.append(clock)
         for number, (stream, position, _) in replay.launches.items():
             task = plan.tasks[number]
             if clock[stream] < position and any(region.buffer == buffer for region in task.writes):
                 lines = (task.line,) if task.line else ()
                 nbytes = plan.program.buffers[buffer].nbytes
-                first, second = f"t{number} {task.name} writes b{buffer}", f"e{event} completes output {i}"
+                first, second = f"t{number} {task.name} writes b{buffer}", f"e{event} completes {what}"
                 yield Violation("completion", first, second, "too early", f"b{buffer}", 0, nbytes, lines)
     for number, (stream, position, _) in replay.launches.items():
         if outputs and not any(clock[stream] >= position for clock in ended):

@@ -14,6 +14,7 @@ from kernelgraph.compiler.targets import target
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from kernelgraph.runtime.core.settings import override
+from tests.counts import examples
 
 from .families import FAMILIES, check
 
@@ -22,7 +23,7 @@ RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@settings(max_examples=25, **RELAXED)
+@settings(max_examples=examples(25), **RELAXED)
 def test_families(family: str, data: Any) -> None:
     check(data.draw(FAMILIES[family]()), "cpu")
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from random import Random
 
+import numpy as np
+
+from kernelgraph.runtime.program.collective import Collective
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Step, Wait
 from kernelgraph.runtime.program.program import Library, Program, Region, Task, regions_overlap
 from tests.runtime.dags import WORD
@@ -106,7 +109,8 @@ class Calls:
                     mask = words_of(area)
                     memory: object = (call, area.buffer)
                     if offset is not None:
-                        memory, mask = arena, mask << offset // WORD
+                        memory = arena, plan.program.buffers[area.buffer].device
+                        mask <<= offset // WORD
                     accesses.append((me, (call, area.buffer), memory, mask))
 
     def unsafe_reads(self, ends: Sequence[tuple[int, int, set[int]]] = (), inputs: set[object] = frozenset()) -> bool:
@@ -151,6 +155,8 @@ def is_unsafe(plan: Plan) -> bool:
     launched = [step.task for step in plan.steps if isinstance(step, Launch)]
     if sorted(launched) != list(range(len(plan.tasks))) or any(map(neighbours_in_place, plan.tasks)):
         return True
+    if plan.devices and is_on_wrong_device(plan):
+        return True
     calls = Calls()
     calls.add(plan)
     ends = output_ends(plan)
@@ -158,6 +164,33 @@ def is_unsafe(plan: Plan) -> bool:
         return True
     inputs = {(0, b) for b in plan.program.inputs}
     return calls.unsafe_reads([(0, b, over) for b, over in zip(plan.program.outputs, ends, strict=True)], inputs)
+
+
+def is_on_wrong_device(plan: Plan) -> bool:
+    """Whether some device stumbles over a plan: over memory that is not its own, a copy that does not bring all of a
+    buffer to another device, or collectives that come in two orders or miss a device."""
+    meeting: list[int] = []
+    for step in plan.steps:
+        if not isinstance(step, Launch):
+            continue
+        task, home = plan.tasks[step.task], plan.homes[step.stream]
+        read, written = ([plan.program.buffers[r.buffer] for r in rs] for rs in (task.reads, task.writes))
+        if isinstance(task.kernel, Collective):
+            meeting.append(step.task)
+            nbytes = task.kernel.counts[0] * np.dtype(task.kernel.dtype).itemsize
+            if any(words_of(r).bit_count() * WORD < nbytes for r in (*task.reads, *task.writes)):
+                return True
+            devices = list(range(len(plan.devices) if plan.ranks == 1 else 1))
+            if [b.device for b in read] != devices or [b.device for b in written] != devices:
+                return True
+        elif task.name == "copy" and read[0].device != written[0].device:
+            spans = {words_of(r) for r in (task.reads[0], task.writes[0])}
+            if spans != {(1 << read[0].nbytes // WORD) - 1} or read[0].nbytes != written[0].nbytes:
+                return True
+        elif any(b.device != home for b in written) or (not plan.reads_peers and any(b.device != home for b in read)):
+            return True
+    follows = task_follows(plan)
+    return any(a not in follows[b] and b not in follows[a] for a in meeting for b in meeting if a != b)
 
 
 def output_ends(plan: Plan) -> list[set[int]]:
@@ -204,9 +237,9 @@ def run(plan: Plan, rng: Random | None = None) -> list[dict[int, object]]:
     memory: dict[object, dict[int, object]] = {}
 
     def cells(area: Region) -> Iterator[tuple[dict[int, object], int, bool]]:
-        offset = plan.offsets[area.buffer] if rng else None
-        place = memory.setdefault(area.buffer if offset is None else "arena", {})
-        given = plan.program.buffers[area.buffer].kind == "input"
+        offset, buffer = plan.offsets[area.buffer] if rng else None, plan.program.buffers[area.buffer]
+        place = memory.setdefault(area.buffer if offset is None else ("arena", buffer.device), {})
+        given = buffer.kind == "input"
         for word in bits_of(words_of(area)):
             yield place, word + (offset or 0) // WORD, given
 

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from struct import error
@@ -422,7 +423,7 @@ class CPUDevice(Device):
         with self._lock:
             for kernel, one in found.items():
                 self._loaded.pop(kernel, None)
-                self._loaded[kernel] = cast(llvm_jit.MachineCode, one)
+                self._loaded[replace(kernel, form=None)] = cast(llvm_jit.MachineCode, one)
             while len(self._loaded) > LOADED:
                 del self._loaded[next(iter(self._loaded))]
         return [cast(llvm_jit.MachineCode, found[kernel]) for kernel in kernels]

@@ -16,8 +16,7 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
-from ...program.multi_device import MultiDevicePlan
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
@@ -186,11 +185,10 @@ class CUDADevice(Device):
     def make_multi_device_replay(
         self,
         devices: Sequence[Any],
-        plan: MultiDevicePlan,
-        parts: Sequence[PreparedDevicePart],
+        plan: Plan,
         elsewhere: Mapping[int, Any],
     ) -> CudaMultiDeviceReplay | None:
-        return make_multi_device_replay(plan, devices, parts, elsewhere)
+        return make_multi_device_replay(plan, devices, elsewhere)
 
     # collectives
 

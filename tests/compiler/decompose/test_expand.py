@@ -17,8 +17,9 @@ from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.pipeline import explain_decomposition_stage
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.targets.cuda.test_device_calls import graph_of
+from tests.counts import examples
 
-some = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 REALS = ("f2", "f4", "f8", "i4", "u1", "?")
 QUANTILES = (0, 1, 0.5, 0.93, (0.1, 1.0, 0.0, 0.5, 0.77), [0, 1], [[0.2, 0.5], [0.6, 0.1]])
 PLACES = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")  # methods that give one of the values

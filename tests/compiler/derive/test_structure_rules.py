@@ -17,6 +17,7 @@ from kernelgraph.compiler.derive.rules.host import HOST_RULES
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.interpret.numpy_calls import HOST
+from tests.counts import examples
 
 from .derivatives import Build, check, check_function, check_graph, graph_of
 
@@ -97,7 +98,7 @@ def _sums_of_exponentials(g: Any, v: Any, *, maximum: bool) -> Any:
     partial(_sums_of_exponentials, maximum=False),
     lambda g, v: [g.map("multiply", g.map("tanh", g.map("multiply", v[0], v[1])), v[2])],
 ])  # fmt: skip
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_gradients_are_finite_where_those_of_sums_of_products_are(build: Build, dtype: Any, data: Any) -> None:
     """At any scale of the arguments and of the cotangents: as with each product summed as it is."""

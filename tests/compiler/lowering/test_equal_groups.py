@@ -18,6 +18,7 @@ from kernelgraph.compiler.lowering.lower import lower_to_program
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.target import target_of
 from tests.compiler.programs import graphs
+from tests.counts import examples
 
 FACTORS = (0.3, 0.7, 1.5, 2.0, 7.0, 0.3 + 2**-40, float("inf"), -0.0)
 
@@ -42,7 +43,7 @@ def assert_lowered_alike(graph: Graph, target_name: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=graphs(steps=16))
 def test_random_graphs(target: str, case: tuple[Graph, list[np.ndarray]]) -> None:
     assert_lowered_alike(case[0], target)

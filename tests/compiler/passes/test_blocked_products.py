@@ -21,6 +21,7 @@ from kernelgraph.compiler.passes.picked_elements import compute_picked_elements
 from kernelgraph.compiler.passes.simplify import simplify_graph
 from kernelgraph.compiler.pipeline import compile_graph_to_program, run_decomposition_stage
 from kernelgraph.runtime.program.program import control_flow_bodies
+from tests.counts import examples
 
 Array = np.ndarray[Any, Any]
 N, M, D = 72, 80, 4  # queries, keys, what both have
@@ -306,7 +307,7 @@ def test_near_misses(name: str) -> None:
     st.sampled_from(["none", "causal", "bool", "float"]),
     st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_random_attention(seed: int, batch: list[int], n: int, m: int, d: int, masked: str, grouped: bool) -> None:
     """Any shape: blocks that do not divide the rows, batches, one head of keys for all of queries'."""
     keys = [*batch[:-1], 1] if grouped and batch else batch

@@ -23,10 +23,11 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import DeviceLink, choose_device_slots
 from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
 from kernelgraph.compiler.placement.places import devices_of_placed_graph, place_nodes_by_arguments
-from kernelgraph.runtime.program.multi_device import CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
-from kernelgraph.runtime.program.plan import Plan
-from kernelgraph.runtime.program.program import Buffer, Program
-from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
+from kernelgraph.runtime.program.plan import Launch, Plan, Record, is_device_copy
+from kernelgraph.runtime.program.program import Buffer, Kernel, Program, Region, Scalar, Task
+from kernelgraph.runtime.program.sections import sections_of_plan
+from kernelgraph.runtime.schedule.join import PlanJoiner
+from kernelgraph.runtime.verify.plan import find_plan_violations
 
 F64 = np.dtype(np.float64)
 NUMBER = 0.5
@@ -73,96 +74,122 @@ def partitioned(rng: Random, reads_peers: bool = False) -> tuple[Graph, Partitio
     return graph, partition_graph_by_device(graph, slots, wanted, homes), count
 
 
-def plan_of(partition: Partition, devices: int, reads_peers: bool = False) -> MultiDevicePlan:
-    """The plan, its parts without tasks."""
-    parts: list[Plan] = []
-    steps: list[DeviceStep] = []
-    for step in partition.steps:
+def plan_of(partition: Partition, devices: int, reads_peers: bool = False) -> Plan:
+    """The plan, with one task for each part, whose number in the partition is its kernel's name."""
+    outputs = {*partition.outputs}
+    kinds = [
+        "input" if x.source >= 0 else "output" if v in outputs else "value" for v, x in enumerate(partition.values)
+    ]
+    values = [
+        Buffer(x.type.nbytes, kind, device=x.slot, source=x.source)
+        for x, kind in zip(partition.values, kinds, strict=True)
+    ]
+    joiner = PlanJoiner([("cpu", i) for i in range(devices)], values)
+    for number, step in enumerate(partition.steps):
         if isinstance(step, Move):
-            steps.append(CopyValue(step.source, step.target))
-            continue
-        graph = step.graph
-        types = [graph.nodes[n].type for n in (*graph.inputs, *graph.outputs)]
-        kinds = ["input"] * len(graph.inputs) + ["output"] * len(graph.outputs)
-        buffers = tuple(Buffer(t.nbytes, kind) for t, kind in zip(types, kinds, strict=True))
-        count = len(graph.inputs)
-        places = tuple(range(count)), tuple(range(count, len(buffers)))
-        program = Program(buffers, (), *places, tuple("float64" for _ in graph.numbers))
-        steps.append(RunPart(len(parts), step.slot, step.reads, step.writes, step.numbers))
-        parts.append(Plan(program, (), 1, 0, (None,) * len(buffers), 0))
-    values = tuple(DeviceValue(v.type.nbytes, v.slot, v.source) for v in partition.values)
-    names = tuple(("cpu", i) for i in range(devices))
-    return MultiDevicePlan(names, values, tuple(parts), tuple(steps), partition.outputs, reads_peers=reads_peers)
+            joiner.add_copy(step.source, step.target)
+        else:
+            joiner.add_part(part_of_one_task(number, step), step.slot, step.reads, step.writes, step.numbers)
+    return replace(joiner.finish(partition.outputs, "random", "cpu"), reads_peers=reads_peers)
+
+
+def part_of_one_task(number: int, step: Part) -> Plan:
+    graph = step.graph
+    sizes = [graph.nodes[n].type.nbytes for n in (*graph.inputs, *graph.outputs)]
+    count = len(graph.inputs)
+    buffers = tuple(Buffer(nbytes, "input" if b < count else "output") for b, nbytes in enumerate(sizes))
+    regions = [Region(b, 0, (nbytes,), (1,), 1, "uint8") for b, nbytes in enumerate(sizes)]
+    numbers = tuple(Scalar(i, "float64") for i in range(len(graph.numbers)))
+    kernel = Kernel(str(number), "cpu", "", ())
+    task = Task(f"part{number}", kernel, numbers, tuple(regions[:count]), tuple(regions[count:]))
+    places = tuple(range(count)), tuple(range(count, len(buffers)))
+    program = Program(buffers, (task,), *places, ("float64",) * len(graph.numbers))
+    return Plan(program, (Launch(0, 0), Record(0, 0)), 1, 1, (None,) * len(buffers), 0, (0,) * len(places[1]))
 
 
 class OnWrongDevice(Exception):
-    """A step reads what its device does not have, or copies from a device to itself."""
+    """A task reads what its device does not have, or is never launched."""
 
 
-def simulate(
-    plan: MultiDevicePlan, graphs: Sequence[Graph | None], arrays: Sequence[Any], numbers: Sequence[Any]
-) -> list[Any]:
-    """What the plan gives, with a memory for each device: a step sees that of its own, and of others if the plan
-    reads peers. graphs: of the steps."""
+def simulate(plan: Plan, partition: Partition, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+    """What the plan gives, with a memory for each device: a task sees that of its stream's, and of others if the plan
+    reads peers."""
     memories: list[dict[int, Any]] = [{} for _ in plan.devices]
+    buffers = plan.program.buffers
 
-    def read(v: int, device: int) -> Any:
-        return memories[plan.values[v].device if plan.reads_peers else device][v]
-
-    for v, value in enumerate(plan.values):
-        if value.source >= 0:
-            memories[value.device][v] = arrays[value.source]
-    for step, graph in zip(plan.steps, graphs, strict=True):
+    def read(b: int, device: int) -> Any:
         try:
-            if isinstance(step, CopyValue):
-                source, target = plan.values[step.source], plan.values[step.target]
-                if source.nbytes != target.nbytes or source.device == target.device:  # no GPU is a peer of itself
-                    raise OnWrongDevice
-                memories[target.device][step.target] = memories[source.device][step.source]
-                continue
-            assert graph is not None
-            given = [read(v, step.device) for v in step.reads]
+            return memories[buffers[b].device if plan.reads_peers else device][b]
         except KeyError:
             raise OnWrongDevice from None
-        results = interpret_graph(graph, given, [numbers[i] for i in step.scalars])
-        for v, result in zip(step.writes, results, strict=True):
-            if plan.values[v].device != step.device:
+
+    for b, buffer in enumerate(buffers):
+        if buffer.source >= 0:
+            memories[buffer.device][b] = arrays[buffer.source]
+    launched = [step for step in plan.steps if isinstance(step, Launch)]
+    if len(launched) < len(plan.tasks):
+        raise OnWrongDevice
+    for step in launched:
+        task, home = plan.tasks[step.task], plan.homes[step.stream]
+        if is_device_copy(plan.program, task):
+            source, target = task.reads[0].buffer, task.writes[0].buffer
+            memories[buffers[target].device][target] = read(source, buffers[source].device)
+            continue
+        given = [read(r.buffer, home) for r in task.reads]
+        results = given
+        if task.name != "copy":
+            assert isinstance(task.kernel, Kernel)
+            part = partition.steps[int(task.kernel.name)]
+            assert isinstance(part, Part)
+            results = interpret_graph(
+                part.graph, given, [numbers[a.index] for a in task.arguments if isinstance(a, Scalar)]
+            )
+        for region, result in zip(task.writes, results, strict=True):
+            if buffers[region.buffer].device != home:
                 raise OnWrongDevice
-            memories[step.device][v] = result
-    return [memories[plan.values[v].device][v] for v in plan.outputs]
+            memories[home][region.buffer] = result
+    return [read(b, buffers[b].device) for b in plan.program.outputs]
 
 
-Mutant = tuple[MultiDevicePlan, list[Graph | None]]
+def mutants(rng: Random, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Each with its kind: a task dropped, started earlier or later, run elsewhere, a value elsewhere, the wrong value
+    read."""
+    steps, program, count = plan.steps, plan.program, len(plan.devices)
+    launches = [i for i, step in enumerate(steps) if isinstance(step, Launch)]
+    own = {i: [j for j, s in enumerate(steps) if s.stream == steps[i].stream and j <= i + 1] for i in launches}
+    for i in launches:
+        yield "dropped", replace(plan, steps=steps[:i] + steps[i + 1 :])
+        since = max((j + 1 for j in own[i] if j < i and isinstance(steps[j], Record)), default=min(own[i]))
+        block = [j for j in own[i] if j >= since]  # what it waits for, the launch, the record
+        rest = [j for j in range(len(steps)) if j not in block]
+        at = rng.randrange(len(rest) + 1)
+        yield "moved", replace(plan, steps=tuple(steps[j] for j in (*rest[:at], *block, *rest[at:])))
+        step = steps[i]
+        assert isinstance(step, Launch)
+        task, home = program.tasks[step.task], plan.homes[step.stream]
+        homes = tuple((h + 1) % count if s == step.stream else h for s, h in enumerate(plan.homes))
+        if is_device_copy(program, task):
+            yield "source", with_task(plan, step.task, replace(task, reads=task.writes))
+            continue
+        yield "device", replace(plan, homes=homes)
+        for k, region in enumerate(task.reads):
+            near = program.buffers[region.buffer].device, home
+            far = [w for w, x in enumerate(program.buffers) if x.device not in near and x.nbytes >= region.span[1]]
+            if far and not plan.reads_peers:  # which may
+                wrong = replace(region, buffer=rng.choice(far))
+                yield (
+                    "read",
+                    with_task(plan, step.task, replace(task, reads=(*task.reads[:k], wrong, *task.reads[k + 1 :]))),
+                )
+    for b, buffer in enumerate(program.buffers):
+        wrong_buffer = replace(buffer, device=(buffer.device + 1) % count)
+        buffers = (*program.buffers[:b], wrong_buffer, *program.buffers[b + 1 :])
+        yield "value", replace(plan, program=replace(program, buffers=buffers))
 
 
-def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) -> Iterator[tuple[str, Mutant]]:
-    """Each with its kind: a step dropped, moved up or down, run elsewhere, a value elsewhere, the wrong value read."""
-    steps = plan.steps
-    count = len(plan.devices)
-
-    def changed(i: int, step: DeviceStep) -> Mutant:
-        return replace(plan, steps=(*steps[:i], step, *steps[i + 1 :])), list(graphs)
-
-    for i, step in enumerate(steps):
-        rest = replace(plan, steps=steps[:i] + steps[i + 1 :]), [*graphs[:i], *graphs[i + 1 :]]
-        yield "dropped", rest
-        order = list(range(len(steps)))
-        order.insert(rng.randrange(len(steps)), order.pop(i))
-        yield "moved", (replace(plan, steps=tuple(steps[k] for k in order)), [graphs[k] for k in order])
-        if isinstance(step, RunPart):
-            yield "device", changed(i, replace(step, device=(step.device + 1) % count))
-            for k, v in enumerate(step.reads):
-                near = plan.values[v].device, step.device
-                far = [(w, x) for w, x in enumerate(plan.values) if x.device not in near]
-                others = [w for w, _ in far if not plan.reads_peers]  # which may
-                if others:
-                    reads = (*step.reads[:k], rng.choice(others), *step.reads[k + 1 :])
-                    yield "read", changed(i, replace(step, reads=reads))
-        else:
-            yield "source", changed(i, replace(step, source=step.target))
-    for v, value in enumerate(plan.values):
-        wrong = replace(value, device=(value.device + 1) % count)
-        yield "value", (replace(plan, values=(*plan.values[:v], wrong, *plan.values[v + 1 :])), list(graphs))
+def with_task(plan: Plan, number: int, task: Task) -> Plan:
+    tasks = (*plan.tasks[:number], task, *plan.tasks[number + 1 :])
+    return replace(plan, program=replace(plan.program, tasks=tasks))
 
 
 @dataclass
@@ -187,24 +214,23 @@ def verify_random_plans(rng: Random, count: int) -> Verdicts:
         reads_peers = rng.random() < 0.4
         graph, partition, devices = partitioned(rng, reads_peers)
         plan = plan_of(partition, devices, reads_peers)
-        graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
         arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
-        got, want = simulate(plan, graphs, arrays, [NUMBER]), interpret_graph(graph, arrays, [NUMBER])
+        got, want = simulate(plan, partition, arrays, [NUMBER]), interpret_graph(graph, arrays, [NUMBER])
         verdicts.plans += 1
-        verdicts.refused += bool(find_multi_device_violations(plan))
+        verdicts.refused += bool(find_plan_violations(plan) or not sections_of_plan(plan))
         verdicts.wrong += not all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
-        for kind, (mutant, its) in mutants(rng, plan, graphs):
-            found = find_multi_device_violations(mutant)
+        for kind, mutant in mutants(rng, plan):
+            found = find_plan_violations(mutant)
             try:
-                simulate(mutant, its, arrays, [NUMBER])
-            except (OnWrongDevice, KeyError):
+                simulate(mutant, partition, arrays, [NUMBER])
+            except OnWrongDevice:
                 if found:
                     verdicts.killed[kind] += 1
                 else:
                     verdicts.missed.append(f"{kind}\n{mutant}")
                 continue
             if found:
-                verdicts.doubted[f"{kind}: {found[0].rpartition(') ')[2]}"] += 1
+                verdicts.doubted[f"{kind}: {found[0]}"] += 1
             else:
                 verdicts.accepted += 1
     return verdicts

@@ -18,6 +18,7 @@ from kernelgraph.compiler.reroll.reroll import roll_loops
 from kernelgraph.runtime.program.plan import Loop, Plan
 from kernelgraph.runtime.program.program import Program, Task
 from tests.compiler.access_audit import declared
+from tests.counts import examples
 
 RNG = np.random.default_rng(0)
 
@@ -212,7 +213,7 @@ def test_turns_of_elementwise_work_are_joined(turns: int, size: int) -> None:
         np.testing.assert_array_equal(np.asarray(one), other)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.sampled_from([(1,), (3,), (4,), (2, 3)]),
     st.integers(0, 3),
@@ -325,7 +326,7 @@ def turns_of(draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.usefixtures("few", "joined")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(turns_of(), st.integers(9, 40), st.integers(0, 9))
 def test_random_turns(case: Any, turns: int, seed: int) -> None:
     """The rolled graph means what the traced one means, and what NumPy does."""

@@ -23,6 +23,7 @@ from kernelgraph.runtime.program.user_function import UserFunction
 from tests.compiler.ops.test_ops_cuda import emulated
 from tests.compiler.programs import agree, graphs
 from tests.compiler.targets.cpu.test_compiled import compiled
+from tests.counts import examples
 
 
 def halves(n, z):
@@ -68,7 +69,7 @@ def graph_of(function: UserFunction, shape: tuple[int, ...], form: str) -> Graph
 FORMS = st.sampled_from(["plain", "chosen", "rows", "columns", "all", "transposed"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=2), FORMS, st.sampled_from(["f4", "c8", "i8"]))
 def test_text_means_what_the_function_does(shape: list[int], form: str, dtype: str) -> None:
     """Lanes that do not exist are not computed: `halves(0, z)` would never return."""
@@ -162,7 +163,7 @@ def settled(x):
 RANDOM = tuple(made(f, *d) for f, d in ((bent, ("f4", "f8")), (bent, ("f8", "i4")), (settled, ("f4",))))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(steps=8, largest=20, dtypes=("float32", "float64", "int32", "bool"), functions=RANDOM))
 def test_in_random_graphs(case: tuple[Graph, list[Any]]) -> None:
     graph, arrays = case

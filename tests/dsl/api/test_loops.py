@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.dsl.core.errors import ArgumentsError, DTypeError, EscapedValueError, ShapeError, TraceError
 from kernelgraph.runtime.program.plan import Loop
+from tests.counts import examples
 
 MODES = ("async", "sync", "chaos")
 
@@ -67,7 +68,7 @@ def bodies(draw: st.DrawFn) -> tuple[Any, int]:
     return body, count
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(bodies(), st.integers(0, 7), st.integers(0, 9))
 def test_random_bodies(case: tuple[Any, int], turns: int, seed: int) -> None:
     body, count = case
@@ -379,7 +380,7 @@ def test_what_does_not_fit_is_refused_at_the_users_line(function: Any, words: st
 
 
 @given(st.sampled_from(["i8", "u8", "i1", "u1"]), st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_traced_bounds_are_those_of_range(dtype: str, data: st.DataObject) -> None:
     """Also where their difference is no int64."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.pipeline import run_decomposition_stage
+from tests.counts import examples
 from tests.dsl.tracing import interpreted
 from tests.interop import library
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -113,7 +114,7 @@ def test_images_of_padding_alone(image: tuple[int, ...], target: str) -> None:
 
 
 @given(seeds, convolutions(), st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:
     """Compiled: lines, groups and strides as the kernel sees them."""
     function, options, image, weights = given
@@ -124,7 +125,7 @@ def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:
 
 
 @given(seeds, convolutions())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_gradients_of_convolutions(seed: int, given: Any) -> None:
     """Linear in each of two arrays: so is the sum of its products with any cotangent, whose gradient gives it back."""
     function, options, image, weights = given

@@ -15,10 +15,11 @@ from kernelgraph.runtime.program.program import Kernel, Program
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import plan_by_cost_model
 from kernelgraph.runtime.verify.plan import find_plan_violations
+from tests.counts import examples
 from tests.dsl.agreement import arrays
 from tests.dsl.tracing import interpreted
 
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=examples(25), deadline=None)
 
 
 def running(x, total, largest):

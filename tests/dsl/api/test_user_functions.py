@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import arrays
 
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=examples(25), deadline=None)
 SCALE = 3.0
 
 
@@ -378,6 +379,7 @@ def test_arguments_that_are_no_numbers():
 WARM = """
 import sys
 import numpy as np, kernelgraph as kg
+from tests.counts import examples
 
 @kg.elementwise
 def halved(x):

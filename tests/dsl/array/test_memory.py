@@ -26,6 +26,7 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.devices.cuda.memory.pool import LARGE, GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
+from tests.counts import examples
 from tests.dsl.gpu_in_memory import SharedContext, device_on
 from tests.faults import opened
 
@@ -98,7 +99,7 @@ def soak_device(name: str, device: Any, seed: int, check: Any) -> None:
         check(kg.memory(name))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 32), lent=st.booleans())
 def test_the_account_is_the_devices_own_figure(seed: int, lent: bool) -> None:
     """Each byte has an owner, though calls are in flight."""
@@ -120,7 +121,7 @@ def test_the_account_is_the_devices_own_figure(seed: int, lent: bool) -> None:
     assert device.in_use == 0 and not allocator.held
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 1 << 32), lent=st.booleans())
 def test_the_cpus_account_adds_up(seed: int, lent: bool) -> None:
     device, allocator = CPUDevice(), Counting()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.runtime.program.sections import sections_of_plan
 from tests import rank_cases
 
 RNG = np.random.default_rng(0)
@@ -98,7 +99,7 @@ def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> 
         f = on_mesh(4, body, 0, None)
         with kg.override(collectives="reads"):
             plan = f.plan(X[:, :4].repeat(4, 0))
-        assert (len(plan.steps) == 4 and not plan.copied_bytes) == one_part
+        assert (len(sections_of_plan(plan)) == 4 and not plan.copied_bytes) == one_part
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

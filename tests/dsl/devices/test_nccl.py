@@ -17,8 +17,9 @@ from kernelgraph.dsl.devices import exchange_ways, exchanges
 from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries import nccl
+from kernelgraph.runtime.program.plan import Launch
 from kernelgraph.runtime.tune import links
-from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
+from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests import rank_reductions
 from tests.dsl.two_gpus_in_memory import Machine
 from tests.runtime.nccl_fake import SYSTEM_ERROR, FakeNccl
@@ -488,21 +489,22 @@ class _Never:
 
 def test_unsafe_groups_are_refused(two: Two) -> None:
     plan = on_mesh(lambda x: kg.all_reduce(x * 2) + 1).plan(X)
-    assert find_multi_device_violations(plan) == []
-    (step,) = plan.collectives
-    (a, b), (c, _) = step.reads, step.writes
+    assert find_plan_violations(plan) == []
+    (kernel,) = plan.collectives
+    (task,) = (task for task in plan.tasks if task.kernel is kernel)
+    (a, b), (c, _) = task.reads, task.writes
     mutants = {
-        "has 1 reads, 2 writes and 1 sizes of 2 devices": replace(step, reads=(a,)),
-        "is one of 1 devices, and 2 meet": replace(step, reads=(a,), writes=(c,), devices=1),
-        "has values on several devices": replace(step, reads=(b, a)),
-        "comes twice to a device, and never to another": replace(step, reads=(a, a), writes=(c, c)),
-        "sends 128 bytes of": replace(step, counts=(32,)),
-        "names a rank beyond the 2": replace(step, root=2),
+        "has 1 reads, 2 writes and 1 sizes of 2 devices": replace(task, reads=(a,)),
+        "is one of 1 devices, and 2 meet": replace(task, reads=(a,), writes=(c,), kernel=replace(kernel, devices=1)),
+        "has values on several devices": replace(task, reads=(b, a)),
+        "comes twice to a device, and never to another": replace(task, reads=(a, a), writes=(c, c)),
+        "sends 128 bytes of": replace(task, kernel=replace(kernel, counts=(32,))),
+        "names a rank beyond the 2": replace(task, kernel=replace(kernel, root=2)),
     }
     for text, mutant in mutants.items():
-        steps = tuple(mutant if s is step else s for s in plan.steps)
-        assert any(text in wrong for wrong in find_multi_device_violations(replace(plan, steps=steps))), text
-    late = sorted(plan.steps, key=lambda s: s is step)
-    assert any(
-        "before it is written" in wrong for wrong in find_multi_device_violations(replace(plan, steps=tuple(late)))
-    )
+        tasks = tuple(mutant if t is task else t for t in plan.tasks)
+        wrong = replace(plan, program=replace(plan.program, tasks=tasks))
+        assert any(text in str(violation) for violation in find_plan_violations(wrong)), text
+    launch = next(s for s in plan.steps if isinstance(s, Launch) and plan.tasks[s.task] is task)
+    late = replace(plan, steps=tuple(sorted(plan.steps, key=lambda s: s is launch)))
+    assert {"race", "order"} & {violation.kind for violation in find_plan_violations(late)}

@@ -10,9 +10,9 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_predecessors_in_dag
-from kernelgraph.runtime.program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.program import task_dependences_of_program
+from kernelgraph.runtime.program.sections import DeviceCopy, Meeting, Section, sections_of_plan
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.random((16, 5)), RNG.random((16, 2))
@@ -78,9 +78,9 @@ def test_gradients_are_exchanged_while_others_are_computed() -> None:
     """Each gradient is an output of its own of the first parts: its copy waits for it alone."""
     mesh = kg.Mesh(("cpu:0", "cpu:1"))
     plan = kg.DataParallel(loss, mesh, update=descend).plan(WEIGHTS, X, Y)
-    first = plan.parts[0]
-    assert len(first.program.outputs) == 3
-    assert len({*first.completion}) == 3
+    first = sections_of_plan(plan)[0]
+    assert isinstance(first, Section) and len(first.writes) == 3
+    assert len({*first.plan.completion}) == 3
 
 
 def deep_loss(weights: Any, x: Any) -> Any:
@@ -89,7 +89,7 @@ def deep_loss(weights: Any, x: Any) -> Any:
     return x.mean()
 
 
-def deep_plan(mesh: kg.Mesh, layers: int = 5) -> MultiDevicePlan:
+def deep_plan(mesh: kg.Mesh, layers: int = 5) -> Plan:
     train = kg.DataParallel(deep_loss, mesh, update=descend)
     return train.plan([kg.spec((256, 256), "f4")] * layers, kg.spec((512 * len(mesh), 256), "f4"))
 
@@ -103,19 +103,18 @@ def test_sums_lie_under_the_backward_pass(where: str) -> None:
     """Gradients leave from the last layer to the first, and before one is made no matmul is launched but those that it,
     or one that left before it, needs; so while one is on its way all layers before it are yet to come."""
 
-    def on_ranks() -> MultiDevicePlan:
+    def on_ranks() -> Plan:
         with kg.device("cpu"):
             return deep_plan(kg.Mesh(4))
 
     if where == "four ranks":
         plan = kg.distributed.run_threads(4, on_ranks)[0]
-        sums = [s for s in plan.steps if isinstance(s, Collective)]
-        sent = [v for s in sums for v in s.reads]
+        sent = [v for s in sections_of_plan(plan) if isinstance(s, Meeting) for v in s.reads]
     else:
         plan = deep_plan(kg.Mesh([f"cpu:{i}" for i in range(4)]))
-        sent = [*dict.fromkeys(s.source for s in plan.steps if isinstance(s, CopyValue))]
-    backward = next(s for s in plan.steps if isinstance(s, RunPart))
-    part = plan.parts[backward.part]
+        sent = [*dict.fromkeys(s.source for s in sections_of_plan(plan) if isinstance(s, DeviceCopy))]
+    backward = next(s for s in sections_of_plan(plan) if isinstance(s, Section))
+    part = backward.plan
     writers = {r.buffer: t for t, task in enumerate(part.tasks) for r in task.writes}
     above = transitive_predecessors_in_dag(task_dependences_of_program(part.program))
     matmuls = {t for t, task in enumerate(part.tasks) if task.name == "matmul"}
@@ -137,14 +136,15 @@ def test_sums_lie_under_the_backward_pass(where: str) -> None:
 
 
 def test_updates_follow_the_order_of_the_sums() -> None:
-    def on_ranks() -> MultiDevicePlan:
+    def on_ranks() -> Plan:
         with kg.device("cpu"):
             return deep_plan(kg.Mesh(2))
 
     plan = kg.distributed.run_threads(2, on_ranks)[0]
-    arrived = {v: i for i, s in enumerate(plan.steps) if isinstance(s, Collective) for v in s.writes}
-    update = [s for s in plan.steps if isinstance(s, RunPart)][-1]
-    part = plan.parts[update.part]
+    sections = sections_of_plan(plan)
+    arrived = {v: i for i, s in enumerate(sections) if isinstance(s, Meeting) for v in s.writes}
+    update = [s for s in sections if isinstance(s, Section)][-1]
+    part = update.plan
     came = {b: arrived.get(v, 0) for b, v in zip(part.program.inputs, update.reads, strict=True)}
     turns = [max(came.get(r.buffer, 0) for r in part.tasks[t].reads) for t in launched(part)]
     assert turns == sorted(turns) and len({*turns}) == 6

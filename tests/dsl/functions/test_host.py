@@ -15,7 +15,7 @@ from tests.counts import examples
 from tests.dsl.agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
 from tests.dsl.tracing import assert_same, interpreted
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 many = settings(max_examples=examples(80), deadline=None)
 data_of = st.data()
 

@@ -14,7 +14,7 @@ from tests.reduction_keywords import run
 
 @pytest.mark.parametrize("seed", range(2))
 def test_keywords_of_reductions(seed: int) -> None:
-    assert not run(examples(600), seed)[2]
+    assert not run(examples(300), seed)[2]
 
 
 def test_a_large_sum_is_written_to_an_out_of_a_narrower_dtype() -> None:

@@ -13,6 +13,7 @@ import kernelgraph as kg
 from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.dsl.jit.signature import GENERICS
 from kernelgraph.runtime.core.settings import override
+from tests.counts import examples
 
 BASE = np.arange(1, 49, dtype=np.float32).reshape(6, 8)
 WEIGHTS = np.linspace(0, 1, 8, dtype=np.float32)
@@ -40,7 +41,7 @@ def weighted(x: Any, y: Any) -> Any:
     return total, [total.max(axis=-1), x]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(KINDS) - 1), st.integers(1, 3), st.booleans()), min_size=1, max_size=6))
 def test_calls_of_many_kinds_in_a_row(calls: list[tuple[int, int, bool]]) -> None:
     for kind, repeats, serial in calls:
@@ -88,7 +89,7 @@ def scaled(x: Any, factor: Any, flag: Any, count: Any) -> Any:
 NUMBERS: list[Any] = [2.0, 3, 0.1, -0.0, float("inf"), float("nan"), True, 1 << 40, np.float32(1.5), np.int64(7), 1e300]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from([None, True, False]), st.sampled_from(NUMBERS))))
 def test_numbers_of_many_kinds_in_a_row(calls: list[tuple[Any, Any, Any]]) -> None:
     x = BASE[0].astype(np.float64)
@@ -141,7 +142,7 @@ def given_one_of(kind: int) -> tuple[Any, Any]:
     return x.astype(">f4"), y
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 13), st.booleans()), min_size=1, max_size=8))
 def test_assignments_of_many_kinds_in_a_row(calls: list[tuple[int, bool]]) -> None:
     for kind, in_a_list in calls:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.dsl.jit.kernel_graph import SHAPES, KernelGraph
+from tests.counts import examples
 
 
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +62,7 @@ def test_the_short_way_gives_what_the_function_does(given: Any, monkeypatch: pyt
 ITEMS = [1.0, 2, np.float64(3), np.arange(3.0), np.float32(2), 7.5, -1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @drawn(
     st.lists(
         st.tuples(st.sampled_from(["list", "tuple", "dict"]), st.lists(st.sampled_from(ITEMS), min_size=1, max_size=3)),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine.engine import native_engine_functions
+from tests.counts import examples
 from tests.processes import forked
 
 SCALE, OFFSET = 2.5, 3
@@ -56,7 +57,7 @@ def plain(x: Any) -> Any:
     return type(x), repr(x)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.core.test_errors import line_in, refused
 from tests.dsl.tracing import assert_same
 
@@ -130,7 +131,7 @@ def test_programs(number: int) -> None:
     assert f.why() == traced  # all that was met before is known
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=6), st.integers(0, 2**31))
 def test_random_paths(steps: list[int], seed: int) -> None:
     """Each value decides what is done next, and to which of several arrays that live on."""
@@ -340,7 +341,7 @@ def test_a_part_is_given_what_it_was_traced_for(monkeypatch: pytest.MonkeyPatch)
         split(lambda x: np.unique(x) + 1)(np.array([3, 1, 3, 2]))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(st.sampled_from(["argument", "made", "captured", "computed"]), min_size=2, max_size=5), st.randoms())
 def test_what_a_part_takes_comes_in_any_order(kinds: list[str], random: Any) -> None:
     """Arguments, arrays of earlier parts and global ones, of types of their own, are given to a part in their order."""

@@ -367,7 +367,7 @@ def program(rng: random.Random, name: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_loops(seed: int, tmp_path: Path) -> None:
     """Elementwise arithmetic alone, so that every answer is exact."""
     rng = random.Random(seed)

@@ -289,7 +289,7 @@ def test_random_programs_interpreted(program: list[tuple[Any, ...]]) -> None:
     assert_same(interpreted(lambda x: run(program, x), x), run(program, x))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps())
 def test_random_programs_compiled(program: list[tuple[Any, ...]]) -> None:
     x = np.arange(12.0).reshape(3, 4)

@@ -95,7 +95,7 @@ def test_llvm_takes_over_what_our_loader_does_not_know(monkeypatch):
     def refuse(*_):
         raise elf_loader.UnsupportedObjectFile("today")
 
-    monkeypatch.setattr(elf_loader, "LoadedElfImage", refuse)
+    monkeypatch.setattr(elf_loader, "load_elf_object", refuse)
     check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     with pytest.raises(CompileError, match="no_such_function"):
         llvm_jit.compile_llvm_ir(MISSING)

@@ -246,6 +246,7 @@ def test_eight_processes_write_and_read_at_once(tmp_path):
 COLD = """
 import ctypes
 from kernelgraph.runtime.codegen import llvm_jit as machine_code
+from tests.counts import examples
 compiled, compile_object = [], machine_code.compile_llvm_ir_to_object_file
 machine_code.compile_llvm_ir_to_object_file = lambda text, name: compiled.append(name) or compile_object(text, name)
 for n in range(4):

@@ -29,6 +29,7 @@ from kernelgraph.runtime.engine import engine as native
 from kernelgraph.runtime.interpret.library_calls import numpy_region_viewer
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
+from tests.counts import examples
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, call, in_order, kernel_task, library_task, region
 
 
@@ -54,7 +55,7 @@ def test_size_classes_are_tight(n):
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 19), st.booleans()), max_size=40), st.randoms())
-@hypothesis_settings(deadline=None, max_examples=40)
+@hypothesis_settings(deadline=None, max_examples=examples(40))
 def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
     pool = HostMemoryPool()
     alive = []
@@ -220,7 +221,7 @@ def test_a_scalar_of_16_bytes_is_refused(device):
 
 @pytest.mark.parametrize("engine", ["async", "sync", "chaos"])
 @given(sizes=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3), offset=st.integers(0, 5))
-@hypothesis_settings(max_examples=20, deadline=None)
+@hypothesis_settings(max_examples=examples(20), deadline=None)
 def test_integers_and_offsets_arrive(device, engine, sizes, offset):
     buffers = [Buffer(8 * len(sizes), "output"), Buffer(64, "temp"), Buffer(64, "output"), Buffer(8, "input")]
     tasks = [

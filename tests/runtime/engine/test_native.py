@@ -98,7 +98,7 @@ def test_chunks_are_multiples_of_the_grain(units, grain, cores, cost):
 
 @pytest.mark.parametrize("mode", ["async", "chaos"])
 @given(seed=st.integers(0, 1 << 32))
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=examples(25), deadline=None)
 def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mode, seed):
     """Programs on shared buffers; each waits for the last writers and readers of its buffers and for nothing else."""
     rng = random.Random(seed)

@@ -21,6 +21,7 @@ from kernelgraph.runtime.program.program import Pointer
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import find_plan_violations
+from tests.counts import examples
 
 F8 = np.dtype(np.float64)
 
@@ -149,7 +150,7 @@ def test_a_race_in_the_body_is_found() -> None:
     assert any(v.first.startswith("in t0") for v in wrong)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 9))
 def test_the_size_of_a_plan_does_not_depend_on_the_turns(count: int) -> None:
     def shape(plan: Plan) -> tuple[int, int, int]:
@@ -161,7 +162,7 @@ def test_the_size_of_a_plan_does_not_depend_on_the_turns(count: int) -> None:
 
 
 @given(st.integers(0, 12))
-@settings(max_examples=13, deadline=None)
+@settings(max_examples=examples(13), deadline=None)
 def test_the_fake_device_launches_every_turn(count: int) -> None:
     """Each turn launches the body's tasks, never on memory that it reads, and the last one writes the results."""
     plan = schedule(compile_graph_to_program(looping(count)), machine=MACHINES["cpu"])

@@ -16,6 +16,7 @@ from kernelgraph.runtime.program.program import Buffer, Library, Program, Region
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify import control_flow as verify_loops_module
+from kernelgraph.runtime.verify import devices as verify_devices_module
 from kernelgraph.runtime.verify import overlap as common_byte_module
 from kernelgraph.runtime.verify import plan as verify_module
 from kernelgraph.runtime.verify.overlap import regions_share_byte
@@ -246,7 +247,16 @@ def test_large_regions_are_compared_quickly() -> None:
 def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
     """It knows what plans and programs are, and nothing that computes on them."""
     wanted = {
-        verify_module: {"overlap", "core.errors", "program.plan", "program.program", "core.frozen", "control_flow"},
+        verify_module: {
+            "overlap",
+            "core.errors",
+            "program.plan",
+            "program.program",
+            "core.frozen",
+            "control_flow",
+            "devices",
+        },
+        verify_devices_module: {"program.plan", "program.program", "program.collective"},
         verify_loops_module: {"program.plan", "program.program"},
         common_byte_module: {"program.program"},
     }
@@ -256,6 +266,6 @@ def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
         assert {node.module for node in imports} == others
         data = ("program.plan", "program.program")
         known = {name.name for node in imports if node.module in data for name in node.names}
-        types = {"Argument", "Launch", "Library", "Plan", "Pointer", "Record", "Region", "Task", "Wait"}
+        types = {"Argument", "Launch", "Library", "Plan", "Pointer", "Record", "Region", "Scalar", "Task", "Wait"}
         types |= {"Branch", "ControlFlowArguments", "FRESH", "Loop", "LoopRotation"}
         assert known <= {*types, "control_flow_arguments", "control_flow_bodies", "packed_member_tasks"}

@@ -1,26 +1,24 @@
 """A plan over several GPUs as one CUDA graph. It is captured once, given new pointers and launched by one call.
 
-Each part is captured on streams of its GPU, and waits for the values that it reads as it does when it is issued; a
-copy is a node beside them. Values that no caller sees are the graph's own. What a product or a large copy is given
-cannot be changed in a graph: an array that stays where it was is captured as it is. Small ones that move have a slot.
-Large ones that move, as the weights of a training loop, move between few places, since memory is recycled: there is a
-graph for each way in which they lie. These graphs run one after another, so they share their memory. Whatever goes
-wrong, the steps are issued one by one, and the user is told why.
+The plan's steps are captured as they stand, on streams of the GPUs that they are on; a copy is a node among them.
+Values that no caller sees are the graph's own. What a product or a large copy is given cannot be changed in a graph: an
+array that stays where it was is captured as it is. Small ones that move have a slot. Large ones that move, as the
+weights of a training loop, move between few places, since memory is recycled: there is a graph for each way in which
+they lie. These graphs run one after another, so they share their memory. Whatever goes wrong, the steps are issued one
+by one, and the user is told why.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from ....core.errors import warn_at_user_line
-from ....program.device import MultiDeviceReplay, PreparedDevicePart
-from ....program.multi_device import CopyValue, MultiDevicePlan, RunPart
-from ....program.plan import Launch, Record, Wait
-from ....program.program import Pointer
+from ....program.device import MultiDeviceReplay
+from ....program.plan import Launch, Plan, Record, Wait, is_device_copy
+from ....program.program import Pointer, Task, buffers_of_task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
@@ -30,33 +28,56 @@ from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
 from .nodes import MISTAKES
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
-# a part of the plan: the addresses of its buffers and its table, which of them move, what writes the table
-CapturedPart = tuple[list[int], dict[int, int], list[KernelStep]]
 ISSUE_US = 20.0  # of the host for a step that is issued by itself (measured on the host of two H100s)
 CHEAP_SLOT_US = 5.0  # of copies to and from a slot: less than what another graph is worth
 GRAPHS_OF_LANE = 16  # one for each way in which arrays lie; so many new ones need not have paid off
 LAUNCHES_OF_CAPTURE = 16  # of a graph, after which its capture has paid off
 SLOT_SHARE = 0.25  # what copies to and from slots may take of the time that a graph saves
-STREAMS_OF_PART = 1 << 20  # no plan has so many
+STREAMS_OF_PLAN = 1 << 20  # no section has so many
+PRODUCTS = (BatchedMatmulStep, MatmulStep, MatmulSequenceStep)
 KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, which writes to the other GPU's memory
 
 
 def make_multi_device_replay(
-    plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
+    plan: Plan, devices: Sequence[Any], elsewhere: Mapping[int, Any]
 ) -> CudaMultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
     another one's memory, which it may not where that is another allocator's."""
-    known = all(isinstance(step, RunPart | CopyValue) for step in plan.steps)
-    graphs = (is_replayable_as_graph(p.executable.runners, p.executable.plan) for p in parts)
-    if not known or len(plan.steps) < 2 or not all(graphs) or any(device.pool.borrows for device in devices):
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    several = len({plan.sections[step.stream] for step in launches}) > 1
+    hosts = plan.collectives or any(map(control_flow_bodies, plan.tasks))
+    if not several or hosts or any(device.pool.borrows for device in devices):
         return None
-    ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
-            for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip
-    ends += [(home, devices[plan.values[v].device]) for v, home in elsewhere.items()]
-    ends += [(a, b) for a in devices for b in devices if plan.reads_peers and a is not b]
-    if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
+    if not all(a in devices and a.open_peer_memory(b) for a, b in _devices_that_reach_others(plan, devices, elsewhere)):
         return None
-    return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
+    runners = {
+        step.task: _runner_in_graph(devices[plan.homes[step.stream]], plan.tasks[step.task])
+        for step in launches
+        if not is_device_copy(plan.program, plan.tasks[step.task])
+    }
+    if not is_replayable_as_graph([*runners.values()], plan):
+        return None
+    return CudaMultiDeviceReplay(plan, devices, runners, elsewhere)
+
+
+def _devices_that_reach_others(
+    plan: Plan, devices: Sequence[Any], elsewhere: Mapping[int, Any]
+) -> Iterator[tuple[Any, Any]]:
+    buffers = plan.program.buffers
+    for task in plan.tasks:
+        if is_device_copy(plan.program, task):
+            yield devices[buffers[task.reads[0].buffer].device], devices[buffers[task.writes[0].buffer].device]
+    yield from ((home, devices[buffers[v].device]) for v, home in elsewhere.items())
+    if plan.reads_peers:
+        yield from ((a, b) for a in devices for b in devices if a is not b)
+
+
+def _runner_in_graph(device: Any, task: Task) -> Any:
+    """What does a task; small copies by kernels, whose pointers can be changed."""
+    runner = device.runner(task)
+    if type(runner) is CopyStep and not runner.empty:
+        return device.kernel_step_of_task(make_ptx_copy_task([runner.row], device.properties))
+    return runner
 
 
 class GraphsOfLane:
@@ -74,32 +95,25 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
 
     def __init__(
         self,
-        plan: MultiDevicePlan,
+        plan: Plan,
         devices: Sequence[Any],
-        parts: Sequence[PreparedDevicePart],
+        runners: Mapping[int, Any],
         elsewhere: Mapping[int, Any],
     ) -> None:
-        self.plan, self.devices, self.parts, self.elsewhere = plan, devices, parts, dict(elsewhere)
+        """runners: of the tasks that are no copies between devices."""
+        self.plan, self.devices, self.runners, self.elsewhere = plan, devices, runners, dict(elsewhere)
+        self.name, self.buffers = plan.program.name, plan.program.buffers
         self._driver = devices[0].context.driver
         self._lock = threading.Lock()
-        values = range(len(plan.values))
-        self.given = frozenset(v for v in values if plan.values[v].source >= 0)
-        self.outputs = frozenset(plan.outputs) - self.given
+        kinds = [(v, b.kind) for v, b in enumerate(self.buffers)]
+        self.given = frozenset(v for v, kind in kinds if kind == "input")
+        self.outputs = frozenset(v for v, kind in kinds if kind == "output")
         self.outer = self.given | self.outputs
-        self.runners = [
-            [
-                p.device.kernel_step_of_task(make_ptx_copy_task([r.row], p.device.properties))
-                if type(r) is CopyStep and not r.empty
-                else r
-                for r in p.executable.runners
-            ]
-            for p in parts
-        ]
-        bound = {p.values[b] for p in parts for r in p.executable.runners if isinstance(r, FIXED) for b in r.buffers}
-        for step in plan.steps:
-            if isinstance(step, CopyValue) and plan.values[step.source].nbytes > KERNEL_COPY_BYTES:
-                bound |= {step.source, step.target}
-        far = {v for v in self.elsewhere if plan.values[v].nbytes > KERNEL_COPY_BYTES}
+        bound = {b for r in runners.values() if isinstance(r, FIXED) for b in r.buffers}
+        for task in plan.tasks:
+            if self.is_large_copy(task):
+                bound |= {task.reads[0].buffer, task.writes[0].buffer}
+        far = {v for v in self.elsewhere if self.buffers[v].nbytes > KERNEL_COPY_BYTES}
         self.slots = sorted(v for v in bound if v in self.outputs)  # values whose place in the graph is a slot
         here = {v for v in bound if v in self.given}
         self.pointers = sorted((here - self.elsewhere.keys()) | far)  # those that are captured as they are
@@ -150,19 +164,24 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             except Exception as error:  # graphs are an optimisation: say so, and go on without
                 self.broken, self.instances = True, []
                 text = f"no replay as a graph of several GPUs: {type(error).__name__}: {error}"
-                warn_at_user_line(f"{self.plan.name}: {text}; its steps are issued one by one")
+                warn_at_user_line(f"{self.name}: {text}; its steps are issued one by one")
                 return None
             done: CudaEvent = first.events.record(stream)
             instance.note(done, [done])
-            first.recent_launches.append((done, (f"{self.plan.name} on several GPUs",)))
+            first.recent_launches.append((done, (f"{self.name} on several GPUs",)))
             return done
 
+    def is_large_copy(self, task: Task) -> bool:
+        """Whether it is a copy to another device that the driver makes, which keeps its addresses."""
+        is_large = is_device_copy(self.plan.program, task)
+        return is_large and self.buffers[task.reads[0].buffer].nbytes > KERNEL_COPY_BYTES
+
     def device_of(self, value: int) -> Any:
-        return self.devices[self.plan.values[value].device]
+        return self.devices[self.buffers[value].device]
 
     def _slot_microseconds(self, value: int) -> float:
         """Microseconds of the copy to or from a value's slot."""
-        return 2 * self.plan.values[value].nbytes / float(self.device_of(value).properties.bandwidth)
+        return 2 * self.buffers[value].nbytes / float(self.device_of(value).properties.bandwidth)
 
     def _are_slots_worthwhile(self, values: Iterable[int]) -> bool:
         """Whether the copies to and from slots cost little of what is saved."""
@@ -170,7 +189,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         for v in values:
             device = self.device_of(v)
             moved[device] = moved.get(device, 0.0) + self._slot_microseconds(v)
-        return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len(self.plan.steps)
+        return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len({*self.plan.sections})
 
     def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
         """Note which captured pointers are others now. Small values get slots, or are brought by a kernel."""
@@ -213,10 +232,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self, graphs: GraphsOfLane, bound: tuple[int, ...], addresses: Sequence[int], scalars: Sequence[Any]
     ) -> GraphInstance:
         """Capture a graph for pointers that lie so, in the place of the one that was not used for longest."""
-        with ExitStack() as stack:
-            stack.enter_context(self.devices[0].graphs.lock)
-            for executable in {id(p.executable): p.executable for p in self.parts}.values():
-                stack.enter_context(executable.lock)  # whose launches' blocks are written
+        with self.devices[0].graphs.lock:
             made = _GraphCapture(self, graphs, addresses, scalars).capture_instance()
         self._captures += 1
         graphs.by_pointers[bound] = made
@@ -239,7 +255,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
 class _GraphCapture:
     """The making of one instance, with memory of its own: values, temporaries, slots and tables.
 
-    Places are those of the plan's values, then of what slots, and what is brought from elsewhere, stand for."""
+    Places are those of the plan's buffers, then of what slots, and what is brought from elsewhere, stand for."""
 
     def __init__(
         self, replay: CudaMultiDeviceReplay, graphs: GraphsOfLane, given: Sequence[int], scalars: Sequence[Any]
@@ -249,46 +265,58 @@ class _GraphCapture:
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
         self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
-        self._products = [
-            part
-            for part, runners in zip(replay.parts, replay.runners, strict=True)
-            if any(isinstance(r, BatchedMatmulStep | MatmulStep | MatmulSequenceStep) for r in runners)
-        ]
         self._events: list[CudaEvent] = []  # until the capture is over
-        self._steps: list[KernelStep] = []  # beside those of the parts
-        self._nodes: list[tuple[KernelStep, int, Sequence[int], dict[int, int], Sequence[int]]] = []
+        self._steps: list[KernelStep] = []  # beside those of the tasks
+        self._nodes: list[tuple[KernelStep, int]] = []
         self._streams: dict[int, Any] = {}  # that take part, with their devices
         self._ready: dict[Any, CudaEvent] = {}  # when what a device does before all else is done
-        self._arrivals: dict[int, CudaEvent] = {}  # of values
-        count, elsewhere = len(given), sorted(replay.elsewhere)
+        self._arrivals: dict[int, CudaEvent] = {}  # of what is brought from elsewhere
+        self._tables: dict[Any, list[KernelStep]] = {}  # of each device, what writes its pointers to memory
+        self._table_of: dict[int, int] = {}  # the address of the pointers of each task that needs such
+        buffers, elsewhere = replay.buffers, sorted(replay.elsewhere)
+        count = len(buffers)
         self._behind = {v: count + i for i, v in enumerate((*replay.slots, *elsewhere))}
-        self._addresses = [*given, *(given[v] for v in self._behind)]
-        for v in (v for v in range(count) if v in self._behind or v not in replay.outer):
-            self._addresses[v] = self._allocate(replay.device_of(v), replay.plan.values[v].nbytes)
+        self._addresses = [*given, *[0] * (count - len(given)), *(given[v] for v in self._behind)]
+        for v in range(count):
+            if v in self._behind or buffers[v].kind == "value":
+                self._addresses[v] = self._allocate(replay.device_of(v), buffers[v].nbytes)
+        self._place_temporaries()
         fixed = {*self._behind, *replay.pointers}
         self._moved = {v: v for v in replay.outer if v not in fixed}
         self._moved |= {place: v for v, place in self._behind.items() if v not in replay.pointers}
+
+    def _place_temporaries(self) -> None:
+        """In an arena of each device."""
+        replay = self._replay
+        ends: dict[Any, int] = {}
+        placed = [(v, at) for v, at in enumerate(replay.plan.offsets) if at is not None]
+        for v, at in placed:
+            device = replay.device_of(v)
+            ends[device] = max(ends.get(device, 0), at + replay.buffers[v].nbytes)
+        arenas = {device: self._allocate(device, nbytes) for device, nbytes in ends.items()}
+        for v, at in placed:
+            self._addresses[v] = arenas[replay.device_of(v)] + at
 
     def capture_instance(self) -> GraphInstance:
         """Capture the plan as a graph. Raises LaunchError, OutOfMemory, and what libraries raise."""
         replay, driver = self._replay, self._driver
         first = replay.devices[0]
-        pairs = zip(replay.parts, replay.runners, strict=True)
-        prepared = [self._prepare_part(part, runners) for part, runners in pairs]
+        streams = self._streams_of_plan()
+        for device in replay.devices:
+            self._prepare_tables(device)
         first.context.enter()
         origin = self._lane.stream_for_capture(first, False, 0)
         self._raise_if_driver_failed(driver.begin_capture(origin, CAPTURE_RELAXED), "beginning a capture")
         try:
-            self._capture_plan(origin, prepared)
+            self._capture_plan(origin, streams)
         finally:
             first.context.enter()
             code, graph = driver.end_capture(origin)
         self._raise_if_driver_failed(code, "ending a capture")
-        runners = [runner for each in replay.runners for runner in each]
-        made = GraphInstance(driver, self._lane, graph, [*runners, *self._steps])
+        made = GraphInstance(driver, self._lane, graph, [*replay.runners.values(), *self._steps])
         made.kept = [memory for _, memory in self._kept]
-        for step, handle, addresses, moved, numbers in self._nodes:
-            node = step.node(handle, addresses, moved, numbers)
+        for step, handle in self._nodes:
+            node = step.node(handle, self._addresses, self._moved)
             node.places(len(self._given), made.fixed)
             made.nodes.append(node)
         for node in made.nodes:
@@ -300,34 +328,45 @@ class _GraphCapture:
             device.graphs.keep(replay, sum(memory.nbytes for at, memory in new if at is device))
         return made
 
-    def _prepare_part(self, part: PreparedDevicePart, runners: Sequence[Any]) -> CapturedPart:
-        """The addresses of a part's buffers and of its table, which of them move, and what writes the table."""
-        device, plan = part.device, part.executable.plan
-        arena = self._allocate(device, plan.arena_bytes) if plan.arena_bytes else 0
-        addresses = [
-            (arena + offset if offset is not None else 0) if value is None else self._addresses[value]
-            for value, offset in zip(part.values, plan.offsets, strict=True)
-        ]
-        moved = {b: self._moved[v] for b, v in enumerate(part.values) if v in self._moved}
-        words = [pointer for r in runners if isinstance(r, BatchedMatmulStep) for pointer in r.pointers]
-        count, starts = len(addresses), range(0, len(words), WORDS)
-        if words:
-            table = self._allocate(device, 8 * len(words))
-            addresses += [table + 8 * start for start in starts]
-        tasks = [
-            make_ptx_pointer_table_task(Pointer(count + i), words[start : start + WORDS])
-            for i, start in enumerate(starts)
-        ]
-        if part in self._products:
-            device.context.enter()
-            for stream in self._streams_of_part(part):
-                device.blas.handle(stream)
-        return addresses, moved, [self._kernel_step(device, task) for task in tasks]
+    def _prepare_tables(self, device: Any) -> None:
+        """What writes the pointers that batched products of a device read from memory."""
+        replay, plan = self._replay, self._replay.plan
+        own = {s.task for s in plan.steps if isinstance(s, Launch) and replay.devices[plan.homes[s.stream]] is device}
+        batches = [(t, r) for t, r in replay.runners.items() if t in own and isinstance(r, BatchedMatmulStep)]
+        words = [pointer for _, r in batches for pointer in r.pointers]
+        if not words:
+            return
+        at = table = self._allocate(device, 8 * len(words))
+        for t, r in batches:
+            self._table_of[t] = at
+            at += 8 * len(r.pointers)
+        for start in range(0, len(words), WORDS):
+            self._addresses.append(table + 8 * start)
+            task = make_ptx_pointer_table_task(Pointer(len(self._addresses) - 1), words[start : start + WORDS])
+            self._tables.setdefault(device, []).append(self._kernel_step(device, task))
 
-    def _capture_plan(self, origin: int, prepared: Sequence[CapturedPart]) -> None:
+    def _streams_of_plan(self) -> list[int]:
+        """For each of the plan's streams one to capture on. Those of a section are its own, so that it waits for
+        nothing but what it reads; sections with products share, since libraries have memory for each stream."""
+        replay, plan = self._replay, self._replay.plan
+        launches = [step for step in plan.steps if isinstance(step, Launch)]
+        products = {plan.sections[s.stream] for s in launches if isinstance(replay.runners.get(s.task), PRODUCTS)}
+        copying = {s.stream for s in launches if s.task not in replay.runners}
+        made = []
+        for s, (home, section) in enumerate(zip(plan.homes, plan.sections, strict=True)):
+            device = replay.devices[home]
+            own = s - section if section in products else STREAMS_OF_PLAN + s
+            number = COPY_STREAM if s in copying else own
+            made.append(self._lane.stream_for_capture(device, s in plan.high_priority, number))
+            if section in products:
+                device.context.enter()
+                device.blas.handle(made[-1])
+        return made
+
+    def _capture_plan(self, origin: int, streams: Sequence[int]) -> None:
         """All steps of the plan, and what comes before and behind them."""
         replay = self._replay
-        values, parts = replay.plan.values, iter(zip(replay.parts, replay.runners, prepared, strict=True))
+        buffers = replay.buffers
         self._streams[origin] = replay.devices[0]
         begun = self._capture_record(origin)
         for device in replay.devices:
@@ -336,86 +375,61 @@ class _GraphCapture:
                 self._streams[main] = device
                 self._capture_wait(main, begun)
             slots_in = [v for v in replay.slots if v in replay.given and replay.device_of(v) is device]
-            self._copy_rows(device, [(v, self._behind[v], values[v].nbytes) for v in slots_in])
-            for part, (addresses, moved, tables) in zip(replay.parts, prepared, strict=True):
-                if part.device is device:
-                    for table in tables:
-                        self._capture_step(device, table, main, addresses, moved)
+            self._copy_rows(device, [(v, self._behind[v], buffers[v].nbytes) for v in slots_in])
+            for table in self._tables.get(device, ()):
+                self._capture_step(device, table, main)
             self._ready[device] = self._capture_record(main)
         for v in sorted(replay.elsewhere):
-            self._copy_to_peer(replay.elsewhere[v], self._behind[v], v, v in replay.pointers)
+            home = replay.elsewhere[v]
+            stream = self._lane.stream_for_capture(home, False, COPY_STREAM)
+            self._add_stream(home, stream)
+            self._copy_to_peer(home, stream, self._behind[v], v, v in replay.pointers)
+            self._arrivals[v] = self._capture_record(stream)
+        marks: dict[int, CudaEvent] = {}
         for step in replay.plan.steps:
-            if isinstance(step, RunPart):
-                self._capture_part(step, *next(parts))
+            device, stream = replay.devices[replay.plan.homes[step.stream]], streams[step.stream]
+            self._add_stream(device, stream)
+            if isinstance(step, Wait):
+                self._capture_wait(stream, marks[step.event])
+            elif isinstance(step, Record):
+                marks[step.event] = self._capture_record(stream)
             else:
-                assert isinstance(step, CopyValue)
-                device = replay.device_of(step.source)
-                large = values[step.source].nbytes > KERNEL_COPY_BYTES
-                self._copy_to_peer(device, step.source, step.target, large)
+                self._capture_task(device, stream, step.task)
+        ready = dict(replay.plan.ready)
         slots_out = [v for v in replay.slots if v not in replay.given]
         for device in replay.devices:
             rows = [v for v in slots_out if replay.device_of(v) is device]
             for v in rows:
-                self._capture_wait(self._lane.stream_for_capture(device, False, 0), self._arrivals[v])
-            self._copy_rows(device, [(self._behind[v], v, values[v].nbytes) for v in rows])
+                self._capture_wait(self._lane.stream_for_capture(device, False, 0), marks[ready[v]])
+            self._copy_rows(device, [(self._behind[v], v, buffers[v].nbytes) for v in rows])
         for stream in self._streams:
             if stream != origin:
                 self._capture_wait(origin, self._capture_record(stream))
 
-    def _capture_part(
-        self,
-        step: RunPart,
-        part: PreparedDevicePart,
-        runners: Sequence[Any],
-        prepared: CapturedPart,
-    ) -> None:
-        addresses, moved, _ = prepared
-        plan, streams = part.executable.plan, self._streams_of_part(part)
-        reads = zip(plan.program.inputs, step.reads, strict=True)
-        waits = part.executable.events_to_wait_for([(b, self._arrivals[v]) for b, v in reads if v in self._arrivals])
-        for stream in streams:
-            self._add_stream(part.device, stream)
-        batches = [r for r in runners if isinstance(r, BatchedMatmulStep)]
-        at, tables = addresses[len(part.values)] if batches else 0, dict[int, int]()
-        for batch in batches:
-            tables[id(batch)] = at
-            at += 8 * len(batch.pointers)
-        numbers = [self._scalars[i] for i in part.scalars]
-        marks: dict[int, CudaEvent] = {}
-        for number, each in enumerate(plan.steps):
-            stream = streams[each.stream]
-            if isinstance(each, Wait):
-                self._capture_wait(stream, marks[each.event])
-            elif isinstance(each, Record):
-                marks[each.event] = self._capture_record(stream)
-            elif isinstance(each, Launch):
-                for event in waits.get(number, ()):
-                    self._capture_wait(stream, event)
-                runner = runners[each.task]
-                if runner.empty:
-                    continue
-                if isinstance(runner, BatchedMatmulStep):
-                    part.device.context.enter()
-                    runner.enqueue(tables[id(runner)], stream)
-                else:
-                    self._capture_step(part.device, runner, stream, addresses, moved, numbers, part.scalars)
-        for value, event in zip(step.writes, plan.completion, strict=True):
-            self._arrivals[value] = marks[event]
+    def _capture_task(self, device: Any, stream: int, number: int) -> None:
+        replay, task = self._replay, self._replay.plan.tasks[number]
+        for b in buffers_of_task(task):
+            if b in self._arrivals:
+                self._capture_wait(stream, self._arrivals[b])
+        runner = replay.runners.get(number)
+        if runner is None:
+            source, target = task.reads[0].buffer, task.writes[0].buffer
+            self._copy_to_peer(device, stream, source, target, replay.is_large_copy(task))
+        elif isinstance(runner, BatchedMatmulStep) and not runner.empty:
+            device.context.enter()
+            runner.enqueue(self._table_of[number], stream)
+        elif not runner.empty:
+            self._capture_step(device, runner, stream)
 
-    def _copy_to_peer(self, device: Any, source: int, target: int, large: bool) -> None:
-        """Capture a copy between places, on the copy stream of the device that has the source."""
-        stream = self._lane.stream_for_capture(device, False, COPY_STREAM)
-        self._add_stream(device, stream)
-        if source in self._arrivals:
-            self._capture_wait(stream, self._arrivals[source])
-        nbytes = self._replay.plan.values[target].nbytes
+    def _copy_to_peer(self, device: Any, stream: int, source: int, target: int, large: bool) -> None:
+        """Capture a copy between places, on a stream of the device that has the source."""
+        nbytes = max(1, self._replay.buffers[target].nbytes)
         if large:
             device.context.enter()
             code = self._driver.on_device(self._addresses[target], self._addresses[source], nbytes, stream)
             self._raise_if_driver_failed(code, "capturing a copy")
         else:
             self._copy_rows(device, [(target, source, nbytes)], stream)
-        self._arrivals[target] = self._capture_record(stream)
 
     def _copy_rows(self, device: Any, rows: Sequence[tuple[int, int, int]], stream: int | None = None) -> None:
         """Capture copies of (target, source, bytes) between places, by kernels of a device."""
@@ -423,38 +437,21 @@ class _GraphCapture:
         for start in range(0, len(rows), COPIES):
             pointers = [(Pointer(a), Pointer(b), n) for a, b, n in rows[start : start + COPIES]]
             step = self._kernel_step(device, make_ptx_copy_task(pointers, device.properties))
-            self._capture_step(device, step, stream, self._addresses, self._moved)
+            self._capture_step(device, step, stream)
 
-    def _capture_step(
-        self,
-        device: Any,
-        step: Any,
-        stream: int,
-        addresses: Sequence[int],
-        moved: dict[int, int],
-        numbers: Sequence[Any] = (),
-        scalars: Sequence[int] = (),
-    ) -> None:
-        """Capture a step; what changes from call to call is found again by its node. scalars: which of the call's
-        numbers `numbers` are."""
+    def _capture_step(self, device: Any, step: Any, stream: int) -> None:
+        """Capture a step; what changes from call to call is found again by its node."""
         device.context.enter()
-        self._raise_if_driver_failed(step(addresses, numbers, stream), "capturing")
-        if isinstance(step, KernelStep) and (step.numbers or not step.buffers.isdisjoint(moved)):
+        self._raise_if_driver_failed(step(self._addresses, self._scalars, stream), "capturing")
+        if isinstance(step, KernelStep) and (step.numbers or not step.buffers.isdisjoint(self._moved)):
             code, handle = self._driver.captured_node(stream)
             self._raise_if_driver_failed(code, "finding a captured kernel")
-            self._nodes.append((step, handle, addresses, moved, scalars))
+            self._nodes.append((step, handle))
 
     def _kernel_step(self, device: Any, task: Any) -> KernelStep:
         made: KernelStep = device.kernel_step_of_task(task)
         self._steps.append(made)
         return made
-
-    def _streams_of_part(self, part: PreparedDevicePart) -> list[int]:
-        """Its own, so that it waits for nothing but what it reads; those with products share, since libraries have
-        memory for each stream."""
-        plan, lane = part.executable.plan, self._lane
-        first = 0 if part in self._products else STREAMS_OF_PART * (1 + self._replay.parts.index(part))
-        return [lane.stream_for_capture(part.device, s in plan.high_priority, first + s) for s in range(plan.streams)]
 
     def _add_stream(self, device: Any, stream: int) -> None:
         """Add a stream to the capture, after what its device does before all else."""

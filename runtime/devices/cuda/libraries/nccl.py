@@ -26,8 +26,8 @@ import numpy as np
 from ....core.errors import LaunchError
 from ....core.frozen import dataclass
 from ....core.settings import settings
+from ....program.collective import Collective
 from ....program.device import CollectivePart, CommunicatorPeers, DeviceCommunicator, Event, error_of_event
-from ....program.multi_device import Collective
 from ..driver.driver import SUCCESS
 from ..driver.events import CudaEvent
 

@@ -14,6 +14,7 @@ import kernelgraph as kg
 from kernelgraph.compiler.core.types import dtype_of
 from kernelgraph.compiler.targets.cpu.matvec import llvm_matvec_columns_kernel, llvm_matvec_rows_kernel
 from kernelgraph.runtime.codegen import llvm_jit
+from tests.counts import examples
 
 LENGTHS = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 130])
 KERNELS: dict[tuple[Any, str, int], Any] = {}  # compiled
@@ -29,7 +30,7 @@ def launch(make: Any, dtype: str, vector_bytes: int, slots: list[int], begin: in
     KERNELS[key][0](ctypes.addressof(given), begin, end)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.sampled_from(["float32", "float64"]), st.sampled_from([16, 32, 64]), LENGTHS, LENGTHS, st.data())
 def test_kernels_on_any_length(dtype: str, vector_bytes: int, count: int, length: int, data: st.DataObject) -> None:
     """Near the exact sums; nothing beside the results is written, and any split of the units gives the same bits."""

@@ -13,9 +13,10 @@ from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.targets.cuda.kernel import cuda_threads_of_resident_row, print_cuda_kernel
 from tests.compiler.cuda_nests import B1, F32, F64, I64, Builder, array, check, emulate, reference
+from tests.counts import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 
 
 @st.composite
@@ -82,7 +83,7 @@ def layout_changes(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
     return b.nest("k", axes, 0, operands, index_bits=draw(st.sampled_from([32, 64]))), tuple(sizes)
 
 
-@settings(few, max_examples=12)
+@settings(few, max_examples=examples(12))
 @given(layout_changes(), SEEDS)
 def test_layout_changes(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
     nest, sizes = case
@@ -200,7 +201,7 @@ def reductions(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
     return b.nest("k", parallel, reduced, operands, index_bits=bits, width=width), tuple(lengths)
 
 
-@settings(few, max_examples=25)
+@settings(few, max_examples=examples(25))
 @given(reductions(), SEEDS)
 def test_reductions(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
     check(*case, seed, rtol=1e-4)

@@ -28,7 +28,7 @@ from tests.counts import examples
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(stencils(), st.booleans(), SEEDS)
 def test_stencils_mean_what_numpy_says(stencil: Stencil, many: bool, seed: int) -> None:
     arrays = stencil.arrays(seed)
@@ -56,7 +56,7 @@ def test_windows_say_where_operands_lie(stencil: Stencil, seed: int) -> None:
             assert all(n % (form.vector * size) == 0 for n in (*corners, *rows))
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stencils(24), st.sampled_from(["f32", "f64", "i32"]), st.integers(0, 2), st.booleans(), st.booleans(), SEEDS)
 def test_sums_of_stencils_mean_what_numpy_says(
     monkeypatch: pytest.MonkeyPatch, stencil: Stencil, dtype: str, kept: int, stored: bool, many: bool, seed: int

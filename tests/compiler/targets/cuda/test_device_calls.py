@@ -14,8 +14,9 @@ from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import scan
 from kernelgraph.runtime.program.program import Library
 from tests.compiler.device_calls import on_device
+from tests.counts import examples
 
-few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def graph_of(function: Any, *args: Any) -> Any:

@@ -34,6 +34,7 @@ from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
 from kernelgraph.runtime.program.device import GpuProperties
 from kernelgraph.runtime.program.dnn import DnnCall
 from tests.compiler.passes.test_blocked_products import BATCHED, NEAR_MISSES, TABLE, D, M, N
+from tests.counts import examples
 from tests.dsl.api.test_nn import convolutions, random
 
 BFLOAT16 = ml_dtypes.bfloat16
@@ -83,7 +84,7 @@ def same_values(one: Graph, other: Graph, args: Any, bound: float) -> None:
 
 
 @given(seeds, convolutions(), st.sampled_from([BFLOAT16, np.float16, np.float32]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_convolutions_and_their_gradients(seed: int, given: Any, dtype: Any) -> None:
     """Every one is a call of the library's, with the zeros around it, that means the same; each task has its memory."""
     function, options, image, weights = given

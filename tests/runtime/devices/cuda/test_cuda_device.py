@@ -197,7 +197,7 @@ def test_sync_names_the_step() -> None:
 
 
 @given(st.lists(st.integers(0, 3 << 20), max_size=30), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_pool(sizes: list[int], rng: Any) -> None:
     context = FakeContext(capacity=24 << 20)
     pool = GpuMemoryPool(context.allocate, context.release, context.synchronize)

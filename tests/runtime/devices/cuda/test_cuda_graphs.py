@@ -49,7 +49,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "EARLY_US", 0.0)
 
 
-@settings(relaxed, max_examples=40)
+@settings(relaxed, max_examples=examples(40))
 @given(case=graphs(steps=16, dtypes=("float32", "float64", "complex64")), seed=st.integers(0, 999))
 def test_replayed_plans_mean_what_graphs_mean(always: None, case: Any, seed: int) -> None:
     graph, arrays = case
@@ -281,7 +281,7 @@ def test_a_plan_with_a_host_step_has_one_way() -> None:
     assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)
 
 
-@settings(relaxed, max_examples=40)
+@settings(relaxed, max_examples=examples(40))
 @given(
     case=graphs(steps=16, dtypes=("float32", "float64")),
     seed=st.integers(0, 999),
