@@ -70,24 +70,14 @@ def cpu_matmul_kernel_task(
         return None
     p, dtype = products, writes[0].dtype
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    thin = p.n * item <= vector_bytes
-    tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
-    columns, blocks = vectors * vector_bytes // item, BLOCKS
     small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
-    if thin:
-        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
-    else:
-        full = p.m >= TILE_ROWS and p.n >= FULL * columns * -(-p.n // columns)
-    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
-    if p.right[2] == item == p.result[2] and (small or fits):
-        rows, edges = _even_cpu_product_block(p.m, tile), (p.n // columns > 0, p.n % columns > 0)
-        kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), p.m % rows, *edges)
-    elif p.right[2] == item == p.result[2] and p.m >= LEAST_PACKED and full and not thin:
-        blocks, rows = PACKED_BLOCKS, _even_cpu_product_block(p.m, tile)
-        edges = (p.n // columns > 0, p.n % columns > 0)
-        kernel = llvm_packed_products_kernel(dtype, vector_bytes, rows, p.m % rows, *edges)
+    by_rows = (
+        _row_products_kernel_of_shape(p, dtype, vector_bytes, small) if p.right[2] == item == p.result[2] else None
+    )
+    if by_rows is not None:
+        kernel, rows, columns, blocks = by_rows
     elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
-        rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
+        rows, columns, blocks = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS, BLOCKS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
         return None
@@ -109,6 +99,28 @@ def cpu_matmul_kernel_task(
             flops=2 * p.count * multiplications,
         )
     ]
+
+
+def _row_products_kernel_of_shape(
+    p: MatrixProducts, dtype: DType, vector_bytes: int, small: bool
+) -> tuple[Kernel, int, int, int] | None:
+    """Where rows of the second matrix are contiguous: the kernel, the rows of its blocks, the columns of its panels and
+    the blocks of its units. None where a library is faster."""
+    item, multiplications = dtype.itemsize, p.m * p.n * p.k
+    thin = p.n * item <= vector_bytes
+    tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
+    columns, rows = vectors * vector_bytes // item, _even_cpu_product_block(p.m, tile)
+    if thin:
+        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
+    else:
+        full = p.m >= TILE_ROWS and p.n >= FULL * columns * -(-p.n // columns)
+    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
+    rest, edges = p.m % rows, (p.n // columns > 0, p.n % columns > 0)
+    if small or fits:
+        return llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), rest, *edges), rows, columns, BLOCKS
+    if full and not thin and p.m >= LEAST_PACKED:
+        return llvm_packed_products_kernel(dtype, vector_bytes, rows, rest, *edges), rows, columns, PACKED_BLOCKS
+    return None
 
 
 def cpu_shifted_products_task(
