@@ -609,7 +609,7 @@ class Specializations:
             def compile_and_plan() -> tuple[Program, Plan]:
                 stages = self._compile_stages(captured, layouts, replaced)
                 made.append(stages)
-                program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
+                program = batch_matmul_tasks_where_faster(stages.program, machine)
                 return program, plan_by_cost_model(program, streams, options.memory, machine)
 
             try:

@@ -1,10 +1,10 @@
 """Replay: a plan's steps as one CUDA graph. It is captured once, given new pointers and launched at each call.
 
 The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
-A library call has its pointers fixed: an input that stays where it was is captured as it is, any other outer buffer of
-a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot overlap itself, so
-a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
-the plan is walked on streams, and `CUDAExecutable.notes` says why.
+A library call has its pointers fixed: an input that stays where it was is captured as it is, or if it is large; any
+other outer buffer of a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot
+overlap itself, so a second instance, with memory of its own, is made when a call comes while the first still runs.
+Whatever goes wrong, the plan is walked on streams, and `CUDAExecutable.notes` says why.
 
 Where outputs are done at different moments, each of these has a node that records an event, so that one output can be
 waited for alone.
@@ -39,7 +39,8 @@ from .nodes import MISTAKES
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 LIBRARY_US = 25.0  # of a call of a library, walked on streams
 COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
-EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
+EARLY_US = 1000.0  # predicted work of a plan from which on each output has a moment of its own: that takes the host 60
+SLOT_BYTES = 1 << 24  # of inputs of libraries that are copied at each call: a graph gains no more than that takes
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
 FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
@@ -96,7 +97,8 @@ class PlanReplay:
         self._native = native_driver_calls() is not None and are_kernel_scalars_of_plan(self._plan.tasks, self._scalars)
         self._calls = self._turn = 0
         self._crowded = False  # whether a call has come while all instances ran
-        self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
+        self._bound: tuple[int, ...] = ()  # where the captured pointers are
+        self._elsewhere, self._patience = 0, 2  # calls in a row that had others, and so many until these are captured
         self.broken = False
         self.settled = False  # whether the latest call was a replay of what was there before
 
@@ -107,10 +109,10 @@ class PlanReplay:
         self._calls += 1
         self.settled = self.broken
         bound = tuple([memories[b] for b in self._pointers])
-        if bound != self._bound:
-            self._note_moved_pointers(bound)
-        if self.broken or self._calls <= WARM_CALLS:
+        elsewhere = bound != self._bound and not self._note_moved_pointers(bound)
+        if elsewhere or self.broken or self._calls <= WARM_CALLS:
             return None
+        self._elsewhere = 0
         for _, event in after:
             if not isinstance(event, CudaEvent) or event.error is not None:
                 return None
@@ -151,15 +153,24 @@ class PlanReplay:
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
         warn_at_user_line(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
 
-    def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
-        """Captured pointers that are others now: those buffers get slots."""
+    def _note_moved_pointers(self, bound: tuple[int, ...]) -> bool:
+        """Captured pointers that are others now: those buffers get slots, unless they are large. Then this call is
+        walked, and others are captured once so many calls in a row had others, twice as many each time. Whether a
+        graph may do this call."""
         if self._bound:
             changed = {b for b, old, new in zip(self._pointers, self._bound, bound, strict=True) if old != new}
-            self._slots = sorted({*self._slots, *changed})
-            bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
-            self._pointers = [b for b in self._pointers if b not in changed]
+            if sum(self._plan.program.buffers[b].nbytes for b in changed) > SLOT_BYTES:
+                self._elsewhere += 1
+                if self._elsewhere < self._patience:
+                    return False
+                self._patience *= 2
+            else:
+                self._slots = sorted({*self._slots, *changed})
+                bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
+                self._pointers = [b for b in self._pointers if b not in changed]
             self.instances = []
         self._bound = bound
+        return True
 
     def _idle_or_new_instance(
         self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

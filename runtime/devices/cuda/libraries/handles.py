@@ -32,7 +32,7 @@ from .product_ways import (
     describe_product_ways,
     load_product_way,
     other_product_ways,
-    store_product_way,
+    pin_product_way,
 )
 
 SCRATCH_PARTS = 256  # of the memory, of which trials of products may take one
@@ -216,18 +216,18 @@ class CublasHandles:
 
     def way(self, call: GemmCall, predicted: float, count: int = 1) -> ChosenProductWay:
         """How a product is done: as usual, unless that takes three times the predicted microseconds. It is measured
-        once, on arrays of its own. count: how many of one form are done together, as `run_batch` does."""
-        if not settings.tune:
-            return ChosenProductWay()
+        once, on arrays of its own, and the same for all functions and plans, whose bits are then the same. count: how
+        many of one form are done together, as `run_batch` does."""
         form = replace(call, offsets=tuple(gemm_alignment_of_address(offset) % ALIGNED for offset in call.offsets))
         with self.lock:  # which trials of relus take too: they share a stream
             if (form, count) not in self._ways:
                 key = sha256_digest(self._identity(), form, count)
                 found = load_product_way(key)
-                if found is None:
-                    found = self._try_product_ways(form, predicted, count)
-                    if found[1]:
-                        store_product_way(key, *found)
+                if found is None and settings.tune:
+                    found = pin_product_way(key, *self._try_product_ways(form, predicted, count))
+                found = found or (USUAL, {})
+                if found[0].choice is not None:
+                    self._lt.has_choice(form, found[0].choice)  # which puts its algorithms to the trial in each process
                 note = describe_product_ways(form, count, predicted, *found)
                 self._ways[form, count] = ChosenProductWay(found[0], note)
             return self._ways[form, count]
