@@ -55,7 +55,7 @@ STORE_SIZES = (1 << 12,) if SMALL else (1 << 12, 1 << 20, 1 << 26)
 BRANCH_SIZES = (64,) if SMALL else (1024, 2048)
 LAYERS, WIDTH = 4, 64 if SMALL else 4096
 ROWS = (64, 16) if SMALL else (4096, 256)
-WAYS = ("copies", "reads", "nccl") if ON_GPU else ("copies", "reads")
+WAYS = ("copies", "reads", "root", "nccl") if ON_GPU else ("copies", "reads", "root")
 F32 = np.float32
 RATE = F32(0.5 if SMALL else 1e-6)
 
@@ -318,10 +318,10 @@ def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
     def step() -> None:
         state[0], _ = train(state[0], x)
 
-    seconds = least(step, wait, 20 if rows < 1000 else 5, warm=24)
-    text = train.why() if hasattr(train, "why") else train._step.why()
-    how = next((line for line in text.splitlines() if line.startswith("collectives")), "")
-    return seconds, how
+    seconds = least(step, wait, 20 if rows < 1000 else 5, warm=56 if devices > 1 else 24)  # ways take turns at first
+    lines = (train.why() if hasattr(train, "why") else train._step.why()).splitlines()
+    chosen = [line.partition(" (")[0] for line in lines if line.startswith("* ")]
+    return seconds, "; ".join([*[line for line in lines if line.startswith("collectives")][:1], *chosen])
 
 
 def steps() -> None:
@@ -331,7 +331,7 @@ def steps() -> None:
         "rows a device | one | all | one / all | how | PyTorch, one | DDP, all | one / all",
     )
     alone = {rows: data_parallel_step(1, rows)[0] for rows in ROWS}
-    for way in ("auto", *WAYS):
+    for way in ("auto", "copies", "reads", "nccl") if ON_GPU else ("auto", "copies", "reads"):
         for rows in ROWS:
             if out_of_time(4):
                 row(f"{rows}, {way}", "no time left", "", "", "", "", "", "")
@@ -396,13 +396,13 @@ def grid_step(rows: int) -> float:
     def run() -> None:
         state[0] = program(*state[0], rows_of_x)
 
-    return least(run, wait, 20 if rows < 1000 else 5, warm=24)
+    return least(run, wait, 20 if rows < 1000 else 5, warm=56)
 
 
 def grid() -> None:
     head("A mesh of 2 x 2 beside data-parallel on four, ms", "rows a device | data-parallel | 2 x 2 | ratio")
     four = {rows: data_parallel_step(COUNT, rows)[0] for rows in ROWS}
-    for way in ("auto", "copies", "reads"):
+    for way in ("auto", "copies") if ON_GPU else ("auto", "copies", "reads"):
         for rows in ROWS:
             if out_of_time(4):
                 row(f"{rows}, {way}", "no time left", "", "")
@@ -516,7 +516,7 @@ def ranks() -> None:
 
 def checks() -> None:
     """240 random collectives against NumPy, and 500 chaos runs, in processes side by side."""
-    ways = ("auto", "reads", "copies") if SMALL else ("auto", "reads", "reads", "reads", "copies", "nccl", "nccl")
+    ways = ("auto", "reads", "copies") if SMALL else ("auto", "reads", "reads", "root", "copies", "root", "nccl")
     each = 4 if SMALL else OPTIONS.each
     processes = []
     for worker, way in enumerate(ways):

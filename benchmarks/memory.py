@@ -1,7 +1,10 @@
-"""Memory between calls: `python benchmarks/memory.py [--device cpu|cuda] [--minutes 8]`.
+"""Memory between calls: `python benchmarks/memory.py [--device cpu|cuda] [--minutes 8] [--soak]`.
 
 Prints a row for each goal: a queued loop beside the same with a wait and beside NumPy, the time in which an operator
 returns, what a queue reserves, and, on a GPU, how far the account is from the driver's figure and what is given back.
+
+The soak reads the driver's figure, which is that of the whole card: nothing else may run on it, no tests either. It
+ends with a line for each verdict, and fails if one is bad.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import contextlib
 import gc
 import os
 import random
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -114,7 +119,10 @@ PROGRAMS: tuple[Callable[[Any], Any], ...] = (
     lambda x: (np.sort(x, axis=1)[:, ::2], np.exp(-x * x)),
     lambda x: np.where(x > 0, x, 0.0) @ np.ones((x.shape[1], 8)),
 )
+FUNCTIONS, CHECKS = 200, 1000  # of a soak of four minutes or more
 TOLERANCE = 256 << 20
+FLAT_MEAN, FLAT_PEAK = 1.1, 1.25  # the last quarter beside the second, at most
+GIVEN_BACK = 0.98
 
 
 class Peers:
@@ -162,16 +170,17 @@ class Peers:
 
 
 class Soak:
-    """Counts of a soak. calls, functions: how many there were. wrong: calls with another result than NumPy's."""
+    """Counts of a soak. calls, functions: how many there were; compared: calls whose results were; wrong: those with
+    another result than NumPy's."""
 
     def __init__(self, seconds: float, functions: int, calls: int) -> None:
-        self.until, self.lock = time.monotonic() + seconds, threading.Lock()
-        self.least_functions, self.calls_of_function = functions, max(1, -(-calls // functions))
-        self.calls = self.functions = self.wrong = 0
+        self.start, self.seconds, self.lock = time.monotonic(), seconds, threading.Lock()
+        self.calls_of_function = max(1, -(-calls // functions))
+        self.calls = self.functions = self.compared = self.wrong = 0
         self.failures: list[str] = []
 
     def is_over(self) -> bool:
-        return time.monotonic() > self.until
+        return time.monotonic() > self.start + self.seconds
 
     def use_in_thread(self, seed: int) -> None:
         """Make a function of random kind, size and memory mode, call it, drop it; now and then what it held too."""
@@ -188,57 +197,124 @@ class Soak:
                         return
                     results = leaves(f(given))
                     kept.append(results)
-                    right = turn % 8 or all(
-                        np.allclose(ours, wanted) for ours, wanted in zip(results, expected, strict=True)
-                    )
-                    with self.lock:
-                        self.calls += 1
-                        self.wrong += not right
+                    self.count_call(results, () if turn % 8 else expected)
                 with self.lock:
                     self.functions += 1
         except BaseException as error:
             self.failures.append(repr(error))
+
+    def count_call(self, results: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+        """expected: what the results have to be, if they are looked at."""
+        right = all(np.allclose(ours, wanted) for ours, wanted in zip(results, expected, strict=bool(expected)))
+        with self.lock:
+            self.calls += 1
+            self.compared += bool(expected)
+            self.wrong += not right
+
+
+@dataclass(frozen=True)
+class Check:
+    """The account beside the driver's figure at one moment. apart: bytes that they differ by; in_use, reserved: ours;
+    taken: what the driver says that neither is free nor the peers' nor the context's."""
+
+    apart: int
+    in_use: int
+    reserved: int
+    taken: int
 
 
 def leaves(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def print_soak(seconds: float) -> None:
+def checks_of_soak(soak: Soak, peers: Peers, context: int) -> list[Check]:
+    """So many checks, evenly over the time; fewer if one takes longer than there is."""
+    checks: list[Check] = []
+    for number in range(CHECKS):
+        time.sleep(max(0.0, soak.start + number * soak.seconds / CHECKS - time.monotonic()))
+        if soak.is_over():
+            break
+        with peers.lock:  # theirs is read in one go
+            account, theirs = kg.memory("cuda"), peers.reserved()
+        assert account.system is not None
+        free, every = account.system
+        taken = every - free - theirs - context
+        apart = abs(account.others - theirs - context)
+        checks.append(Check(apart, sum(account.in_use.values()), account.reserved, taken))
+    return checks
+
+
+def print_verdict(good: bool, text: str) -> bool:
+    print(f"  {'good' if good else 'BAD '}  {text}")
+    return good
+
+
+def print_soak(seconds: float) -> bool:
     """Eight threads make, call and drop functions beside PyTorch and CuPy; the account beside the driver's figure."""
     kg.kernel_graph(device="cuda")(sorted_rows)(np.ones((64, 64), np.float32)).wait()
     peers = Peers()
     for make in peers.makers.values():  # what a library takes when it is first used
         make(1 << 20)
     start, context = settled_account(peers)
-    soak = Soak(seconds, functions=200, calls=10_000)
+    time.sleep(1)
+    if settled_account(peers)[1] != context:
+        print("  others use this card: the figures of the driver are theirs too")
+    assert start.system is not None
+    limit = kg.memory_limit(device="cuda")
+    kg.memory_limit(start.system[0] // 2, "cuda")
+    soak = Soak(seconds, functions=FUNCTIONS, calls=10_000)
     threads = [threading.Thread(target=soak.use_in_thread, args=(seed,)) for seed in range(8)]
     threads += [threading.Thread(target=peers.allocate_in_thread, args=(n, soak.is_over)) for n in peers.makers]
     with kg.override(in_flight_bytes=4 << 30):
         for thread in threads:
             thread.start()
-        checks: list[tuple[int, int]] = []  # bytes apart, and reserved
-        while not soak.is_over():
-            time.sleep(seconds / 2000)
-            with peers.lock:  # theirs is read in one go
-                account, theirs = kg.memory("cuda"), peers.reserved()
-            checks.append((abs(account.others - theirs - context), account.reserved))
+        checks = checks_of_soak(soak, peers, context)
         for thread in threads:
             thread.join()
-    end, _ = settled_account(peers)
-    apart, (first, last) = [a for a, _ in checks], (halves_peaks([r for _, r in checks]))
-    names = " and ".join(peers.makers) or "nobody"
-    above = sum(a > TOLERANCE for a in apart)
-    print(
-        f"soak of {seconds:.0f} s beside {names}: {soak.functions} functions, {soak.calls} calls, {soak.wrong} wrong\n"
-        f"  {len(checks)} checks: account and driver at most {words(max(apart))} apart, {above} times more than "
-        f"{words(TOLERANCE)}; at most {words(first)} reserved in the first half, {words(last)} in the second"
+    kg.memory_limit(limit, "cuda")
+    print(f"soak of {seconds:.0f} s, 8 threads beside {' and '.join(peers.makers) or 'nobody'}:")
+    return print_verdicts(soak, peers, checks, start)
+
+
+def print_verdicts(soak: Soak, peers: Peers, checks: list[Check], start: Any) -> bool:
+    """A line for each; whether all are good."""
+    failures = [*dict.fromkeys(soak.failures + peers.failures)]
+    good = print_verdict(
+        not soak.wrong and not failures and soak.functions >= FUNCTIONS,
+        f"wrong answers: {soak.wrong} of {soak.compared} compared, of {soak.calls} calls of {soak.functions} functions "
+        f"made and dropped (at least {FUNCTIONS}); {len(failures)} errors",
     )
-    for failure in [*dict.fromkeys(soak.failures + peers.failures)][:10]:
-        print("  failed:", failure)
+    for failure in failures[:10]:
+        print("        failed:", failure)
+    apart = [check.apart for check in checks]
+    above = sum(a > TOLERANCE for a in apart)
+    good &= print_verdict(
+        len(checks) == CHECKS and not above,
+        f"account and driver: {len(checks)} checks of {CHECKS}, at most {words(max(apart))} apart, {above} times more "
+        f"than {words(TOLERANCE)}",
+    )
+    quarters = [checks[len(checks) * i // 4 : len(checks) * (i + 1) // 4] for i in range(4)]
+    for name, figures in (
+        ("reserved by us", [[check.reserved for check in quarter] for quarter in quarters]),
+        ("taken by us, says the driver", [[check.taken for check in quarter] for quarter in quarters]),
+    ):
+        means, peaks = [sum(each) // len(each) for each in figures], [max(each) for each in figures]
+        good &= print_verdict(
+            means[3] <= FLAT_MEAN * means[1] and peaks[3] <= FLAT_PEAK * peaks[1],
+            f"flat: {name} in each quarter at most {', '.join(map(words, peaks))}, on average "
+            f"{', '.join(map(words, means))}; the last / the second {means[3] / means[1]:.2f} (at most {FLAT_MEAN})",
+        )
+    used, reserved = max(check.in_use for check in checks), max(check.reserved for check in checks)
+    print(f"        reserved / in use, each at its most: {reserved / used:.2f} of {words(used)}")
+    end, _ = settled_account(peers)
     assert start.system is not None and end.system is not None
-    print(f"after empty_cache {100 * end.system[0] / start.system[0]:.1f} % of what was free at the start")
+    back = end.system[0] / start.system[0]
+    good &= print_verdict(
+        back >= GIVEN_BACK,
+        f"after empty_cache {100 * back:.1f} % of what was free at the start (at least {100 * GIVEN_BACK:.0f} %)",
+    )
     print(end)
+    return good
 
 
 def settled_account(peers: Peers) -> tuple[Any, int]:
@@ -249,11 +325,6 @@ def settled_account(peers: Peers) -> tuple[Any, int]:
     peers.trim()
     account = kg.memory("cuda")
     return account, account.others - peers.reserved()
-
-
-def halves_peaks(amounts: list[int]) -> tuple[int, int]:
-    half = len(amounts) // 2
-    return max(amounts[:half]), max(amounts[half:])
 
 
 def print_idle_share() -> None:
@@ -303,8 +374,9 @@ def main() -> None:
         print_operator(given.device)
         print_small_operators(given.device)
     if given.device == "cuda":
-        print_soak(60 * given.minutes)
+        good = print_soak(60 * given.minutes)
         print_idle_share()
+        sys.exit(not good)
 
 
 if __name__ == "__main__":

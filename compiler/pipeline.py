@@ -209,7 +209,7 @@ def run_pipeline_stages(
 
     def plan_of_program(program: Program, streams: str | int) -> Plan:
         return plan_by_cost_model(
-            batch_matmul_tasks_where_faster(program, streams, machine), streams, "balanced", machine
+            batch_matmul_tasks_where_faster(program, machine, streams), streams, "balanced", machine
         )
 
     def best_compiled_graph_form(

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from docstrings import described_errors, described_parameters, described_result, escaped_stars, with_fields
+from docstrings import (
+    described_errors,
+    described_parameters,
+    described_result,
+    escaped_stars,
+    page_of_error,
+    with_fields,
+)
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -68,6 +75,8 @@ def add_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: 
         made += [f":param {known}: {words}" for known, words in meaning.items() if words and known not in said]
         if what == "function":
             made += fields_of_function(name.removeprefix("kernelgraph."), value, made)
+        if page := page_of_error(name.removeprefix("kernelgraph.")):
+            made += [f"When it is raised, with an example: :doc:`{page}`.", ""]
         lines[:] = made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 NAME = r"`?(?:\*{0,2}\w+)`?"
@@ -28,6 +29,12 @@ def parameter_names(value: Any) -> list[str]:
 
         names += KernelGraphKeywords.__annotations__
     return [name for name in names if not name.startswith("_") and name not in ("self", "cls")]
+
+
+def page_of_error(name: str) -> str:
+    """The page about an error of this name, with an example, or nothing."""
+    page = f"errors/{name}"
+    return page if (Path(__file__).parent / f"{page}.md").exists() else ""
 
 
 def split_docstring(text: str, names: Iterable[str]) -> tuple[str, dict[str, str], dict[str, str], str]:

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,24 @@ class Browser:
         self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for what in ("mousePressed", "mouseReleased") if click else ():
             self._ask("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=1)
+
+    def drag(self, x: float, y: float, right: float, down: float) -> None:
+        """Move the mouse there, press, move it on, and let go."""
+        steps = [("mouseMoved", 0.0), ("mousePressed", 0.0), ("mouseMoved", 0.5), ("mouseMoved", 1.0)]
+        for what, way in [*steps, ("mouseReleased", 1.0)]:
+            at = {"x": x + right * way, "y": y + down * way}
+            self._ask("Input.dispatchMouseEvent", type=what, button="left", buttons=1, clickCount=1, **at)
+
+    def download_to(self, folder: Path) -> None:
+        """What the page saves goes into this folder."""
+        self._ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Until something outside of the page is so."""
+        end = time.monotonic() + SECONDS
+        while not done():
+            assert time.monotonic() < end and not self.errors, self.errors
+            time.sleep(0.02)
 
     def key(self, key: str, text: str = "") -> None:
         more = {"text": text} if text else {}

@@ -20,18 +20,15 @@ class Mistake(NamedTuple):
 
     program: str
     words: tuple[str, ...]
-    told_line: bool = True  # whether the line of the program is named
 
 
-def body(text: str, *words: str, argument: str = "np.arange(1.0, 5.0)", told_line: bool = True) -> Mistake:
+def body(text: str, *words: str, argument: str = "np.arange(1.0, 5.0)") -> Mistake:
     """A mistake in a decorated function of x."""
-    return Mistake(
-        f"@kg.kernel_graph(device='cpu')\ndef f(x):\n    {text}\n\n\nnp.asarray(f({argument}))\n", words, told_line
-    )
+    return Mistake(f"@kg.kernel_graph(device='cpu')\ndef f(x):\n    {text}\n\n\nnp.asarray(f({argument}))\n", words)
 
 
-def lines(text: str, *words: str, told_line: bool = True) -> Mistake:
-    return Mistake(text + "\n", words, told_line)
+def lines(text: str, *words: str) -> Mistake:
+    return Mistake(text + "\n", words)
 
 
 F = "f = kg.kernel_graph(lambda x: x + 1, device='cpu')\ny = f(np.ones(3))\n"
@@ -40,24 +37,24 @@ MISTAKES = {
     "shapes of a product": body("return x @ np.ones((3, 3))", "matmul", "4", "3"),
     "a misspelt method": body("return x.maen()", "maen", "did you mean mean?"),
     "a misspelt attribute": body("return x.shpae", "shpae", "did you mean shape?"),
-    "a misspelt function": body("return np.exppp(x)", "exppp", told_line=False),
+    "a misspelt function": body("return np.exppp(x)", "exppp"),
     "PyTorch's detach": body("return x.detach()", "detach", "kg.stop_gradient"),
     "PyTorch's unsqueeze": body("return x.unsqueeze(0)", "unsqueeze", "np.expand_dims"),
     "JAX's at": body("return x.at[0].set(1)", "'at'", "y[i] = v"),
     "Tensor's float": body("return x.float()", "float", "astype"),
-    "CuPy's get": lines(F + "y.get()", "'get'", "np.asarray(y)", told_line=False),
-    "JAX's block_until_ready": lines(F + "y.block_until_ready()", "y.wait()", told_line=False),
-    "PyTorch's cpu": lines(F + "y.cpu()", "np.asarray(y)", told_line=False),
-    "PyTorch's to": lines(F + "y.to('cuda')", "kg.to_device", told_line=False),
-    "a misspelt method of a result": lines(F + "y.resahpe(3, 1)", "did you mean reshape?", told_line=False),
+    "CuPy's get": lines(F + "y.get()", "'get'", "np.asarray(y)"),
+    "JAX's block_until_ready": lines(F + "y.block_until_ready()", "y.wait()"),
+    "PyTorch's cpu": lines(F + "y.cpu()", "np.asarray(y)"),
+    "PyTorch's to": lines(F + "y.to('cuda')", "kg.to_device"),
+    "a misspelt method of a result": lines(F + "y.resahpe(3, 1)", "did you mean reshape?"),
     "jax's static_argnums": lines("kg.kernel_graph(static_argnums=0)", "static_argnames"),
     "numba's nopython": lines("kg.kernel_graph(nopython=True)", "untraceable='refuse'"),
     "numba's cache": lines("kg.kernel_graph(cache=True)", "always kept"),
     "torch's fullgraph": lines("kg.kernel_graph(fullgraph=True)", "untraceable='refuse'"),
     "a misspelt option": lines("kg.kernel_graph(stream=2)", "did you mean streams?"),
-    "jax.jit": lines("kg.jit(np.exp)", "kg.kernel_graph", told_line=False),
-    "numba.njit": lines("kg.njit(np.exp)", "kg.kernel_graph", told_line=False),
-    "jax.numpy": lines("kg.jnp.exp(1)", "import numpy as np", told_line=False),
+    "jax.jit": lines("kg.jit(np.exp)", "kg.kernel_graph"),
+    "numba.njit": lines("kg.njit(np.exp)", "kg.kernel_graph"),
+    "jax.numpy": lines("kg.jnp.exp(1)", "import numpy as np"),
     "a device that is not there": lines("kg.kernel_graph(np.sin, device='gpu')(np.ones(3))", "gpu", "cuda"),
     "a shape that values decide": body("return np.unique(x)", "shape of its result depends on data"),
     "a clock": body("import time\n    return x + time.perf_counter()", "perf_counter", "pass what is needed"),
@@ -84,13 +81,13 @@ MISTAKES = {
     ),
     "a misspelt dtype": body("return x.astype('flaot32')", "flaot32", "did you mean float32?"),
     "another library's dtype": body("import torch\n    return x.astype(torch.float16)", "did you mean float16?"),
-    "a misspelt setting": lines("kg.override(treads=2).__enter__()", "did you mean threads?", told_line=False),
-    "a setting's value": lines("kg.override(threads='many').__enter__()", "write a whole number", told_line=False),
+    "a misspelt setting": lines("kg.override(treads=2).__enter__()", "did you mean threads?"),
+    "a setting's value": lines("kg.override(threads='many').__enter__()", "write a whole number"),
     "PyTorch's dim": body("return x.sum(dim=0)", "no argument dim=", "write axis="),
     "PyTorch's keepdim": body("return x.mean(keepdim=True)", "no argument keepdim=", "write keepdims="),
     "PyTorch's clamp": body("return x.clamp(0, 1)", "clamp", "np.clip(y, low, high)"),
-    "a misspelt layer": lines("kg.nn.rellu(np.ones(2))", "rellu", "did you mean relu?", told_line=False),
-    "a misspelt distribution": lines("kg.random.unifrom(1, 2)", "did you mean uniform?", told_line=False),
+    "a misspelt layer": lines("kg.nn.rellu(np.ones(2))", "rellu", "did you mean relu?"),
+    "a misspelt distribution": lines("kg.random.unifrom(1, 2)", "did you mean uniform?"),
     "a seed for a key": lines("kg.random.uniform(0, (3,))", "is no key", "kg.random.key(seed)"),
     "a device of PyTorch's": lines("kg.kernel_graph(np.sin, device='mps')", "there is no device 'mps'", "'cuda'"),
     "a device with capitals": lines("kg.to_device(np.ones(3), 'CPU')", "there is no device 'CPU'", "'cpu'"),
@@ -135,7 +132,26 @@ MISTAKES = {
     "an optimizer": lines("kg.optimizer.create('adamw')", "no optimizer 'adamw'", "'adam'"),
     "a store": lines("kg.KVStore('dist')", "'dist'", "'dist_sync'"),
     "an element deleted": body("del x[0]\n    return x", "cannot delete", "np.delete(x, i)"),
-    "a tensor's function": body("import torch\n    return torch.relu(x)", "Tensor", told_line=True),
+    "a tensor's function": body("import torch\n    return torch.relu(x)", "Tensor", "write the NumPy function"),
+    "JAX's function": body(
+        "import jax.numpy as jnp\n    return jnp.exp(x)", "jax knows no traced values", "write the NumPy function"
+    ),
+    "JAX's function in a gradient": lines(
+        "import jax.numpy as jnp\nkg.grad(lambda x: jnp.sum(x * x))(np.ones(3))",
+        "jax knows no traced values",
+        "write the NumPy function",
+    ),
+    "a decorated lambda pickled": lines(
+        "import pickle\npickle.dumps(kg.kernel_graph(lambda x: x))", "mistake.<lambda>", "with def", "cloudpickle"
+    ),
+    "a gradient of a lambda pickled": lines(
+        "import pickle\npickle.dumps(kg.grad(lambda x: x.sum()))", "grad_<lambda>", "with def", "cloudpickle"
+    ),
+    "a value as an index in a gradient": lines(
+        "f = eval(compile('lambda x: x[0] if int(x[1]) > 2 else x[1]', 'mistake.py', 'eval'))\nkg.grad(f)(np.ones(3))",
+        "is no Python int",
+        "the control flow of <lambda> is not compiled, since its source",
+    ),
 }
 NEEDS = {
     "a sparse argument": "scipy",
@@ -143,11 +159,13 @@ NEEDS = {
     "a DataFrame's method": "pandas",
     "a tensor's function": "torch",
     "another library's dtype": "torch",
+    "JAX's function": "jax",
+    "JAX's function in a gradient": "jax",
 }
 
 
-def outcome(mistake: Mistake) -> str:
-    """What people read: the warnings, then the error with its notes, or nothing."""
+def run(mistake: Mistake) -> tuple[list[str], Exception | None]:
+    """What the program is warned of, and the error that it ends in."""
     linecache.cache["mistake.py"] = (len(mistake.program), None, mistake.program.splitlines(True), "mistake.py")
     code = compile(mistake.program, "mistake.py", "exec")
     with warnings.catch_warnings(record=True) as given:
@@ -157,7 +175,12 @@ def outcome(mistake: Mistake) -> str:
             exec(code, {"np": np, "kg": kg, "LIST": [], "__name__": "mistake"})
         except Exception as raised:
             error = raised
-    said = [str(w.message) for w in given if issubclass(w.category, kg.FallbackWarning)]
+    return [str(w.message) for w in given if issubclass(w.category, kg.FallbackWarning)], error
+
+
+def outcome(mistake: Mistake) -> str:
+    """What people read: the warnings, then the error with its notes, or nothing."""
+    said, error = run(mistake)
     if error is not None:
         said.append("".join(traceback.format_exception_only(error)).strip())
     return "\n".join(said)

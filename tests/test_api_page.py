@@ -68,6 +68,14 @@ def test_each_function_says_what_it_gives_and_raises(name: str) -> None:
     assert all(issubclass(getattr(kg, error, None) or getattr(builtins, error), Exception) for error in errors)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_an_example(name: str) -> None:
+    """Of an error, on the page that the site leads to from its name."""
+    text = inspect.getdoc(value_of(name)) or ""
+    page = docstrings().page_of_error(name)
+    assert ">>> " in text or (page and "```python" in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+
+
 def test_prose_becomes_fields() -> None:
     text = (
         "Copies it. x: what is copied. device: where to; deep, flat: how. Raises OptionError for a wrong one.\n\n>>> 1"

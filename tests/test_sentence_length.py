@@ -11,7 +11,10 @@ from tests.sentence_length import mean_words, sentences
 ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("install", "language", "loops", "numpy-programs", "labelled", "index")),
+    *(
+        f"docs/{name}.md"
+        for name in ("install", "language", "loops", "numpy-programs", "labelled", "index", "scheduling", "limits")
+    ),
 ]
 
 

@@ -134,6 +134,8 @@ class LoopNest:
     there are so many points that threads with twice as many of them still fill a GPU (a size class).
     zips: outputs, stored in one phase, that lie in one array in turn, element by element, along the innermost parallel
     axis: together they are contiguous (targets that store them so).
+    short: rows along the innermost reduced axis are so short that vectors lie across them (a size class; targets with
+    vectors).
     """
 
     name: str
@@ -149,6 +151,7 @@ class LoopNest:
     vector: int = 1
     many: bool = False
     zips: tuple[tuple[int, ...], ...] = ()
+    short: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)  # which is a digest of all else
@@ -170,7 +173,9 @@ class LoopNest:
 
     def lines(self) -> Iterator[str]:
         axes = [f"p{i}" for i in range(self.parallel)] + [f"r{i}" for i in range(self.reduced)]
-        yield f"kernel {self.name}({', '.join(axes)}) i{self.index_bits}" + (" fastmath" if self.fastmath else "")
+        yield f"kernel {self.name}({', '.join(axes)}) i{self.index_bits}" + (
+            (" fastmath" if self.fastmath else "") + (" short" if self.short else "")
+        )
         for i, operand in enumerate(self.operands):
             yield f"  a{i}: {operand}"
         for i, scalar in enumerate(self.scalars):

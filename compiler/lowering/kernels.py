@@ -394,10 +394,19 @@ class LoopNestLowering:
             vector,
             bool(windows) and points >= target.windows,
             operands_interleaved_in_memory(self.accesses, parallel[-1], phases) if target.zips else (),
+            self._are_rows_short(phases, sizes[: len(parallel)], row),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
         return PlacedLoopNest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
+
+    def _are_rows_short(self, phases: Sequence[Phase], parallel: Sequence[int], reduced: Sequence[int]) -> bool:
+        """The size class of reductions over axes of these lengths."""
+        found = [r for phase in phases for r in phase.reductions]
+        short = self.b.target.short
+        return (
+            bool(found) and short is not None and short(parallel, reduced, any(r.combiner.carries_index for r in found))
+        )
 
     def _lifted_phases(self) -> tuple[Phase, ...]:
         """The phases with their constants as scalars."""

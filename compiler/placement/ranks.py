@@ -19,7 +19,7 @@ from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
 from .partition import Move, Part, PlacedValue, depths_of_placed_nodes, partition_graph_by_device
 from .places import nodes_computable_on_any_device
-from .replicate import COLLECTIVES, JOINED_BY, bodies_exchange_between_devices
+from .replicate import COLLECTIVES, JOINED_BY, UNKNOWN_EXCHANGES, bodies_exchange_between_devices
 
 NETWORK = 1  # the slot of collectives; this rank's device is 0
 BUCKET_BYTES = 64 << 10  # reductions are joined up to this: to copy more into one message takes longer than another
@@ -118,7 +118,7 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
         if bodies_exchange_between_devices(node):
-            raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
+            raise GraphError(f"ranks {UNKNOWN_EXCHANGES}", line=line)
         if node.op in COLLECTIVES:
             value = values[node.args[0]]
             at = f" at {line}" if line and line != "<unknown>" else ""

@@ -3,7 +3,8 @@
 Collectives become copies and ordinary operations, so they fuse with what surrounds them, and their results are the same
 bits on every device and in every run: values are joined in the order of the mesh. Sums of large arrays over more than
 two devices are joined in parts, one on each device, and the parts brought together (reduce-scatter and all-gather, as
-in Thakur, Rabenseifner and Gropp, 2005); every device then sends and receives least.
+in Thakur, Rabenseifner and Gropp, 2005); every device then sends and receives least. Small arrays may be joined by one
+device for all: one launch is less of the host's time than one for each.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from ..ops.table import OPS
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
-FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2  # what is done again by each device that reads arguments of another
+# What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
+FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
+PIECE_ELEMENTS = 1024  # pieces of an array that devices share begin where kernels read whole vectors
+UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -37,17 +41,23 @@ def graph_exchanges_between_devices(graph: Graph) -> bool:
     return any(node.op in COLLECTIVES for part in graph_and_bodies(graph) for node in part.nodes)
 
 
+def graph_computes_beside_exchanges(graph: Graph) -> bool:
+    """Whether there are products, or other work of libraries or loops, that may run while devices exchange arrays."""
+    return any(OPS[node.op].kind == "library" for node in graph.nodes)
+
+
 def bodies_exchange_between_devices(node: Node) -> bool:
     """Whether devices exchange anything in the bodies of a loop or branch."""
     return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
-def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False) -> Replicas:
-    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read.
+def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = False, by_root: bool = False) -> Replicas:
+    """reads_peers: kernels read other devices' memory, so arrays are cut where they are read. by_root: the first device
+    of those that exchange does it for all.
 
     Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _GraphReplicator(builder, range(count), {}, reads_peers)
+    made = _GraphReplicator(builder, range(count), {}, reads_peers, by_root)
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -56,7 +66,7 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
         if bodies_exchange_between_devices(node):
-            raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
+            raise GraphError(f"devices {UNKNOWN_EXCHANGES}", line=line)
         args = [values[a] for a in node.args]
         if node.op == "input":
             values.append([builder.input(node.type) for _ in range(count)])
@@ -75,19 +85,28 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
 
 
 class _GraphReplicator:
-    """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh."""
+    """slots[n]: the device that node n of the builder was first made for. devices: those that exchange, of a mesh; one
+    that does it for all stands for each of them."""
 
-    def __init__(self, builder: GraphBuilder, devices: Sequence[int], slots: dict[int, int], reads_peers: bool) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        devices: Sequence[int],
+        slots: dict[int, int],
+        reads_peers: bool,
+        by_root: bool,
+    ) -> None:
         self.builder, self.devices, self.count = builder, devices, len(devices)
-        self.slots, self.reads_peers = slots, reads_peers
+        self.slots, self.reads_peers, self.by_root = slots, reads_peers, by_root
 
     def replicated_collective(self, node: Node, parts: list[Value]) -> list[Value]:
         """A collective's result on each device: of all of them, or of each group apart."""
         found = [*parts]
         for group in dict(node.attrs).get("groups", (self.devices,)):
-            within = _GraphReplicator(self.builder, group, self.slots, self.reads_peers)
+            workers = [group[0]] * len(group) if self.by_root else group
+            within = _GraphReplicator(self.builder, workers, self.slots, self.reads_peers, self.by_root)
             for device, value in zip(group, COLLECTIVES[node.op](within, node, [parts[d] for d in group]), strict=True):
-                found[device] = value
+                found[device] = self.builder.placed(value, ("mesh", device)) if self.by_root else value
         return found
 
     def build_on_device(self, slot: int, make: Callable[[], Value]) -> Value:
@@ -103,30 +122,33 @@ class _GraphReplicator:
         return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
-        """Values as a device sees them: what each device makes of the same ones is not the same node. Small ones that
-        follow from few arguments element by element are computed there, where it reads the arguments of others."""
+        """Values as a device sees them: what each device makes of the same ones is not the same node. Those that follow
+        from few arguments element by element are computed there, where it reads the arguments of others."""
         return [
             self.build_on_device(slot, lambda v=v: self._computed_on_device(slot, v.number))  # type: ignore[misc]
-            if self.reads_peers and v.type.nbytes <= SMALL_BYTES and self._follows_from_few_arguments(v.number)
+            if self.reads_peers and self._follows_from_few_arguments(v)
             else self.builder.placed(v, ("mesh", self.devices[slot]))
             for v in values
         ]
 
-    def _follows_from_few_arguments(self, number: int) -> bool:
-        todo, operations, arguments = [number], set[int](), set[int]()
+    def _follows_from_few_arguments(self, value: Value) -> bool:
+        """Whether it is small, or its arguments have no more bytes than it has."""
+        todo, operations, arguments = [value.number], set[int](), set[int]()
         while todo and len(operations) <= FEW_OPERATIONS:
             n = todo.pop()
             node = self.builder.nodes[n]
             if node.op == "input":
                 arguments.add(n)
             elif n in self.slots and n not in operations:
-                if OPS[node.op].kind != "map":
+                if OPS[node.op].kind != "map" and node.op != "reshape":
                     return False
                 operations.add(n)
                 todo += node.args
             elif node.op == "place":
                 return False
-        return not todo and 0 < len(arguments) <= FEW_ARGUMENTS
+        small = value.type.nbytes <= SMALL_BYTES and len(arguments) <= FEW_ARGUMENTS
+        nbytes = sum(self.builder.nodes[n].type.nbytes for n in arguments)
+        return not todo and bool(arguments) and (small or nbytes <= value.type.nbytes)
 
     def _computed_on_device(self, slot: int, number: int) -> Value:
         node = self.builder.nodes[number]
@@ -170,7 +192,7 @@ class _GraphReplicator:
     def goes_in_one_step(self, type: ArrayType, extra: int) -> bool:
         """Whether each device takes whole arrays: so it reads so many bytes more than if they shared the work."""
         small = extra <= STEP_BYTES if self.reads_peers else type.nbytes <= SMALL_BYTES
-        return small or self.count < 3 or type.size % self.count != 0
+        return small or self.by_root or self.count < 3 or type.size % self.count != 0
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
@@ -222,14 +244,29 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    root, count, builder = node.attr("root"), made.count, made.builder
-    given, type = parts[root], parts[root].type
-    if not made.reads_peers or made.goes_in_one_step(type, type.nbytes * (count - 2)):
-        return [made.values_on_device(r, [given])[0] for r in range(count)]
-    flat = made.build_on_device(root, lambda: builder.reshape(given, (type.size,)))
-    whole = made.concatenated_on_device(made.pieces_read_on_each_device(flat, 0), 0)
-    found = [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
-    return [given if r == root else v for r, v in enumerate(found)]
+    """A large array goes in pieces, one to each of the others, which read the rest from one another."""
+    root, builder = node.attr("root"), made.builder
+    given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
+    far = dict(zip(others, (made.values_on_device(r, [given])[0] for r in others), strict=True))
+    if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
+        return [given if r == root else far[r] for r in range(made.count)]
+    cuts = [type.size * i // len(others) // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(len(others))]
+    ends = [*cuts[1:], type.size]
+
+    def cut_piece(whole: Value, start: int, end: int) -> Value:
+        return builder.slice(builder.reshape(whole, (type.size,)), (start,), (1,), (end - start,))
+
+    pieces = [
+        made.build_on_device(r, partial(cut_piece, far[r], start, end))
+        for r, start, end in zip(others, cuts, ends, strict=True)
+    ]
+    read = {r: made.values_on_device(r, pieces) for r in others}
+    return [
+        given
+        if r == root
+        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(read[r], 0), type.shape))  # type: ignore[misc]
+        for r in range(made.count)
+    ]
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:

@@ -44,7 +44,8 @@ class Target:
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
-    in one array; epilogues: its matmuls take a bias and an activation along;
+    in one array; short: lengths of the parallel and the reduced axes, and whether a reduction finds a place -> the size
+    class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
@@ -63,6 +64,7 @@ class Target:
     aligns: bool = True
     windows: int = 0
     zips: bool = False
+    short: Callable[[Sequence[int], Sequence[int], bool], bool] | None = None
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
@@ -180,6 +182,12 @@ def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: in
     return 1
 
 
+def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
+    from .cpu.kernel import cpu_rows_are_short
+
+    return cpu_rows_are_short(parallel, reduced, indexed)
+
+
 @lru_cache(64)
 def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
@@ -195,6 +203,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,
+            short=_dispatch_short_rows_to_cpu_target,
             checks_indices=True,
             vector_products=_dispatch_matmul_to_cpu_target,
             routine=_dispatch_routine_to_cpu_target,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..core.errors import user_frames
+from ..core.errors import MissingAttributeError, user_frames
 from ..core.foreign_names import instead_of
 from ..environment import numpy_proxy
 from ..functions import creation, elementwise, manipulation, sorting, tables, topk, unsupported
@@ -148,7 +148,8 @@ class NumpyNamespace:
         self.__dict__.update(functions)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self.__name__} has no attribute {name!r}{instead_of(name, {}, vars(self))}")
+        kind = AttributeError if name.startswith("_") else MissingAttributeError
+        raise kind(f"{self.__name__} has no attribute {name!r}{instead_of(name, {}, vars(self))}")
 
     def __repr__(self) -> str:
         return f"<namespace {self.__name__}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,7 +15,7 @@ from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
-from ..core.errors import ArgumentsError, DTypeError, TraceError, error_at_user_line
+from ..core.errors import ArgumentsError, DTypeError, MissingAttributeError, TraceError, error_at_user_line
 from ..core.spec import SCALAR_TYPES, Host, Spec, address, spec_of
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import forget_finished_calls, make_room, track_memory
@@ -145,6 +145,14 @@ class Array(ArrayMethods):
     def is_ready(self) -> bool:
         """Whether `wait` would return at once."""
         return self._event is None or self._event.query()
+
+    def __await__(self) -> Generator[Any, None, Array]:
+        """`await x` waits as `wait` does, while other tasks of the event loop run."""
+        if (event := self._event) is not None and not event.query():
+            from asyncio import get_running_loop
+
+            yield from get_running_loop().run_in_executor(None, error_of_event, event)
+        return self.wait()
 
     def numpy(self) -> Host:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
@@ -303,6 +311,10 @@ class Array(ArrayMethods):
     def __repr__(self) -> str:
         return repr(self.numpy())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython and notebooks show: the array and, where it stands alone, its device."""
+        printer.text(f"{self!r}  # on {self.device}" if len(printer.stack) < 2 else repr(self))
+
     def __str__(self) -> str:
         return str(self.numpy())
 
@@ -361,7 +373,10 @@ class Array(ArrayMethods):
         def __getattr__(self, name: str) -> Any:
             if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
                 raise AttributeError(f"'Array' object has no attribute {name!r}")
-            return self.operations.bound_method(self, name)
+            try:
+                return self.operations.bound_method(self, name)
+            except MissingAttributeError as error:
+                raise error_at_user_line(error)  # noqa: B904  # the same one
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self.operations.method_names()})

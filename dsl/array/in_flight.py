@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count, islice
 from operator import attrgetter
 from sys import getrefcount
+from threading import get_ident
 from typing import Any
 
 from ...runtime.core import profile
@@ -34,14 +35,15 @@ _ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count te
 
 
 class Flight:
-    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher."""
+    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher.
+    thread: whose call it is."""
 
-    __slots__ = ("before", "events", "nbytes", "number", "things")
+    __slots__ = ("before", "events", "nbytes", "number", "things", "thread")
 
     def __init__(self, events: tuple[Event, ...], things: Sequence[Any], nbytes: int) -> None:
         self.events, self.things, self.nbytes = events, things, nbytes
         self.before: Sequence[Flight] = ()
-        self.number = next(_numbers)
+        self.number, self.thread = next(_numbers), get_ident()
 
 
 _numbers, _number_of_flight = count(), attrgetter("number")
@@ -101,7 +103,7 @@ class Flights:
     def forget(self, flight: Flight) -> None:
         """Take a call that is over out of the counts."""
         self.held -= flight.nbytes
-        flight.before = ()
+        flight.before = flight.things = ()
 
     def wait_for_oldest(self) -> None:
         """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
@@ -116,6 +118,31 @@ class Flights:
             self.calls.appendleft(flight)
             raise
         self.forget(flight)
+
+
+class DeviceFlights(Flights):
+    """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
+
+    def forget_finished(self) -> None:
+        self.finish_in_order()
+        super().forget_finished()
+
+    def finish_in_order(self) -> None:
+        """Ask of each thread's latest call on each stream first: where that is over, so are those before it."""
+        try:
+            calls = list(islice(self.calls, ASKED))
+        except RuntimeError:  # another thread is at it
+            return
+        over: dict[Any, bool] = {}
+        for flight in reversed(calls):
+            events: Sequence[Any] = flight.events
+            lines = [(e, (flight.thread, line)) for e in events if (line := getattr(e, "line", None)) is not None]
+            for event, line in lines:
+                if over.get(line):
+                    event.finish()
+            for event, line in lines:  # those of one call tell nothing of each other
+                if line not in over:
+                    over[line] = event.query() and event.error is None
 
 
 class HostFlights(Flights):
@@ -142,9 +169,11 @@ class HostFlights(Flights):
         return self.held > DROPPED_BYTES and len(self.calls) > self.ahead and self.dropped_bytes() > DROPPED_BYTES
 
     def dropped_bytes(self) -> int:
-        """Bytes that only calls in flight hold; the latest one does not count."""
+        """Bytes that only calls in flight hold; the latest one does not count. Of many calls the oldest, and now and
+        then all: their chains may have run on unequally."""
+        looked_at = len(self.calls) - 1
         try:
-            oldest = list(islice(self.calls, min(OLDEST, len(self.calls) - 1)))
+            oldest = list(islice(self.calls, min(OLDEST, looked_at) if looked_at % ASKED else looked_at))
         except RuntimeError:  # another thread is at it
             return 0
         found = [thing for flight in oldest for thing in flight.things]
@@ -205,7 +234,7 @@ class FollowedCalls:
                     self.on_host.held += earlier.nbytes - before
 
 
-_on_host, _on_devices = HostFlights(), Flights(8, H200.memory_bytes // 4, 64 << 20)
+_on_host, _on_devices = HostFlights(), DeviceFlights(8, H200.memory_bytes // 4, 64 << 20)
 track_call, followed = _on_devices.track, _on_host.followed
 
 

@@ -80,7 +80,7 @@ def account_of_device(device: Device) -> MemoryAccount:
     temporaries = [thing.nbytes for key, thing in flying.items() if key not in held]
     owners = {"results": sum(m.nbytes for m in held.values()), "temporaries": sum(temporaries)}
     owners |= device.memory_by_owner()
-    stats = device.statistics()
+    stats, system = device.statistics(), device.system_memory()  # at one moment, as near as can be
     owners["rounding"] = stats["in_use"] - sum(owners.values())
     return MemoryAccount(
         name_of(device),
@@ -89,7 +89,7 @@ def account_of_device(device: Device) -> MemoryAccount:
         stats["peak"],
         device.limit,
         device.memory_beside(),
-        device.system_memory(),
+        system,
     )
 
 

@@ -219,7 +219,9 @@ class Journal(ObjectJournal):
         return found
 
     def check_others_unchanged(self) -> None:
-        """Raises TraceError where what cannot be put back, such as an iterator, has changed."""
+        """Raises TraceError where what cannot be put back, such as an iterator, or what lies outside, has changed."""
+        if (trace := current_trace()) is not None:
+            trace.world.check_unwritten()  # the other side may write what was there before
         for slot, *_ in self.changed(reversible=False):
             raise TraceError(
                 f"{slot.name} changes where a traced value decides, and cannot be put back; use lists and dicts that "

@@ -42,10 +42,28 @@ def syntax_tree_of_function(code: CodeType) -> FunctionSource:
         if code not in found.codes:
             continue
         places = found.nodes.get((code.co_name, code.co_firstlineno), [])
+        if len(places) > 1:
+            places = _places_around_code(code, places)
         if len(places) != 1:
-            raise SourceUnavailable("several functions of its name stand on its line")
+            raise SourceUnavailable("several functions of its name stand on its line; give each a line of its own")
         return places[0]
     raise SourceUnavailable("its source has changed, or is made while it is imported")
+
+
+def _places_around_code(code: CodeType, places: list[FunctionSource]) -> list[FunctionSource]:
+    """Of functions that begin on one line, the innermost that holds all columns that the code notes."""
+    noted = [p for p in code.co_positions() if None not in p and p[::2] != p[1::2]]  # without the empty one of a start
+    if not noted:
+        return places
+    first = min((line or 0, column or 0) for line, _, column, _ in noted)
+    last = max((line or 0, column or 0) for _, line, _, column in noted)
+
+    def extent(place: FunctionSource) -> tuple[tuple[int, int], tuple[int, int]]:
+        node = place.node
+        return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+    around = [place for place in places if extent(place)[0] <= first and last <= extent(place)[1]]
+    return sorted(around, key=extent)[-1:]
 
 
 def _texts_around_line(lines: list[str], line: int) -> Iterator[str]:

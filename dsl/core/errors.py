@@ -25,12 +25,26 @@ from ...runtime.core.frozen import dataclass
 from .. import __path__ as _dsl
 from .context import context
 
-_PACKAGE = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime))
+_TOP = str(sys.modules[__package__.partition(".")[0]].__file__)
+_PACKAGE = (*(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime)), os.path.abspath(_TOP))
 _OURS = (*_PACKAGE, *(os.path.abspath(folder) + os.sep for folder in np.__path__))
 
 
+ARRAY_LIBRARIES = frozenset({"cupy", "jax", "jaxlib", "mxnet", "tensorflow", "torch"})
+KNOWS_NO_TRACED_VALUES = (
+    "{} knows no traced values; write the NumPy function that does it, or call it outside of the traced function"
+)
+
+
 class UserError(KernelGraphError):
-    """A mistake in the user's program. The text starts with the user's line."""
+    """A mistake in the user's program. The text starts with the user's line.
+
+    >>> try:
+    ...     x = kg.kernel_graph(lambda x: x @ np.ones((3, 3)))(np.ones(4))
+    ... except kg.UserError as error:
+    ...     print(type(error) is kg.ShapeError and isinstance(error, ValueError))
+    True
+    """
 
     def __init__(self, message: str, line: str | None = None) -> None:
         super().__init__(f"{line or user_line()}: {message}")
@@ -60,10 +74,11 @@ class Refusal(UserError):
     def __init__(
         self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool | None = None
     ) -> None:
-        super().__init__(message, line)
+        package = _installed_package_that_runs()
+        super().__init__(KNOWS_NO_TRACED_VALUES.format(package) if package in ARRAY_LIBRARIES else message, line)
         if needs_values is None:
             needs_values = type(self).needs_values and not numpys
-        self.needs_values = needs_values or _is_in_installed_package()
+        self.needs_values = needs_values or bool(package)
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 
@@ -95,7 +110,7 @@ class ShapeError(UserError, ValueError):
 
 
 class MissingAttributeError(UserError, AttributeError):
-    """An attribute that NumPy's arrays do not have."""
+    """An attribute that NumPy's arrays, `kg` or one of its modules do not have."""
 
 
 class MatrixError(ShapeError, np.linalg.LinAlgError):
@@ -232,17 +247,17 @@ def _innermost_user_frame() -> FrameType | None:
     return None
 
 
-def _is_in_installed_package() -> bool:
-    """Whether the innermost code that runs, but for this package's, NumPy's and Python's own, is installed."""
+def _installed_package_that_runs() -> str:
+    """The package of the innermost code that runs, but for this package's, NumPy's and Python's own; else nothing."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         name = frame.f_code.co_filename
         if is_installed_file(name):
-            return True
+            return os.path.basename(_package_of_path(name)).removesuffix(".py")
         if is_user_file(name):
-            return False
+            return ""
         frame = frame.f_back
-    return False
+    return ""
 
 
 def code_of_user() -> CodeType | None:
@@ -506,6 +521,9 @@ def error_at_user_line(error: Exception) -> Exception:
     if any(map(is_user_file, _files_of_traceback(error.__traceback__))):
         if is_own_mistake(error):
             return error
+        line = line_of_traceback(error.__traceback__)
+        if not is_raised_by_user(error) and line not in "".join(getattr(error, "__notes__", ())):
+            error.add_note(f"at {line}")
         return error.with_traceback(_entries_of_files(error.__traceback__, lambda file: not _is_of_package(file)))
     file, done = _innermost_entry(error.__traceback__)
     return error if _is_of_package(file) and done != "RAISE_VARARGS" else error.with_traceback(None)

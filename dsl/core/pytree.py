@@ -189,17 +189,18 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
 
 def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = rebuild_container) -> Any:
     """The structure with these leaves, in containers that `make` makes."""
-    rest, made = iter(leaves), list[Any]()
+    return _rebuild_pytree(tree, iter(leaves), [], make)
 
-    def rebuild_pytree(tree: Tree) -> Any:
-        kind = tree.kind
-        if kind is None:
-            return next(rest)
-        if kind is SameContainer:
-            return made[tree.names[0]]  # type: ignore[call-overload]
-        found = make(kind, tree.names, [rebuild_pytree(child) for child in tree.children])
-        if is_counted_container(kind):
-            made.append(found)
-        return found
 
-    return rebuild_pytree(tree)
+def _rebuild_pytree(tree: Tree, rest: Iterator[Any], made: list[Any], make: Make) -> Any:
+    """rest: the leaves that are left. made: the containers that may be met again. No closure does this: one that calls
+    itself is a cycle, which holds the leaves' memory until Python looks for such."""
+    kind = tree.kind
+    if kind is None:
+        return next(rest)
+    if kind is SameContainer:
+        return made[tree.names[0]]  # type: ignore[call-overload]
+    found = make(kind, tree.names, [_rebuild_pytree(child, rest, made, make) for child in tree.children])
+    if is_counted_container(kind):
+        made.append(found)
+    return found

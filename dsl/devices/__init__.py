@@ -2,5 +2,5 @@
 data-parallel training; stores by key are in `dsl/stores`, how ranks exchange messages in `runtime/worlds`.
 
 In reading order: places, device_plans, device_calls, distributed, copies, mesh, collectives, exchange_ways, exchanges,
-mesh_calls, data_parallel, checkpoints.
+way_trials, mesh_calls, data_parallel, checkpoints.
 """

@@ -26,8 +26,8 @@ class DataParallel:
     batch, where they are fewer than the devices, are computed by each of them.
 
     loss(parameters, *batch) -> a number, the mean over its batch. update(parameters, gradients) -> the new parameters.
-    Both are NumPy functions, of any structure of arrays. Without update: function(*batch) -> arrays of as many rows,
-    each of which depends on that row of the batch alone.
+    Both are NumPy functions, of any structure of arrays. Without update: function(*batch, **batch) -> arrays of as many
+    rows, each of which depends on that row of the batch alone.
 
     >>> mesh = kg.Mesh(["cpu:0", "cpu:1"])
     >>> loss = lambda w, x, y: ((x @ w - y) ** 2).mean()
@@ -59,21 +59,22 @@ class DataParallel:
         self._step = MeshFunction(step, mesh, (None, 0, None), (None, None), **options)
         self._trains = True
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         """Train: the new parameters, whole on each device, and the mean loss before the update. Else the results.
 
-        given: the parameters, of a training step, and the batch: arrays whose first axes the devices share. Raises
-        ArgumentsError, ShapeError."""
-        if len(given) < 1 + self._trains:
+        given, named: the parameters, of a training step, and the batch: arrays whose first axes the devices share.
+        Raises ArgumentsError, ShapeError."""
+        if len(given) + len(named) * (not self._trains) < 1 + self._trains or (named and self._trains):
             raise ArgumentsError("a step takes the parameters and a batch, as in train(parameters, x, y)")
         if self._trains:
             new, value = self._step(*self._arguments_of_step(*given))
             return new, value
-        rows = self._rows_to_cut(given)
+        batch = given, named
+        rows = self._rows_to_cut(batch)
         if rows is None:
-            return self._step(given)
+            return self._step(batch)
         missing = -rows % len(self.mesh)
-        result = self._step(_mapped_rows(given, lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)])))
+        result = self._step(_mapped_rows(batch, lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)])))
         return _mapped_rows(result, lambda x: asarray(np.asarray(x)[:rows], device=self.mesh.names[0]))
 
     def _arguments_of_step(self, parameters: Any, *batch: Any) -> tuple[Any, ...]:
@@ -98,7 +99,7 @@ class DataParallel:
 
     def plan(self, *given: Any) -> Plan:
         """The plan of a step."""
-        return self._step.plan(*(self._arguments_of_step(*given) if self._trains else (given,)))
+        return self._step.plan(*(self._arguments_of_step(*given) if self._trains else ((given, {}),)))
 
     def replicate(self, parameters: Any) -> Any:
         """The parameters, whole on each device."""
@@ -110,8 +111,8 @@ class DataParallel:
 
 
 def _function_of_batch(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call_with_batch(batch: tuple[Any, ...]) -> Any:
-        return function(*batch)
+    def call_with_batch(batch: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        return function(*batch[0], **batch[1])
 
     call_with_batch.__name__ = call_with_batch.__qualname__ = getattr(function, "__name__", "function")
     return call_with_batch

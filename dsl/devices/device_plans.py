@@ -105,7 +105,7 @@ class MultiDevicePlanMaker:
                 precision=self._options.precision or "float32",
                 gpu=gpu,
             )
-            program = batch_matmul_tasks_where_faster(program, streams, machine, surroundings)
+            program = batch_matmul_tasks_where_faster(program, machine, surroundings=surroundings)
             found = plan_by_cost_model(program, streams, self._options.memory, machine, surroundings)
         self._plans[graph, device, surroundings] = found
         return found

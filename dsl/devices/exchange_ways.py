@@ -38,12 +38,15 @@ CHECKED_BYTES = 1 << 20  # arrays of no more are looked at: memory that GPUs sha
 @dataclass(frozen=True, slots=True)
 class ExchangePartition:
     """A graph's partition on a mesh. communicator: what does its collectives; None: the copies in it, or the ranks'
-    world. reads_peers: see `Plan`. why: in words, where there was a choice."""
+    world. reads_peers: see `Plan`. why: in words, where there was a choice. way: the one that was taken;
+    rivals: others that whole calls are to be timed by."""
 
     partition: Partition | RankPartition
     communicator: DeviceCommunicator | None = None
     reads_peers: bool = False
     why: str = ""
+    way: str = ""
+    rivals: tuple[str, ...] = ()
 
 
 def partition_by_way(
@@ -53,8 +56,8 @@ def partition_by_way(
     if way == "nccl":
         partition = partition_for_rank(graph, count, NCCL_REDUCTIONS)
         return ExchangePartition(partition_for_each_device(partition, count), communicator)
-    reads = way == "reads"
-    replicas = replicate_graph_on_devices(graph, count, reads)
+    reads = way in ("reads", "root")
+    replicas = replicate_graph_on_devices(graph, count, reads, way == "root")
     targets = [r for _ in graph.outputs for r in range(count)]
     homes = [r for _ in graph.inputs for r in range(count)] if reads else None
     return ExchangePartition(

@@ -7,13 +7,17 @@ measured on them; between ranks a library is used wherever every rank has it, an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...compiler.placement.ranks import MPI_REDUCTIONS, NCCL_REDUCTIONS, RankCollective, partition_for_rank
-from ...compiler.placement.replicate import COLLECTIVES, graph_exchanges_between_devices
+from ...compiler.placement.replicate import (
+    COLLECTIVES,
+    graph_computes_beside_exchanges,
+    graph_exchanges_between_devices,
+)
 from ...runtime.core.errors import KernelGraphError, LaunchError
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
@@ -27,12 +31,14 @@ from .mesh import Mesh
 
 WORDS_BYTES = 128  # what each rank tells of its device, and why it could not join; NCCL's id has as many
 TRIAL_BYTES = (4, 1 << 15, 1 << 18, 1 << 20, 1 << 23, 1 << 26)  # of the arrays that collectives are timed with
+TRIED_US = 300.0  # of collectives from which on whole calls are timed by other ways too,
+RIVAL = 2.0  # by those whose collectives alone take no more than so many times the time
 INSTALL = "pip install '.[multi]' in kernelgraph's folder"
 
 
-def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
-    """Raises GraphError at the user's line, and DeviceUnavailableError where `settings.collectives` asks for NCCL that
-    is not there."""
+def partition_with_exchange(graph: Graph, mesh: Mesh, same_bits: bool = False) -> ExchangePartition:
+    """same_bits: devices of this process do it in the order of the mesh. Raises GraphError at the user's line, and
+    DeviceUnavailableError where `settings.collectives` asks for NCCL that is not there."""
     if mesh.communicator is not None and len(mesh) > 1:
         return _partition_with_exchange_of_ranks(graph, mesh, mesh.communicator)
     asked = settings.collectives
@@ -40,21 +46,30 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
         return partition_by_way(graph, len(mesh), "copies")
     first, *others = mesh.devices
     found, lacking = None, ""
-    if first.communicates and asked in ("auto", "nccl") and _all_devices_exchange(graph):
+    if first.communicates and asked in ("auto", "nccl") and not same_bits and _all_devices_exchange(graph):
         found, lacking = _communicator_of_devices(first, others)
         if found is None and asked == "nccl":
             raise DeviceUnavailableError(f"KERNELGRAPH_COLLECTIVES=nccl: {lacking}")
-    ways = [way for way, there in (("nccl", found), ("reads", _can_read_each_other(mesh)), ("copies", True)) if there]
-    if asked in ways:
-        way, why = asked, ""
-    elif asked == "auto" and first.communicates and settings.tune and settings.engine == "async":
-        way, why = _fastest_way(graph, mesh, ways, found)
-    else:
-        way, why = "nccl" if found is not None else "copies", ""
+    way, why, rivals = _choose_way(graph, mesh, found)
     name = _name_of_way(way, found)
     reason = "; ".join(filter(None, (why, lacking if found is None else "")))
     made = partition_by_way(graph, len(mesh), way, found)
-    return replace(made, why=f"collectives by {name}{reason and f': {reason}'}" if first.communicates else "")
+    text = f"collectives by {name}{reason and f': {reason}'}" if first.communicates else ""
+    return replace(made, why=text, way=way, rivals=rivals)
+
+
+def _choose_way(graph: Graph, mesh: Mesh, communicator: DeviceCommunicator | None) -> tuple[str, str, tuple[str, ...]]:
+    """A way, why, in words, where the clock told, and its rivals."""
+    asked, near = settings.collectives, _can_read_each_other(mesh)
+    rows = (("nccl", communicator is not None), ("reads", near), ("root", near), ("copies", True))
+    ways = [way for way, there in rows if there]
+    if asked in ways:
+        return asked, "", ()
+    if asked == "auto" and mesh.devices[0].communicates and settings.tune and settings.engine == "async":
+        times, failed = _times_of_ways(graph, mesh, ways, communicator)
+        way, why = _fastest_way(times, failed, communicator)
+        return way, why, _rivals_of_way(graph, way, times)
+    return "nccl" if communicator is not None else "copies", "", ()
 
 
 def _partition_with_exchange_of_ranks(graph: Graph, mesh: Mesh, ranks: EngineCommunicator) -> ExchangePartition:
@@ -92,14 +107,18 @@ def _communicator_of_devices(first: Device, others: Sequence[Device]) -> tuple[D
 
 
 def _name_of_way(way: str, communicator: DeviceCommunicator | None) -> str:
-    names = {"copies": "copies between devices", "reads": "kernels that read the others' memory"}
+    names = {
+        "copies": "copies between devices",
+        "reads": "kernels that read the others' memory",
+        "root": "one device that reads and writes for all",
+    }
     return names.get(way) or (communicator.name if communicator is not None else way)
 
 
-def _fastest_way(
+def _times_of_ways(
     graph: Graph, mesh: Mesh, ways: Sequence[str], communicator: DeviceCommunicator | None
-) -> tuple[str, str]:
-    """The way by which the collectives of a call take least, as measured on these devices, and that in words."""
+) -> tuple[dict[str, float], list[str]]:
+    """Microseconds of the collectives of a call by each way, as measured on these devices; what failed, in words."""
     steps = [s for s in partition_for_rank(graph, len(mesh), NCCL_REDUCTIONS).steps if isinstance(s, RankCollective)]
     times: dict[str, float] = {}
     failed: list[str] = []
@@ -108,11 +127,25 @@ def _fastest_way(
             times[way] = sum(_time_of_collective(mesh, step, way, communicator) for step in steps)
         except KernelGraphError as error:  # of a trial: what is not asked for is no reason to fail
             failed.append(f"by {_name_of_way(way, communicator)}: {error}")
+    return times, failed
+
+
+def _fastest_way(
+    times: Mapping[str, float], failed: Sequence[str], communicator: DeviceCommunicator | None
+) -> tuple[str, str]:
+    """The way by which the collectives of a call take least, and that in words."""
     if not times:
         return "copies", "; ".join(failed)
     way, *others = sorted(times, key=lambda w: times[w])
     text = "".join(f", by {_name_of_way(w, communicator)} {times[w]:.0f} us" for w in others)
     return way, "; ".join([f"{times[way]:.0f} us as measured{text}", *failed])
+
+
+def _rivals_of_way(graph: Graph, way: str, times: Mapping[str, float]) -> tuple[str, ...]:
+    """Other ways that may be faster beside what a call computes meanwhile, of those that give the same bits."""
+    if times.get(way, 0.0) < TRIED_US or not graph_computes_beside_exchanges(graph):
+        return ()
+    return tuple(w for w in ("reads", "copies") if w != way and w in times and times[w] <= RIVAL * times[way])
 
 
 def _time_of_collective(mesh: Mesh, step: RankCollective, way: str, communicator: DeviceCommunicator | None) -> float:

@@ -6,7 +6,7 @@ A mesh is of devices of this process, or of ranks: then each process has its own
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -222,6 +222,11 @@ class Sharded:
 
     def is_ready(self) -> bool:
         return all(part.is_ready() for part in self.parts)
+
+    def __await__(self) -> Generator[Any, None, Sharded]:
+        for part in self.parts:
+            yield from part.__await__()
+        return self
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The whole array, its parts joined."""

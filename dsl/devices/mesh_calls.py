@@ -6,13 +6,15 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.graph.graph import GraphError
+from ...compiler.graph.graph import Graph, GraphError
+from ...compiler.placement.unroll import graph_with_exchanging_loops_unrolled
 from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
@@ -38,8 +40,10 @@ from ..jit.trace_function import UnfinishedFunction
 from ..jit.traced_function import SpecializationEvent, TracedFunction
 from .device_calls import make_multi_device_plan_ready, run_plan
 from .device_plans import MultiDevicePlanMaker
+from .exchange_ways import ExchangePartition, partition_by_way
 from .exchanges import partition_with_exchange
 from .mesh import Axis, Mesh, Sharded, axis_on_mesh, local_axis, part_for_mesh_device, shape_of_part
+from .way_trials import WayTrial
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
 
@@ -50,7 +54,7 @@ class MeshExecutable:
     trace counted on from the leaves, and the place in the mesh. axes: along which each result is joined."""
 
     captured: TracedFunction
-    executable: MultiDeviceExecutable
+    executable: MultiDeviceExecutable | WayTrial
     specs: tuple[Spec, ...]
     parts: tuple[tuple[int, int], ...]
     takes_numbers: bool
@@ -61,10 +65,17 @@ class MeshFunction(PicklableDecoratedFunction):
     """A decorated function that runs on a mesh. Call it like the function, with whole arrays or `kg.Sharded`."""
 
     def __init__(
-        self, function: Callable[..., Any], mesh: Any, in_axes: Axes = 0, out_axes: Axes = 0, **options: Any
+        self,
+        function: Callable[..., Any],
+        mesh: Any,
+        in_axes: Axes = 0,
+        out_axes: Axes = 0,
+        same_bits: bool = False,
+        **options: Any,
     ) -> None:
         """in_axes: the axis along which each parameter's arrays are split, None for whole ones; out_axes: along which
-        the devices' results are joined, None where they are equal. Raises OptionError, ArgumentsError."""
+        the devices' results are joined, None where they are equal. same_bits: sums are in the order of the mesh, which
+        no library promises. Raises OptionError, ArgumentsError."""
         check_function(function)
         if not isinstance(mesh, Mesh):
             raise OptionError(f"mesh={mesh!r}: write kg.Mesh(('cuda:0', 'cuda:1'))")
@@ -74,7 +85,7 @@ class MeshFunction(PicklableDecoratedFunction):
             raise OptionError("a function with mesh= cannot be split, since devices could decide differently")
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
         self._options: Options = checked_kernel_graph_options(**{**options, "device": mesh.names})
-        self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
+        self._mesh, self._in_axes, self._out_axes, self._same_bits = mesh, in_axes, out_axes, same_bits
         self._parameters = DecoratedFunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
@@ -111,7 +122,8 @@ class MeshFunction(PicklableDecoratedFunction):
         """The tasks of a call on streams of all devices, with copies and collectives."""
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
-            return self._mesh_executable_for_arguments(tree, local, ()).executable.plan
+            executable = self._mesh_executable_for_arguments(tree, local, ()).executable
+            return (executable.executable if isinstance(executable, WayTrial) else executable).plan
         except Exception as error:
             raise error_at_user_line(error)  # noqa: B904  # the same one
 
@@ -165,7 +177,11 @@ class MeshFunction(PicklableDecoratedFunction):
 
     def _run_mesh_executable(self, ready: MeshExecutable, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
         captured, count = ready.captured, len(self._mesh.positions)
-        arrays = run_plan(ready.executable, given, numbers, ready.specs)
+        executable, specs = ready.executable, ready.specs
+        if type(executable) is WayTrial:
+            arrays = executable.run(given, numbers, specs)
+        else:
+            arrays = run_plan(executable, given, numbers, specs)  # type: ignore[arg-type]
         results: list[Any] = []
         for (kind, x), axis in zip(captured.results, ready.axes, strict=True):
             if kind == "array":
@@ -240,18 +256,21 @@ class MeshFunction(PicklableDecoratedFunction):
                 "kg.debug, or an error that values decide, looks at the values of one device; leave it out of "
                 "functions on a mesh"
             )
-        mesh, graph = self._mesh, captured.graph
+        mesh = self._mesh
         try:
-            found = partition_with_exchange(graph, mesh)
-            exchange, ranks = found.communicator, 1 if mesh.communicator is None else len(mesh)
-            name = "" if exchange is None else exchange.name
-            plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name, found.reads_peers)
-            plan = replace(plan, axes=f"in_axes={self._in_axes}, out_axes={self._out_axes}")
+            graph = graph_with_exchanging_loops_unrolled(captured.graph)
+            found = partition_with_exchange(graph, mesh, self._same_bits)
+            executable: MultiDeviceExecutable | WayTrial = self._executable_of_partition(graph, found)
         except GraphError as error:
             raise locate_graph_error(error) from None
         if found.why:
-            self._versions.note(SpecializationEvent("exchanges", found.why))
-        executable = make_multi_device_plan_ready(plan, mesh.communicator, exchange)
+            self._note_exchanges(found.why)
+        if found.rivals:
+            first = executable
+            ways: dict[str, Any] = {found.way: lambda: first}
+            for way in found.rivals:
+                ways[way] = partial(self._executable_by_way, graph, way)
+            executable = WayTrial(ways, self._note_exchanges)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
         sources = (*captured.feeds, *(leaves + i for i in range(len(captured.arrays))))
@@ -260,6 +279,19 @@ class MeshFunction(PicklableDecoratedFunction):
         takes_numbers = numbers or any(kind == "number" for kind, _ in captured.results)
         axes = self._axes_of_results(captured)
         return MeshExecutable(captured, executable, specs, parts, takes_numbers, axes)
+
+    def _note_exchanges(self, text: str) -> None:
+        self._versions.note(SpecializationEvent("exchanges", text))
+
+    def _executable_by_way(self, graph: Graph, way: str) -> MultiDeviceExecutable:
+        return self._executable_of_partition(graph, partition_by_way(graph, len(self._mesh), way))
+
+    def _executable_of_partition(self, graph: Graph, exchanged: ExchangePartition) -> MultiDeviceExecutable:
+        mesh, exchange = self._mesh, exchanged.communicator
+        ranks, name = 1 if mesh.communicator is None else len(mesh), "" if exchange is None else exchange.name
+        plan = self._maker.plan(exchanged.partition, mesh.places, graph.name, ranks, name, exchanged.reads_peers)
+        plan = replace(plan, axes=f"in_axes={self._in_axes}, out_axes={self._out_axes}")
+        return make_multi_device_plan_ready(plan, mesh.communicator, exchange)
 
     def _axes_of_results(self, captured: TracedFunction) -> tuple[Axis, ...]:
         """Along which axis each result is joined. Raises ShapeError."""

@@ -234,6 +234,7 @@ DESCRIPTIONS |= {"getdoc": "__doc__"}
 _WITH_EQUALS = (str, bytes, range, slice)  # plain values of which there may be equal ones
 _WHOLE_OBJECT = ("__dict__", "__getstate__")  # what gives all attributes
 Rows = list[tuple[Slot, Any]]
+Held = Sequence[tuple[Any, dict[str, Any]]]  # objects and what they held
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -249,10 +250,9 @@ class Environment:
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
         self._outside: dict[int, type] = {}  # the user's classes that were there before
         self._sealed: set[int] = set()  # what refuses assignments
-        # what gives the parts of an object that may not change; as they were; what it is called, and whether by part
-        self._unchanged: list[tuple[Callable[[], dict[Any, Any]], dict[Any, Any], str, bool]] = []
-        # of what has no stand-in to refuse changes, and the objects in it with their attributes
-        self._states: list[tuple[Guard, list[tuple[Any, dict[str, Any]]]]] = []
+        # what gives the parts of an object that may not change; as they were; what it is called, and whether by part;
+        # of what has no stand-in to refuse changes the objects in it, with their attributes
+        self._unchanged: list[tuple[Callable[[], dict[Any, Any]], dict[Any, Any], str, bool, Held]] = []
         self._bare_classes: set[type] = set()  # of objects in it
         self._before = ObjectJournal()  # what has no stand-in, as it was
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
@@ -286,11 +286,11 @@ class Environment:
 
     # reading
 
-    def read_guarded(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+    def read_guarded(self, holder: Any, key: Any, label: str, how: str = "item") -> Any:
         """holder[key], or its attribute, or a cell's contents, as traced code sees it; the read is guarded."""
         return self.proxy_of(self.guard_read(holder, key, label, how), label)
 
-    def guard_read(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+    def guard_read(self, holder: Any, key: Any, label: str, how: str = "item") -> Any:
         """The same as it is."""
         value = READERS[how](holder, key)
         place = (id(holder), key, how)
@@ -298,7 +298,7 @@ class Environment:
             self.guards[place] = Guard(label, how, holder, key, value)
         return value
 
-    def guard_finding(self, holder: Any, key: str, label: str, how: str, value: Any = None) -> None:
+    def guard_finding(self, holder: Any, key: Any, label: str, how: str, value: Any = None) -> None:
         """Guards a finding that is no read: that something is not there, or which method it is."""
         place = (id(holder), key, how)
         if place not in self.guards:
@@ -333,7 +333,8 @@ class Environment:
         self._before.note_objects([*inside, *referred])
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
-        self._states.append((guard, [(x, _guarded_attributes_and_class(x)) for x in objects]))
+        held = [(x, _guarded_attributes_and_class(x)) for x in objects]
+        self._require_unchanged(lambda: {"": guard.is_unchanged()}, label, within=held)
         self._bare_classes |= {type(x) for x in objects if is_user_class(type(x))}
 
     def guard_settings(self, read: Callable[[], Any], slot: Slot, label: str) -> None:
@@ -341,7 +342,7 @@ class Environment:
         place = (id(read), "", "call")
         if place not in self.guards:
             self.guard_read(read, "", label, "call")
-            self._states.append((self.guards[place], []))
+            self._require_unchanged(lambda: {"": self.guards[place].is_unchanged()}, label)
             self._before.note([slot])
 
     def proxy_of(self, value: Any, label: str = "") -> Any:
@@ -396,6 +397,11 @@ class Environment:
         known = self._originals.get(id(proxy))
         return original_behind_numpy_proxy(proxy) if known is None else known[1]
 
+    def is_known_as_it_is(self, value: Any) -> bool:
+        """Whether it was there before the trace, and has no stand-in."""
+        known = self._lifted.get(id(value))
+        return known is not None and known[1] is value
+
     def is_from_outside(self, value: Any) -> bool:
         """Whether a result is a list, dict or object that was there before the call, which gives that one itself.
 
@@ -445,8 +451,10 @@ class Environment:
         """Nor may what it does."""
         self._require_unchanged(lambda: _attributes_of_function(function, names), label)
 
-    def _require_unchanged(self, read: Callable[[], dict[Any, Any]], label: str, by_part: bool = False) -> None:
-        self._unchanged.append((read, read(), label, by_part))
+    def _require_unchanged(
+        self, read: Callable[[], dict[Any, Any]], label: str, by_part: bool = False, within: Held = ()
+    ) -> None:
+        self._unchanged.append((read, read(), label, by_part, within))
 
     def cached_property_of_users_object(self, proxy: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
@@ -737,14 +745,10 @@ class Environment:
                     "it again; return the value instead",
                     user_line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
-        for guard, objects in self._states:
-            if not guard.is_unchanged():
-                names = (_changed_part(_guarded_attributes_and_class(x), held) for x, held in objects)
-                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
-                refuse_frozen_container_change(guard.name, line)
-        for read, then, label, by_part in self._unchanged:
+        for read, then, label, by_part, within in self._unchanged:
             if (part := _changed_part(read(), then)) is not None:
-                line = self.line_of_assignment(str(part)) or None
+                parts = [part, *(_changed_part(_guarded_attributes_and_class(x), held) for x, held in within)]
+                line = next(filter(None, (self.line_of_assignment(str(name)) for name in parts)), None)
                 refuse_frozen_container_change(f"the attribute {part!r} of {label}" if by_part else label, line)
 
     @contextlib.contextmanager
@@ -775,8 +779,8 @@ class Environment:
             act()
         for scope in self._scopes.values():
             scope.let_go()
-        self._before.rows.clear()  # what weak references lead to may end
-        self._states.clear()
+        for held in (self._before.rows, self._unchanged, self._lifted, self._originals, self._placed, self._equals):
+            held.clear()  # what it holds may end: classes of stand-ins refer to it until they are collected
 
     def _store_cached_properties(self) -> None:
         """Puts what was computed once where Python puts it."""

@@ -27,7 +27,7 @@ class Guard:
 
     __slots__ = ("holder", "how", "key", "layout", "name", "same", "strict", "value")
 
-    def __init__(self, name: str, how: str, holder: Any, key: str, value: Any, same: Same | None = None) -> None:
+    def __init__(self, name: str, how: str, holder: Any, key: Any, value: Any, same: Same | None = None) -> None:
         """name: what `why()` calls it. same: by default `sameness_predicate_of_guard(value)`."""
         self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
         self.same = same or (sameness_predicate_of_guard(value) if how in READS else None)
@@ -67,45 +67,37 @@ class Guard:
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 
 
-def _guard_item_read_expression(holder: str, key: str) -> str:
-    return f"{holder}[{key!r}]"
-
-
-def _guard_attribute_read_expression(holder: str, key: str) -> str:
-    return f"{holder}.{key}" if key.isidentifier() and not iskeyword(key) else f"getattr({holder}, {key!r})"
-
-
-READERS: dict[str, Callable[[Any, str], Any]] = {
-    "item": lambda holder, key: holder[key],
-    "attribute": getattr,
-    "held": lambda holder, key: holder.__dict__[key],
-    "cell": lambda holder, key: holder.cell_contents,
-    "variable": lambda holder, key: holder.get(None if key == "None" else 0),
-    "call": lambda holder, key: holder(),
-    "itself": lambda holder, key: holder,
+# how the text of a guard reads what it compares; {h}: what holds it, {k}: the key there
+READS = {
+    "item": "{h}[{k}]",
+    "attribute": "getattr({h}, {k})",
+    "held": "{h}.__dict__[{k}]",
+    "cell": "{h}.cell_contents",
+    "variable": "{h}.get({k})",
+    "call": "{h}()",
+    "itself": "{h}",
 }
-READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads what it compares
-    "item": _guard_item_read_expression,
-    "attribute": _guard_attribute_read_expression,
-    "held": lambda holder, key: _guard_item_read_expression(f"{holder}.__dict__", key),
-    "cell": lambda holder, key: f"{holder}.cell_contents",
-    "variable": lambda holder, key: f"{holder}.get({key})",
-    "call": lambda holder, key: f"{holder}()",
-    "itself": lambda holder, key: holder,
+TESTS = {  # and what it asks where there is nothing to compare; {v}: what was there
+    "method": "getattr({h}, {k}) == {v}",  # the same function and object
+    "type": "{h}.__class__ is {v}",
+    "no item": "{k} not in {h}",
+    "no attribute": "not hasattr({h}, {k})",
+    "not held": "{k} not in {h}.__dict__",
+    "size": "len({h}) == {v}",
+    "classes": "{h}.__mro__ is {v}",
+    "bare": "not {h}.__dict__",
+    "unbound": "{v}({h})",
 }
-TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where there is nothing to compare
-    "method": lambda holder, key, value: (
-        f"{_guard_attribute_read_expression(holder, key)} == {value}"
-    ),  # the same function and object
-    "type": lambda holder, key, value: f"{holder}.__class__ is {value}",
-    "no item": lambda holder, key, value: f"{key!r} not in {holder}",
-    "no attribute": lambda holder, key, value: f"not hasattr({holder}, {key!r})",
-    "not held": lambda holder, key, value: f"{key!r} not in {holder}.__dict__",
-    "size": lambda holder, key, value: f"len({holder}) == {value}",
-    "classes": lambda holder, key, value: f"{holder}.__mro__ is {value}",
-    "bare": lambda holder, key, value: f"not {holder}.__dict__",
-    "unbound": lambda holder, key, value: f"{value}({holder})",
-}
+READERS = compiled_functions(
+    "".join(function_text(how, "h, k", [f"return {text.format(h='h', k='k')}"]) for how, text in READS.items()), {}
+)
+
+
+def _expression_of_guard(how: str, holder: str, key: Any, value: str = "") -> str:
+    text = READS.get(how) or TESTS[how]
+    if type(key) is str and key.isidentifier() and not iskeyword(key):
+        text = text.replace("getattr({h}, {k})", "{h}." + key)
+    return text.format(h=holder, k=repr(key), v=value)
 
 
 class GuardSet:
@@ -132,9 +124,9 @@ def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]
     for i, row in enumerate(rows):
         scope |= {f"h{i}": row.holder, f"v{i}": row.value, f"s{i}": row.same}
         if row.how in TESTS:
-            checks.append(TESTS[row.how](f"h{i}", row.key, f"v{i}"))
+            checks.append(_expression_of_guard(row.how, f"h{i}", row.key, f"v{i}"))
             continue
-        read = READS[row.how](f"h{i}", row.key)
+        read = _expression_of_guard(row.how, f"h{i}", row.key)
         same = f"{read} is v{i}"
         if row.layout is not None:  # spelled out: a call takes as long as all of it
             scope.update({f"{n}{i}": x for n, x in zip(("shape", "strides", "dtype"), row.layout, strict=True)})

@@ -220,7 +220,7 @@ class ContextVariableProxy(ReadOnlyProxy):
         return str(self._real.name)
 
     def get(self, *default: Any) -> Any:
-        for other in ("None", "0"):  # one of which is not what it holds
+        for other in (None, 0):  # one of which is not what it holds
             self._world.guard_read(self._real, other, self._label, "variable")
         return self._world.proxy_of(self._real.get(*default), self._label)
 

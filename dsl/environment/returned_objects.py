@@ -35,7 +35,7 @@ def returned_user_object(
     if kind is slice and any(isinstance(x, TRACED) for x in (leaf.start, leaf.stop, leaf.step)):
         raise TraceError(f"{subject} a slice that traced values decide; return its numbers", line)
     real = _users_returned_object(trace, leaf)
-    if real is not leaf or kind in PLAIN:
+    if real is not leaf or kind in PLAIN or trace.world.is_known_as_it_is(leaf):
         return "static", real
     if ORIGINAL in VARS(kind):
         raise TraceError(

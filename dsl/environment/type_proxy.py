@@ -1,11 +1,13 @@
-"""`type` as traced code sees it: of a stand-in it gives the type of what it stands for, as `isinstance` does."""
+"""`type`, `isinstance` and `hasattr` as traced code sees them: what they say is true of what a stand-in stands for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..core.object_model import ORIGINAL, is_user_class
 from ..trace.trace import current_trace
+from ..trace.tracer import SCALAR, Tracer
 from .outside_reads import OutsideProxy, is_partly_outside
 from .proxies import ProxyMetaclass, original_class
 
@@ -65,3 +67,8 @@ def kind_of(x: Any) -> Any:
     original = original_class(kind if real is None else type(real))
     seen_so = is_user_class(original) or is_partly_outside(type(original), original)
     return trace.world.proxy_of(original) if seen_so else original  # as the class's name gives it
+
+
+def ask_in_traced_code(ask: Callable[..., bool], x: Any, what: Any) -> bool:
+    """`isinstance` and `hasattr`: arrays have a length and items, and the numbers that look like them have none."""
+    return ask(kind_of(x)() if type(x) is Tracer and x._owner == SCALAR else x, what)

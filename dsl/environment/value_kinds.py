@@ -68,7 +68,7 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .type_proxy import TypeProxy
+from .type_proxy import TypeProxy, ask_in_traced_code
 
 Applies = Callable[[type, Any], bool]
 
@@ -291,12 +291,8 @@ def _class_or_function(value: Any) -> Any:
     return value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else type(value)
 
 
+# of what `functools.singledispatch` makes
 _DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
-
-
-def _is_singledispatch_function(value: Any) -> bool:
-    """Whether `functools.singledispatch` has made a function."""
-    return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
 
 
 def _is_numpy_or_python_class(kind: type) -> bool:
@@ -304,9 +300,9 @@ def _is_numpy_or_python_class(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("numpy", "builtins")
 
 
-# (what, which values, what stands for them); the first that applies
-KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
-    ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
+# (what, which classes or values, what stands for them); the first that applies
+KINDS: tuple[tuple[str, tuple[type, ...] | Applies, StandIn], ...] = (
+    ("array", (np.ndarray,), _captured_array_proxy),
     ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
     ("print", lambda kind, value: value is print, lambda world, value, label: print_in_traced_code),
     ("logger", is_logger, lambda world, value, label: LoggerProxy(label, value)),
@@ -318,24 +314,23 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy("__getattribute__", "getattr(o, name)")),
-    ("function by the class of its argument", lambda kind, value: _is_singledispatch_function(value),
-     lambda world, value, label: SingleDispatchProxy(world, value, label)),
-    ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
+    ("function by the class of its argument",
+     lambda kind, value: kind is FunctionType and value.__code__ is _DISPATCHING_CODE, SingleDispatchProxy),
+    ("function", (FunctionType,), lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
-    ("module", lambda kind, value: kind is ModuleType, _module_proxy),
-    ("method", lambda kind, value: kind is MethodType,
+    ("module", (ModuleType,), _module_proxy),
+    ("method", (MethodType,),
      _remade(held_by_object, lambda value, *parts: MethodType(*parts))),
     ("method in C", _is_method_in_c,
      _remade(lambda value: [value.__self__], lambda value, owner: getattr(owner, value.__name__))),
-    ("super", lambda kind, value: kind is super, _super_proxy),
-    ("property", lambda kind, value: kind is property,
+    ("super", (super,), _super_proxy),
+    ("property", (property,),
      _remade(held_by_object, lambda value, fget, fset, fdel: property(fget, fset, fdel, value.__doc__))),
-    ("ordering", lambda kind, value: kind is _Ordering,
+    ("ordering", (_Ordering,),
      _remade(_parts_of_ordering, lambda value, compare: functools.cmp_to_key(compare))),
-    ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
-    ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
-     lambda world, value, label: CachedFunctionProxy(world, value, label)),
-    ("static method", lambda kind, value: kind in (staticmethod, classmethod),
+    ("partial", (functools.partial,), _partial_proxy),
+    ("cached function", (functools._lru_cache_wrapper,), CachedFunctionProxy),
+    ("static method", (staticmethod, classmethod),
      _remade(lambda value: [value.__func__], lambda value, function: type(value)(function))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
      _decorated_function_proxy),
@@ -344,9 +339,9 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
      _object_proxy),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
      ContextVariableProxy),
-    ("mapping that cannot be written", lambda kind, value: kind is MappingProxyType,
+    ("mapping that cannot be written", (MappingProxyType,),
      _remade(gc.get_referents, lambda value, owner: MappingProxyType(owner))),
-    ("view", lambda kind, value: kind in VIEWS,
+    ("view", (*VIEWS,),
      _remade(gc.get_referents, lambda value, owner: getattr(owner, VIEWS[type(value)])())),
     ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
     ("iterator", lambda kind, value: is_iterator_class(kind), _iterator_proxy),
@@ -361,7 +356,8 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
 def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
     """What stands for a value, by the first row that applies."""
     kind = type(value)
-    return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
+    rows = (make for _, of, make in KINDS if (kind in of if isinstance(of, tuple) else of(kind, value)))
+    return next(rows)(world, value, label)
 
 
 def environment_of(trace: Trace) -> Environment:
@@ -371,4 +367,5 @@ def environment_of(trace: Trace) -> Environment:
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
     names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
     names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
+    names |= {ask.__name__: functools.partial(ask_in_traced_code, ask) for ask in (isinstance, hasattr)}
     return Environment(trace, proxy_of_value, names)

@@ -218,7 +218,7 @@ def _row_of_scipy_ufunc(ufunc: np.ufunc) -> str:
 def _unsupported_ufunc(ufunc: np.ufunc) -> UnsupportedError:
     name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
     near = nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])
-    return UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
+    return UnsupportedError(f"{name} cannot be traced{near}; call it outside of the traced function, or in kg.host")
 
 
 def _ufunc_inputs_in_loop_dtypes(

@@ -182,7 +182,7 @@ def _traced_eye(
 
 def _traced_isscalar(element: Any) -> bool:
     if isinstance(element, Tracer):
-        return isinstance(element, np.generic)
+        return not isinstance(element, np.ndarray)
     return bool(np.isscalar(element))
 
 

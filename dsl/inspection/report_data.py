@@ -28,6 +28,7 @@ from .provenance import SourcePaths
 VERSION = 1  # of the form of the data
 MOST_DRAWN = 20_000  # nodes of a graph
 MOST_LABEL = 60  # characters
+MOST_SPANS = 20_000  # of a profile's timeline
 
 
 def report_data(
@@ -42,6 +43,17 @@ def report_data(
     made: what made the report. source: whether the user's code is part of it. devices: the plan over several devices,
     as lines of text, beside which the rest of the data is about one device."""
     return _ReportBuilder(inspection, SourcePaths(source), spans).whole(made) | {"devices": list(devices)}
+
+
+def timeline_data_of_profile(spans: Sequence[Span]) -> JsonObject:
+    """All that a profile recorded, in order: what its page shows beside the reports of the calls."""
+    tracks = {place: i for i, place in enumerate(dict.fromkeys((s.process, s.track) for s in spans))}
+    kept = [
+        [s.kind, s.name, tracks[s.process, s.track], round(s.start, 3), round(s.end, 3), s.line]
+        for s in spans[:MOST_SPANS]
+    ]
+    found = {"tracks": [" · ".join(place) for place in tracks], "spans": kept, "omitted": len(spans) - len(kept)}
+    return {"function": {"name": "profile"}, "timeline": found}
 
 
 def report_data_of_call_in_numpy(

@@ -30,7 +30,7 @@ from ..report.report import Report
 from .explanation import explained_source_text, explanation_summary, full_explanation, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
-from .report_data import report_data, report_data_of_call_in_numpy
+from .report_data import report_data, report_data_of_call_in_numpy, timeline_data_of_profile
 
 CALLS = 3  # that a report measures, after one that compiles
 
@@ -83,7 +83,8 @@ def reports_of_profiled_calls(
         with _passing_over_failed_call():
             found.append(Report(_data_of_profiled_call(graph, args, options, spans)))
     if path is not None:
-        Path(path).write_text(html_page_of_reports([report.data for report in found]), encoding="utf-8")
+        pages = [*(report.data for report in found), timeline_data_of_profile(spans)]
+        Path(path).write_text(html_page_of_reports(pages), encoding="utf-8")
     return found
 
 

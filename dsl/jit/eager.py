@@ -16,7 +16,7 @@ from ..array.conversion import arrays_among_arguments, device_of_arguments, to_k
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..array.memory import owners_in_words
 from ..core.context import context
-from ..core.errors import TraceError, UnsupportedError, UserError
+from ..core.errors import MissingAttributeError, TraceError, UnsupportedError, UserError
 from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
 from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
@@ -227,7 +227,8 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
             instead = f"; write x.item().{name}"
         else:
             instead = instead_of(name, FOREIGN_ATTRIBUTES, {*dir(Array), *METHODS})
-        raise AttributeError(f"'Array' object has no attribute {name!r}{instead}")
+        kind = AttributeError if name.startswith("_") else MissingAttributeError  # whose line is looked for
+        raise kind(f"'Array' object has no attribute {name!r}{instead}")
 
     def call_eager_array_method(*args: Any, **options: Any) -> Any:
         if context.trace is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...compiler.graph.precision import given_precision
-from ...runtime.core.errors import KernelGraphError, add_note_to_error_once
+from ...runtime.core.errors import KernelGraphError, OutOfMemory, add_note_to_error_once
 from ...runtime.core.settings import settings, unusual
 from ...runtime.engine.native_call import call_instances_natively
 from ...runtime.program.plan import Plan
@@ -211,14 +211,14 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if isinstance(error, UserError) or not isinstance(error, KernelGraphError):
             return error_at_user_line(error)
         add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
-        return error
+        return error_at_user_line(error) if isinstance(error, OutOfMemory) else error
 
     def _call_anywhere(self, args: tuple[Any, ...], options: dict[str, Any], fast: Fast | None) -> Any:
         """A call outside of a trace. fast: what has not taken the arguments, if anything."""
         try:
             return self._call(args, options, fast)
         except (OnAnotherDevice, InNumPy, LabelledArguments) as other:
-            elsewhere = other
+            elsewhere = other.with_traceback(None)  # which has this call's frames: arguments would live on
         except ArgumentKindError as error:
             if not self._versions.may_run_in_numpy:
                 raise
@@ -473,12 +473,15 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         """What reads the arguments' leaves for the entry's fast way or, where it has none, for what it runs."""
         values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
         function = self._function if self._parameters.simple else None
+        arrays = [i for i, leaf in enumerate(leaves) if type(leaf) in (np.ndarray, Array)]
         if entry.fast is not not_taken_by_fast_launcher:
-            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, function)
+            return compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, function, arrays)
         if type(tree) is not OpenedTree or type(entry) is not Launcher or not entry.repeatable:
             return None
         inner = runner_behind_key_tests(entry, leaves, self._versions.device)
-        read = None if inner is None else compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN, function)
+        if inner is None:
+            return None
+        read = compile_reader_of_nested_arguments(tree, inner, values, NOT_TAKEN, function, arrays)
         if read is None:
             return None
 
@@ -486,7 +489,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             try:
                 return read(args, caller)
             except InNumPy as other:
-                reason = other  # past this block: it is no context of what the function raises
+                reason = other.with_traceback(None)  # past this block: it is no context of what the function raises
             except KernelGraphError as error:
                 raise self._error_for_user(error)  # noqa: B904  # the same one
             return self._call_in_numpy(reason, args, {})

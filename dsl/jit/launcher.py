@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def generate_launcher(
     start = None
     if directly is not None and writer.is_direct():
         words = [word for found in watched.values() for word in found]
-        start = directly(writer.taken(), words, writer.lengths or ())
+        start = directly(writer.taken(), words)
     if captured.reruns and captured.failures:
         checks = [*checks, f"len(caught) <= {OFTEN}"]
     if start is not None:
@@ -216,7 +217,8 @@ def generate_launcher(
         "host": captured.host,
         "settled": is_launched_call_finished,
         "over": [None],
-        "pack": direct_call_table_packers(0, plan.program.scalars)[0],
+        "pack": writer.pack,
+        "words": Struct(f"={len(plan.program.scalars)}Q").unpack,
         "readable": kernel_readable_copy,
         "ready": call_array_ready_on_device,
         "address": address,
@@ -288,6 +290,7 @@ class _LauncherWriter(PythonText):
         if captured.text:
             self.statements, self.names, self.named = lines_of_host_scalars(captured.host, captured.text)
         self.numbers = [f"numbers[{i}]" for i in range(len(self.names))]
+        self.pack = direct_call_table_packers(0, plan.program.scalars)[0]
         self.state = captured.state
         self.holders = () if captured.state is None else captured.state.holders
         self.count = len(leaves) if captured.state is None else captured.state.leaves
@@ -443,9 +446,8 @@ class _LauncherWriter(PythonText):
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
         if not self.on_cpu:
-            computes = self.gives_numbers or self.lengths is None
-            more = captured.failures or captured.assigned or captured.arrays or others or computes
-            return arrays == {Array} and not more and bool(self.specs)
+            more = captured.failures or captured.assigned or captured.arrays or not self.specs
+            return arrays == {Array} and not more and all(map(self._type_test_of_leaf, others))
         plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
         overlaps = any(self._overlap_test_of_leaf(leaf) for leaf, _ in captured.assigned)
         return plain and not overlaps and all(map(self._type_test_of_leaf, others))
@@ -502,8 +504,7 @@ class _LauncherWriter(PythonText):
             sizes["arena"] = self.plan.arena_bytes
         yield from self._lines_that_allocate(sizes)
         yield from self._lines_that_compute_numbers()
-        packed = ["packed"] if self.captured.graph.numbers and self.on_cpu else []
-        yield from self._lines_that_start_plan([*given, *sizes, *packed], sum(sizes.values()))
+        yield from self._lines_that_start_plan([*given, *sizes], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         yield from self._lines_that_write_results(returned, before)
@@ -556,10 +557,9 @@ class _LauncherWriter(PythonText):
 
     def _lines_that_compute_numbers(self) -> Iterator[str]:
         """Python's arithmetic on the call's numbers, and those of the graph in a row of words."""
-        if not self.on_cpu:  # they are those of `lengths`
-            return
         numbers = [*self.statements] if self.uses_host else []
-        if count := len(self.captured.graph.numbers):
+        count = len(self.captured.graph.numbers)
+        if count and self.lengths is None:
             numbers.append(f"packed = pack({', '.join(self.names[:count])})")
         if numbers:
             yield from lines_in_try(numbers, "return NOT_TAKEN")
@@ -700,12 +700,16 @@ class _LauncherWriter(PythonText):
 
     def _lines_that_start_plan(self, memories: Sequence[str], made: int) -> Iterator[str]:
         """made: the bytes that the call has allocated."""
+        numbers = []
+        if self.captured.graph.numbers:
+            numbers = ["packed" if self.lengths is None else self.constant(self.pack(*self.lengths))]
         if self.on_cpu:
-            yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
+            yield f"if not start({', '.join([*memories, *numbers])}): return NOT_TAKEN"
             for number in dict.fromkeys(number for which, _ in self.captured.failures for number in which):
                 yield f"if {self._expression_of_failure(number)}: return NOT_TAKEN"  # `run` then raises
             return
-        yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
+        given = [f"{memory}.address" for memory in memories] + [f"*words({packed})" for packed in numbers]
+        yield f"e = start(after, caller, {', '.join(given)})"
         yield "if e is None: return NOT_TAKEN"
         yield f"track((e,), ({', '.join(memories)},), {made + sum(self.leaves[leaf].nbytes for leaf in self.arrays)})"
 

@@ -3,10 +3,14 @@ cloudpickle does that with functions."""
 
 from __future__ import annotations
 
+import pickle
+import sys
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
+
+from ..core.errors import user_line
 
 _owners: weakref.WeakKeyDictionary[FunctionType, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # by its mark
 
@@ -37,6 +41,12 @@ class PicklableDecoratedFunction:
             self._copy.__doc__, self._copy.__annotations__ = function.__doc__, function.__annotations__
             self._copy.__dict__.update(function.__dict__)
             _owners[self._mark] = weakref.ref(self)
+        if not _is_named(self._mark) and not _is_pickled_by_value():
+            name = f"{function.__module__}.{function.__qualname__}"
+            raise pickle.PicklingError(
+                f"{user_line()}: pickle finds a decorated function by its name, and {name} is not it; "
+                "define it with def at the top of a module, or pickle it with cloudpickle"
+            )
         return _decorated_function_pickled_by_name, (type(self), self._mark), (self._copy, dict(options))
 
     def __setstate__(self, state: tuple[FunctionType, dict[str, Any]]) -> None:
@@ -44,6 +54,25 @@ class PicklableDecoratedFunction:
             function, options = state
             function.__qualname__ = function.__qualname__.removesuffix("._copy")
             self.__init__(function, **options)  # type: ignore[misc]
+
+
+def _is_named(mark: FunctionType) -> bool:
+    """Whether a mark's name leads to it."""
+    found: Any = sys.modules.get(mark.__module__)
+    for part in mark.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is mark
+
+
+def _is_pickled_by_value() -> bool:
+    """Whether a pickler is at work that pickles functions by what they are, such as cloudpickle's and dill's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name not in ("pickle", __name__) and ("pickle" in name or "dill" in name):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _code_of_pickled_function_marks() -> None:

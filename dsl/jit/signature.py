@@ -55,12 +55,19 @@ def check_function(function: Any) -> None:
 NUMPYS = (np.ufunc, type(np.mean))  # NumPy's own functions, whose defaults are no values to be passed
 
 
+def _is_numpys_own(function: Any) -> bool:
+    """Whether it is one of NumPy's, a method of a ufunc, or such a one with some of its arguments."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return isinstance(function, NUMPYS) or isinstance(getattr(function, "__self__", None), np.ufunc)
+
+
 class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.leaves_out = isinstance(function, NUMPYS) or getattr(function, "leaves_out_defaults", False)
+        self.leaves_out = _is_numpys_own(function) or getattr(function, "leaves_out_defaults", False)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
         self._read_signature()
@@ -362,9 +369,10 @@ def to_call_leaf(value: Any) -> Any:
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        dense = "x.toarray(), or " if hasattr(value, "toarray") else ""  # SciPy's sparse arrays
+        if hasattr(value, "toarray"):  # SciPy's sparse arrays
+            raise ArgumentKindError(f"an argument of type {kind.__name__} is sparse; pass x.toarray()") from None
         raise ArgumentKindError(
-            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass {dense}"
+            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass "
             "arrays, numbers, or tuples, lists, dicts and dataclasses of them"
         ) from None
 

@@ -22,6 +22,7 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import PipelineStages, run_pipeline_stages
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.progress import progress_phase
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device, Executable, GpuProperties
@@ -259,7 +260,7 @@ class Specializations:
         """What runs a call. known: numbers to take by value although the trace does not ask for it."""
         found = self.known(key, leaves, known)
         if found is None:
-            with self.lock:
+            with self.lock, progress_phase(f"compiling {self.name}"):
                 found = self.known(key, leaves, known) or self._trace_and_compile_launcher(key, tree, leaves, known)
         return found
 
@@ -485,7 +486,8 @@ class Specializations:
             if found is None:
                 began = time.perf_counter_ns()
                 try:
-                    found = self._trace_for_arguments(tree, arguments, loops)
+                    with progress_phase("tracing"):
+                        found = self._trace_for_arguments(tree, arguments, loops)
                 except (NeedCachedProperty, Refusal) as need:
                     need.known = known
                     raise
@@ -607,17 +609,18 @@ class Specializations:
             def compile_and_plan() -> tuple[Program, Plan]:
                 stages = self._compile_stages(captured, layouts, replaced)
                 made.append(stages)
-                program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
+                program = batch_matmul_tasks_where_faster(stages.program, machine)
                 return program, plan_by_cost_model(program, streams, options.memory, machine)
 
             try:
-                if len(captured.graph.nodes) < KEPT:
-                    program, plan = compile_and_plan()
-                else:
-                    from .plan_cache import load_or_make_plan
+                with progress_phase(f"fusing and scheduling {len(captured.graph.nodes)} nodes"):
+                    if len(captured.graph.nodes) < KEPT:
+                        program, plan = compile_and_plan()
+                    else:
+                        from .plan_cache import load_or_make_plan
 
-                    decides = kind, options, gpu, machine, layouts, replaced
-                    program, plan = load_or_make_plan(captured.graph, decides, compile_and_plan)
+                        decides = kind, options, gpu, machine, layouts, replaced
+                        program, plan = load_or_make_plan(captured.graph, decides, compile_and_plan)
             except GraphError as error:
                 raise locate_graph_error(error) from None
             found = CompiledProgram(program, plan)

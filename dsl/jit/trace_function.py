@@ -22,6 +22,7 @@ from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
+    KNOWS_NO_TRACED_VALUES,
     ArgumentsError,
     EscapedValueError,
     OptionError,
@@ -297,7 +298,8 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment, error: Except
         text = f"compiled code knows no traced values, and raises {kind}: {error}; it gets values in kg.host"
         raise TraceError(text, line) from None
     if isinstance(error, TypeError) and "Tracer" in str(error):  # another library's, which NumPy's array may suit
-        raise TraceError(f"what is called knows no traced values: {error}", line) from None
+        text = str(error).replace("Tracer", "a traced array")
+        raise TraceError(f"{KNOWS_NO_TRACED_VALUES.format('what is called')}: {text}", line) from None
     missed = isinstance(error, AttributeError) and world.users_object(error.obj) is not None
     if missed or _OF_STAND_INS.search(str(error)):
         raise TraceError(f"what stands for an array, an object or its class raises {error!r}", line) from None

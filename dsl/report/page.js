@@ -134,10 +134,50 @@ function tip(event, text) {
   box.style.top = `${y + box.offsetHeight > innerHeight ? Math.max(4, event.clientY - box.offsetHeight - 10) : y}px`;
 }
 
-// canvases: draw(context, width, height) lists what may be hit as [x, y, w, h, tasks, text]
+// stands for the context of a canvas; text() is an SVG file of what was drawn
 
-function canvas(node, draw) {
+function svgContext(w, h) {
+  const parts = [], kept = [], escaped = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+  let path = "", clip = "", dash = "", clips = 0;
+  const pen = { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, textAlign: "left" };
+  const put = (shape, paint, inner) => parts.push(`<${shape} ${paint} opacity="${pen.globalAlpha}"${clip}${inner === undefined ? "/>" : `>${escaped(inner)}</${shape.split(" ")[0]}>`}`);
+  const box = (x, y, width, height) => `rect x="${x}" y="${y}" width="${Math.max(width, 0)}" height="${Math.max(height, 0)}"`;
+  const filled = () => `fill="${pen.fillStyle}"`, stroked = () => `fill="none" stroke="${pen.strokeStyle}" stroke-width="${pen.lineWidth}"${dash}`;
+  return Object.assign(pen, {
+    save: () => kept.push([clip, pen.globalAlpha]),
+    restore: () => { [clip, pen.globalAlpha] = kept.pop(); },
+    beginPath: () => { path = ""; },
+    moveTo: (x, y) => { path += `M${x} ${y}`; },
+    lineTo: (x, y) => { path += `L${x} ${y}`; },
+    bezierCurveTo: (...at) => { path += `C${at.join(" ")}`; },
+    rect: (x, y, width, height) => { path += `M${x} ${y}h${width}v${height}h${-width}z`; },
+    arc: (x, y, r) => { path += `M${x - r} ${y}a${r} ${r} 0 1 1 ${2 * r} 0a${r} ${r} 0 1 1 ${-2 * r} 0z`; },
+    clip: () => { parts.push(`<clipPath id="c${clips}"><path d="${path}"${clip}/></clipPath>`); clip = ` clip-path="url(#c${clips})"`; clips += 1; },
+    setLineDash: (lengths) => { dash = lengths.length ? ` stroke-dasharray="${lengths.join(" ")}"` : ""; },
+    fill: () => put(`path d="${path}"`, filled()),
+    stroke: () => put(`path d="${path}"`, stroked()),
+    fillRect: (...at) => put(box(...at), filled()),
+    strokeRect: (...at) => put(box(...at), stroked()),
+    fillText: (text, x, y) => put(`text x="${x}" y="${y}" text-anchor="${pen.textAlign === "right" ? "end" : "start"}" dominant-baseline="central"`, filled(), text),
+    text: () => `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${w} ${h}" width="${w}" height="${h}" font-family="system-ui, sans-serif" font-size="11"><rect width="100%" height="100%" fill="${color.panel}"/>\n${parts.join("\n")}\n</svg>\n`,
+  });
+}
+
+// canvases: draw(context, width, height) lists what may be hit as [x, y, w, h, tasks, text]. Each has a button, put
+// into the head of its panel, that saves it as an SVG file.
+
+function canvas(node, draw, name, head = node.closest(".panel").querySelector("h2")) {
   const area = { hits: [], node };
+  area.svg = () => {
+    const context = svgContext(node.clientWidth, node.clientHeight);
+    draw(context, node.clientWidth, node.clientHeight, []);
+    return context.text();
+  };
+  area.button = element("button", {
+    type: "button", class: "svg", text: "SVG", title: "save this drawing as an SVG file", "aria-label": `save the ${name} as an SVG file`,
+    onclick: () => element("a", { download: `${name.replaceAll(" ", "-")}.svg`, href: URL.createObjectURL(new Blob([area.svg()], { type: "image/svg+xml" })) }).click(),
+  });
+  head.append(area.button);
   area.paint = () => {
     const { clientWidth: w, clientHeight: h } = node, ratio = devicePixelRatio || 1;
     if (!w || !h) return;
@@ -189,7 +229,8 @@ function palette() {
   color = Object.fromEntries(["ground", "panel", "edge", "text", "faint", "kernel", "library", "control", "hot", "pick", "arrow"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
-const LEFT = 66, BOTTOM = 18;
+const BOTTOM = 18;
+let LEFT = 66;
 const timeX = (us, w) => LEFT + ((us / data.end - state.from) / (state.to - state.from)) * (w - LEFT - 8);
 
 function axis(context, w, h) {
@@ -237,17 +278,18 @@ function zoomable(area) {
   });
 }
 
-function bar(context, x, y, w, h, fill, label) {
+function bar(context, x, y, w, h, fill, label, left = 0) { // the label stands where the bar is in view, right of left
   context.fillStyle = fill;
   context.fillRect(x, y, Math.max(w, 1), h);
-  if (label && w > 40 && h > 9) {
+  const from = Math.max(x, left), wide = x + w - from;
+  if (label && wide > 40 && h > 9) {
     context.save();
     context.beginPath();
-    context.rect(x, y, w - 3, h);
+    context.rect(from, y, wide - 3, h);
     context.clip();
     context.fillStyle = "#fff";
     context.textAlign = "left";
-    context.fillText(label, x + 4, y + h / 2 + 0.5);
+    context.fillText(label, from + 4, y + h / 2 + 0.5);
     context.restore();
   }
 }
@@ -275,7 +317,7 @@ function drawSchedule(context, w, h, hits) {
       const t = data.tasks[i], [x, y, width, height] = place(i, pale), lit = on.has(i);
       if (x > w || x + width < LEFT) continue;
       context.globalAlpha = (pale ? 0.4 : 1) * (on.size && !lit ? 0.25 : 1);
-      bar(context, x, y, width, height, lit && !pale ? color.pick : color[t.kind], pale ? "" : t.label);
+      bar(context, x, y, width, height, lit && !pale ? color.pick : color[t.kind], pale ? "" : t.label, LEFT);
       if (t.critical && !pale) { context.fillStyle = color.hot; context.fillRect(x, y + height, Math.max(width, 1), 2); }
       hits.push([x, y, width, height, [i], describe(i)]);
       if (!pale) bars.set(i, [x, y, width, height]);
@@ -370,7 +412,7 @@ function passGraph(pass) {
   }
   const tasks = pass.numbers.map((number, k) => [...(exact ? byNode.get(number) ?? [] : new Set(pass.paths[k].flatMap((p) => [...(byPath.get(p) ?? [])])))]);
   const text = pass.numbers.map((number, k) => `%${number}: ${pass.types[k]} = ${pass.ops[k]} ${pass.attrs[k]}${pass.paths[k].length ? `\n${callPath(pass.paths[k][0])}` : ""}${tasks[k].length && exact ? `\ncomputed by ${tasks[k].map((i) => `t${i}`).join(", ")}` : ""}`);
-  return { tasks, label: pass.ops, text, above: pass.above, x: pass.x, y: pass.y, kind: pass.ops.map((op) => (op === "input" ? "library" : op === "loop" || op === "branch" ? "control" : "kernel")) };
+  return { tasks, label: pass.ops.map((op, k) => `${op} ${pass.types[k]}`), text, above: pass.above, x: pass.x, y: pass.y, kind: pass.ops.map((op) => (op === "input" ? "library" : op === "loop" || op === "branch" ? "control" : "kernel")) };
 }
 
 function drawGraph(context, w, h, hits) {
@@ -383,7 +425,7 @@ function drawGraph(context, w, h, hits) {
   const ox = state.scale ? state.ox ?? 0 : (w - across * 74 * fit * stretch) / 2, oy = state.scale ? state.oy ?? 0 : 6;
   const box = [(74 * stretch - 12) * scale, 18 * scale];
   const at = (k) => [ox + (g.x[k] * 74 * stretch + 6) * scale, oy + g.y[k] * 30 * scale];
-  state.fit = { fit, ox, oy };
+  state.fit = { fit, ox, oy, middle: (k) => at(k).map((from, i) => from + box[i] / 2) };
   context.lineWidth = Math.min(1, scale + 0.25);
   for (const lit of [false, true]) {
     context.strokeStyle = lit ? color.pick : color.arrow;
@@ -410,6 +452,18 @@ function drawGraph(context, w, h, hits) {
     hits.push([x, y, box[0], box[1], g.tasks[k], g.text[k]]);
   });
   context.globalAlpha = 1;
+}
+
+function reveal(i) { // the schedule and the graph are moved where they do not show the task
+  const [start, end] = intervalOf(i).map((us) => us / data.end), span = state.to - state.from;
+  if (end < state.from || start > state.to) {
+    state.from = Math.min(1 - span, Math.max(0, (start + end - span) / 2));
+    state.to = state.from + span;
+  }
+  const k = state.graph && state.fit ? state.graph.tasks.findIndex((tasks) => tasks.includes(i)) : -1;
+  if (k < 0) return;
+  const [x, y] = state.fit.middle(k), { clientWidth: w, clientHeight: h } = $("#graph canvas");
+  if (x < 0 || x > w || y < 0 || y > h) Object.assign(state, { scale: state.scale ?? 1, ox: state.fit.ox + w / 2 - x, oy: state.fit.oy + h / 2 - y });
 }
 
 function graphMoves(area) {
@@ -636,7 +690,13 @@ function tabs() {
     type: "button", role: "tab", "aria-selected": String(name === state.tab), text: name, onclick: () => { state.tab = name; tabs(); },
   })));
   $("#details .body").replaceChildren(...TABS[state.tab]());
+  $("#details h2 .svg").hidden = state.tab !== "Roofline";
   drawn = state.tab;
+}
+
+function everyTab() { // for paper
+  const names = Object.keys(TABS).filter((name) => name !== "Roofline" && (name !== "Devices" || data.devices.length));
+  $("#details .body").replaceChildren(...names.flatMap((name) => [element("h3", { text: name }), ...TABS[name]()]));
 }
 
 // the head
@@ -688,6 +748,7 @@ function nextHit(by) { // one of the hits after the other, with Enter
   $("#found").textContent = `${state.hit + 1} of ${count}`;
   state.task = undefined;
   state.tab = "Task";
+  reveal(state.hits[state.hit]);
   pin([state.hits[state.hit]]);
 }
 
@@ -705,7 +766,96 @@ function keys(event) {
   event.preventDefault();
   state.task = undefined;
   state.tab = "Task";
+  reveal(next);
   pin([next]);
+}
+
+// panels: what lies between two of them can be dragged, or moved by arrow keys
+
+function splitter(tracks, at, area) { // between two of main's columns or rows; area: where it stands in the grid
+  const main = $("main"), upright = tracks === "gridTemplateColumns";
+  const move = (by) => {
+    const sizes = getComputedStyle(main)[tracks].split(" ").map(parseFloat), least = 60;
+    const moved = Math.max(least - sizes[at], Math.min(sizes[at + 1] - least, by));
+    sizes[at] += moved;
+    sizes[at + 1] -= moved;
+    main.style[tracks] = sizes.map((size) => `${size}fr`).join(" ");
+    note();
+  };
+  const note = () => {
+    const sizes = getComputedStyle(main)[tracks].split(" ").map(parseFloat);
+    node.setAttribute("aria-valuenow", String(Math.round((100 * sizes[at]) / (sizes[at] + sizes[at + 1])) || 0));
+  };
+  const node = element("div", {
+    class: `splitter ${upright ? "upright" : "level"}`, role: "separator", tabindex: "0", "aria-label": "size of the panels",
+    "aria-orientation": upright ? "vertical" : "horizontal", title: "drag to resize; double click: as it was",
+    onpointerdown: (event) => { event.preventDefault(); node.setPointerCapture(event.pointerId); },
+    onpointermove: (event) => { if (node.hasPointerCapture(event.pointerId)) { const box = node.getBoundingClientRect(); move(upright ? event.clientX - box.left - box.width / 2 : event.clientY - box.top - box.height / 2); } },
+    ondblclick: () => { main.style[tracks] = ""; note(); },
+    onkeydown: (event) => {
+      const by = { ArrowLeft: -20, ArrowUp: -20, ArrowRight: 20, ArrowDown: 20 }[event.key];
+      if (by) { event.preventDefault(); event.stopPropagation(); move(by); }
+    },
+  });
+  node.style.gridArea = area;
+  main.append(node);
+  note();
+}
+
+// all that a profile recorded: a row for each thread and stream, what lies within a span below it
+
+function timeline(found) {
+  const rows = [], ends = found.tracks.map(() => []);
+  LEFT = 150; // for the names of threads and streams
+  data = { end: Math.max(1e-9, ...found.spans.map((span) => span[4])) };
+  const placed = found.spans.map(([kind, name, track, start, end, line]) => {
+    let depth = 0;
+    while ((ends[track][depth] ?? -Infinity) > start + 1e-3) depth += 1;
+    ends[track][depth] = end;
+    return { kind, name, track, start, end, line, depth };
+  });
+  let count = 0;
+  const first = ends.map((within) => { const at = count; count += Math.max(1, within.length); return at; });
+  const shade = (span) => color[{ kernel: "kernel", library: "library" }[span.kind] ?? (span.kind === "wait" ? "arrow" : span.kind === "in NumPy" ? "hot" : "control")];
+  const drawing = element("canvas", { tabindex: "0", role: "img", "aria-label": "what ran when; the table lists the same spans" });
+  const body = element("div", { class: "body" }, drawing);
+  body.style.height = `${count * 18 + BOTTOM + 8}px`;
+  const groups = new Map();
+  for (const span of placed) {
+    const key = [found.tracks[span.track].split(" · ")[0], span.kind, span.name, span.line].join("\n");
+    groups.set(key, [...(groups.get(key) ?? []), span.end - span.start]);
+  }
+  const sums = [...groups].map(([key, times]) => [key.split("\n"), times.sort((a, b) => a - b), times.reduce((sum, t) => sum + t, 0)]);
+  for (const [words, times, sum] of sums.sort((a, b) => b[2] - a[2]).slice(0, MOST_ROWS)) {
+    rows.push(element("tr", {}, ...words.map((text) => element("td", { text })), element("td", { text: String(times.length) }), ...[sum, times[Math.floor(times.length / 2)], times[0], times.at(-1)].map((t) => element("td", { text: duration(t) }))));
+  }
+  const head = ["where", "what", "name", "line", "times", "in all", "median", "least", "most"];
+  $("h1").textContent = "The whole profile";
+  $("#tools").remove();
+  $("#look").remove();
+  $("main").replaceChildren(
+    element("section", { class: "panel", id: "timeline" }, element("h2", {}, "Timeline ", element("small", { text: `${found.omitted ? `the first ${placed.length} spans of ${placed.length + found.omitted}; ` : ""}drag to pan, ctrl + wheel to zoom` })), body),
+    element("section", { class: "panel", id: "spans" }, element("h2", { text: "By name" }), element("div", { class: "body", tabindex: "0" }, element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { text })))), element("tbody", {}, ...rows)))));
+  document.body.classList.add("timeline");
+  const area = canvas(drawing, (context, w, h, hits) => {
+    axis(context, w, h);
+    context.textAlign = "left";
+    found.tracks.forEach((name, track) => { context.fillStyle = color.faint; context.fillText(name, 8, 4 + first[track] * 18 + 9); });
+    context.save();
+    context.beginPath();
+    context.rect(LEFT, 0, w - LEFT, h);
+    context.clip();
+    for (const span of placed) {
+      const x = timeX(span.start, w), wide = timeX(span.end, w) - x, y = 4 + (first[span.track] + span.depth) * 18;
+      if (x > w || x + wide < LEFT) continue;
+      bar(context, x, y, wide, 16, shade(span), `${span.kind} ${span.name}`, LEFT);
+      hits.push([x, y, wide, 16, [], `${span.kind} ${span.name}\n${duration(span.end - span.start)} from ${duration(span.start) || "0"}${span.line ? `\n${span.line}` : ""}`]);
+    }
+    context.restore();
+  }, "timeline");
+  zoomable(area);
+  refresh();
+  window.kernelgraph = { data: found, hits: () => area.hits, svg: () => area.svg() }; // for tests and scripts
 }
 
 // a comparison of two reports: what differs by line and by task, and both schedules on one time scale
@@ -752,11 +902,11 @@ function compare(two, found) {
       for (const [i, t] of outer) {
         const x = timeX(t.start, w), y = 4 + t.stream * row + row * 0.05, lit = on.has(i), text = describe(i);
         context.globalAlpha = any && !lit ? 0.25 : 1;
-        bar(context, x, y, timeX(t.end, w) - x, row * 0.8, lit ? color.pick : color[t.kind], t.label);
+        bar(context, x, y, timeX(t.end, w) - x, row * 0.8, lit ? color.pick : color[t.kind], t.label, LEFT);
         hits.push([x, y, timeX(t.end, w) - x, row * 0.8, [i], text]);
       }
       context.globalAlpha = 1;
-    });
+    }, `schedule ${k + 1}`);
     paints.push(area.paint);
     area.node.addEventListener("mousemove", (event) => {
       const hit = area.at(event), at = hit && found.lines.find((line) => line.tasks[k].includes(hit[4][0]));
@@ -773,19 +923,24 @@ async function main() {
   state.report = every[which] ? which : 0;
   data = every[state.report];
   $("#which").hidden = every.length < 2;
-  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: one.comparison ? "the two compared" : `${i + 1} of ${every.length - (every.at(-1).comparison ? 1 : 0)}: ${one.function.name}(${one.arguments.map((a) => a.type).join(", ").slice(0, 60)})` })));
+  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: one.comparison ? "the two compared" : one.timeline ? "the whole profile" : `${i + 1} of ${every.filter((each) => each.tasks && !each.comparison).length}: ${one.function.name}(${one.arguments.map((a) => a.type).join(", ").slice(0, 60)})` })));
   $("#which").value = String(state.report);
   $("#which").addEventListener("change", (event) => { location.hash = `#r=${event.target.value}`; location.reload(); });
   palette();
   if (data.comparison) { compare(every.slice(0, 2), data); return; }
+  if (data.timeline) { timeline(data.timeline); return; }
   derive();
   state.pass = data.passes.at(-1)?.x && data.passes.at(-1).x.length < 400 && top_.length < 3 ? data.passes.length - 1 : -1;
   head();
   source();
   passes();
   const drawings = { schedule: drawSchedule, memory: drawMemory, graph: drawGraph };
-  const areas = Object.fromEntries(Object.entries(drawings).map(([id, draw]) => [id, canvas($(`#${id} canvas`), draw)]));
-  areas.roofline = canvas(plot, drawRoofline);
+  const areas = Object.fromEntries(Object.entries(drawings).map(([id, draw]) => [id, canvas($(`#${id} canvas`), draw, id)]));
+  areas.roofline = canvas(plot, drawRoofline, "roofline", $("#details h2"));
+  splitter("gridTemplateColumns", 0, "1 / 1 / 4 / 2");
+  splitter("gridTemplateColumns", 1, "3 / 2 / 4 / 3");
+  splitter("gridTemplateRows", 0, "1 / 2 / 2 / 4");
+  splitter("gridTemplateRows", 1, "2 / 2 / 3 / 4");
   zoomable(areas.schedule);
   zoomable(areas.memory);
   graphMoves(areas.graph);
@@ -799,12 +954,15 @@ async function main() {
   $("#search").addEventListener("input", search);
   $("#clear").addEventListener("click", () => { $("#search").value = ""; $("#found").textContent = ""; pin([]); });
   addEventListener("keydown", keys);
+  addEventListener("beforeprint", everyTab);
+  addEventListener("afterprint", tabs);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { palette(); refresh(); });
   const asked = /[#&]t=([\d,]+)$/.exec(location.hash);
   if (asked) state.pinned = new Set(asked[1].split(",").map(Number).filter((i) => i < data.tasks.length));
   refresh();
   window.kernelgraph = { // for tests and scripts
-    data, selected: () => [...selected()],
+    data, selected: () => [...selected()], svg: (name) => areas[name].svg(), graph: () => areas.graph.hits,
+    show: (us, times) => { const span = 1 / times; state.from = Math.min(1 - span, Math.max(0, us / data.end - span / 2)); state.to = state.from + span; refresh(); },
     roofline: () => { const box = plot.getBoundingClientRect(); return areas.roofline.hits.map(([x, y, w, h, tasks]) => [box.left + x + w / 2, box.top + y + h / 2, tasks]); },
     where: (task) => { const box = areas.schedule.node.getBoundingClientRect(), [x, y, w, h] = bars.get(task); return [box.left + x + w / 2, box.top + y + h / 2]; },
   };

@@ -73,11 +73,13 @@ class _NestedArgumentReaderWriter(PythonText):
         yield _reader_line_not_taken(f"{least} <= len(args) < {count} and {unchanged}")
         yield f"args += {given}[len(args) - {least} :]"
 
-    def apart(self) -> Iterator[str]:
-        """Lines that look whether no holder is at two places that it was not at."""
-        for kind in dict.fromkeys(kind for _, kind in self.holders):
-            same = [h for h, other in self.holders if other is kind]
-            if len(same) > 1:
+    def apart(self, arrays: Sequence[int]) -> Iterator[str]:
+        """Lines that look whether no holder and no array is at two places that it was not at. arrays: which leaves are
+        such."""
+        kinds = dict.fromkeys(kind for _, kind in self.holders)
+        groups = [[h for h, other in self.holders if other is kind] for kind in kinds]
+        for same in (*groups, [self.leaves[i] for i in arrays]):
+            if self.opened and len(same) > 1:
                 yield _reader_line_not_taken(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
 
     def _lines_that_read_argument_container(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
@@ -136,12 +138,18 @@ class _NestedArgumentReaderWriter(PythonText):
 
 
 def compile_reader_of_nested_arguments(
-    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, function: Any = None
+    tree: Tree,
+    inner: Fast,
+    values: Mapping[int, Any],
+    not_taken: Any,
+    function: Any = None,
+    arrays: Sequence[int] = (),
 ) -> Fast | None:
     """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
     values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. function:
-    whose defaults are arguments where fewer are given. None where more than a look is needed."""
+    whose defaults are arguments where fewer are given. arrays: the leaves that are arrays. None where more than a look
+    is needed."""
     reader = _NestedArgumentReaderWriter(tree)
     positional, named = tree.children
     if named.names:
@@ -153,7 +161,7 @@ def compile_reader_of_nested_arguments(
         lines += [f"{tuple_text(names)} = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
-        lines += reader.apart()
+        lines += reader.apart(arrays)
         for leaf, value in values.items():
             if type(value) is not int and (type(value) is not float or not value or value != value):  # -0.0, NaN
                 raise _UnreadableStructure

@@ -262,6 +262,8 @@ class ResultAndStateLocations:
         """Raises TraceError where what is stored may be another array of the arguments. A value decides that."""
         if not self._linked:
             return
+        for holder in opened.holders:  # it may hold the other array where the function does not look
+            self._trace.world.require_opened(holder, "__dict__")
         stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
         for root, label, line in self._linked:
             if any(other in stay for other in map(id, self._trace.possible_aliases(root))):

@@ -16,6 +16,7 @@ from ...compiler.core.types import ArrayType, dtype_kind
 from ...runtime.engine.collective_calls import EngineCollectiveCall
 from ...runtime.engine.communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
 from ...runtime.program.collective import Collective
+from ...runtime.program.device import Device
 from ..array.array import Array, asarray, from_numpy, on_device, snapshot
 from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
@@ -70,7 +71,7 @@ class KVStore:
         self.type = kind
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
-        self._programs: dict[Any, Callable[[Array], Array]] = {}  # to sum over the ranks' GPUs
+        self._programs: dict[Any, Callable[..., Any]] = {}  # to sum over GPUs, of this process or of ranks
         self._compression: GradientCompression | None = None
         self._residuals: dict[tuple[Key, int], Array] = {}  # of each array of a push what compression has left
         self._lock = threading.RLock()
@@ -495,6 +496,7 @@ class KVStore:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
         moves = self._compression is None or self.type != "device"  # else its codes do
+        moves = moves and _mesh_of_gpus(parts, device) is None  # which add them up where they are
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -528,8 +530,22 @@ class KVStore:
             return compression.sum_of(packed, self._spec(key), name_of(device))
         if len(parts) == 1:
             return parts[0]
-        at = "cpu" if self._servers else name_of(self._values.latest((key, 0)).value._device)
-        return _sum_on_device(at, len(parts))(parts)
+        home = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
+        if (mesh := _mesh_of_gpus(parts, home)) is not None:
+            place = next(i for i, part in enumerate(parts) if part._device is home)
+            return self._program_of_sum(mesh)(Sharded(parts, mesh, None)).parts[place]
+        return _sum_on_device(name_of(home), len(parts))([on_device(part, home) for part in parts])
+
+    def _program_of_sum(self, mesh: Mesh) -> Callable[..., Any]:
+        """The sum of arrays where they are, on each device, in the order of the mesh."""
+        if (made := self._programs.get(mesh)) is None:
+
+            def joined(x: Any) -> Any:
+                return all_reduce(x)
+
+            made = MeshFunction(joined, mesh, None, None, same_bits=True)
+            remember_in_bounded_cache(self._programs, mesh, made)
+        return made
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
@@ -638,6 +654,18 @@ def _spec_of_sum(spec: Spec) -> Spec:
     """Arrays of narrow floats are summed in float32."""
     narrow = spec.dtype.itemsize == 2 and dtype_kind(spec.dtype) == "f"
     return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
+
+
+def _mesh_of_gpus(parts: Sequence[Any], home: Device) -> Mesh | None:
+    """Of the devices of arrays, one on each, that are GPUs with `home` among them; None where they are not."""
+    devices = [part._device for part in parts if type(part) is Array]
+    if len(devices) != len(parts) or not all(device.communicates for device in devices):
+        return None
+    names = tuple([name_of(device) for device in devices])
+    return _mesh_of_names(names) if home in devices and 1 < len({*names}) == len(names) else None
+
+
+_mesh_of_names = functools.lru_cache(64)(Mesh)
 
 
 @functools.cache

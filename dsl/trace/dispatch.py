@@ -102,7 +102,7 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
         near = nearest_name_hint(name, numpy_names_in_dispatch_tables())
-        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
+        raise UnsupportedError(f"{name} cannot be traced{near}; call it outside of the traced function, or in kg.host")
     check_options_of_numpy_call(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:

@@ -248,7 +248,7 @@ class Tracer(NumpyProtocols):
             self._refuse_attribute_of_python_number(name)
         if not hasattr(np.ndarray, name):
             instead = instead_of(name, FOREIGN_ATTRIBUTES, dir(np.ndarray))
-            instead = instead or "; an argument of another library's is an array too"
+            instead = instead or "; arguments of other libraries are NumPy arrays here"
             raise MissingAttributeError(f"'numpy.ndarray' object has no attribute {name!r}{instead}")
         text = f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}"
         raise UnsupportedError(text)
@@ -267,11 +267,14 @@ class Tracer(NumpyProtocols):
         return found
 
     def __bool__(self) -> bool:
-        trace = self._trace_for_decision()
         instead = "write np.where(condition, a, b), or &, |, ~"
-        for name, reason in trace.unwritten.items():
+        return bool(self._decided_scalar("cannot decide an if, while, and, or, not", instead))
+
+    def _decided_scalar(self, what: str, instead: str, numpys: bool = False) -> Host:
+        """Its value, which control flow that is compiled would not need."""
+        for name, reason in self._trace_for_decision().unwritten.items():
             instead += f"; the control flow of {name} is not compiled, since {reason}"
-        return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
+        return self._known_scalar(what, instead, numpys)
 
     def _trace_for_decision(self) -> Trace:
         """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
@@ -281,9 +284,8 @@ class Tracer(NumpyProtocols):
         return trace
 
     def __int__(self) -> int:
-        self._trace_for_decision()
         return int(
-            self._known_scalar(
+            self._decided_scalar(
                 "is no Python int",
                 "write x.astype(np.int64), or return it and call int() on the result",
                 self.size != 1,
@@ -331,9 +333,8 @@ class Tracer(NumpyProtocols):
         return self._whole_number(math.ceil)
 
     def __float__(self) -> float:
-        self._trace_for_decision()
         return float(
-            self._known_scalar(
+            self._decided_scalar(
                 "is no Python float",
                 "write x.astype(np.float64), or return it and call float() on the result",
                 self.size != 1,

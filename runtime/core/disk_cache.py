@@ -61,21 +61,33 @@ class DiskCache:
             self.hits += 1
         return payload
 
-    def put(self, key: str, payload: bytes, description: Mapping[str, Any] | None = None) -> bool:
-        """Keep `payload`; description is JSON for people to read. False where the folder cannot be written."""
+    def put(
+        self, key: str, payload: bytes, description: Mapping[str, Any] | None = None, replaces: bool = True
+    ) -> bool:
+        """Keep `payload`; description is JSON for people to read. False where the folder cannot be written, or holds
+        another entry that stays. replaces: no such entry stays."""
         import json
 
         told = json.dumps(dict(description or {})).encode()
         try:
             with self._open_kind_folder(create=True) as folder:
                 _write_cache_file_atomically(
-                    folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload)
+                    folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload), replaces
                 )
                 if _is_cache_eviction_due(len(payload)):
                     _evict_oldest_cache_entries(folder, settings.cache_bytes)
         except (OSError, ValueError):
             return False
         return True
+
+    def put_first(self, key: str, payload: bytes, description: Mapping[str, Any] | None = None) -> bytes:
+        """What is under `key` from now on: what another process has put there, or else `payload`."""
+        if self.put(key, payload, description, replaces=False):
+            return payload
+        kept = self.get(key)
+        if kept is None:  # damaged
+            self.put(key, payload, description)
+        return payload if kept is None else kept
 
     def description(self, key: str) -> dict[str, Any] | None:
         """What was written beside the payload of a valid entry."""
@@ -155,7 +167,8 @@ def _read_cache_file(folder: int | str, name: str) -> bytes:
         return file.read()
 
 
-def _write_cache_file_atomically(folder: int | str, name: str, data: bytes) -> None:
+def _write_cache_file_atomically(folder: int | str, name: str, data: bytes, replaces: bool) -> None:
+    """Raises OSError where there is such a file and it stays."""
     temporary = f".{name[:16]}.{os.urandom(8).hex()}"
     descriptor = open_cache_file_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -163,13 +176,16 @@ def _write_cache_file_atomically(folder: int | str, name: str, data: bytes) -> N
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        move = os.replace if replaces else os.link
         if isinstance(folder, int):
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            move(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
-            os.replace(os.path.join(folder, temporary), os.path.join(folder, name))
+            move(os.path.join(folder, temporary), os.path.join(folder, name))
     except BaseException:
         remove_cache_file(folder, temporary)
         raise
+    if not replaces:
+        remove_cache_file(folder, temporary)
 
 
 def remove_cache_file(folder: int | str, name: str) -> None:

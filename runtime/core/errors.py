@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 
 
 class KernelGraphError(Exception):
-    """The base of the errors below."""
+    """The base of the errors below.
+
+    >>> issubclass(kg.OutOfMemory, kg.KernelGraphError) and issubclass(kg.ShapeError, kg.KernelGraphError)
+    True
+    """
 
 
 class PlanError(KernelGraphError):
@@ -52,9 +57,23 @@ def add_note_to_error_once(error: BaseException, text: str) -> None:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
+def _place_outside() -> tuple[str, int]:
+    """File and line of the innermost code outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PASSED_OVER):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+_PASSED_OVER = (_PACKAGE, "<kernelgraph", "<frozen", contextlib.__file__)
+
+
 def warn_at_user_line(text: str) -> None:
     """A RuntimeWarning at the innermost line outside of this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<kernelgraph")):
-        frame = frame.f_back
-    warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(text, RuntimeWarning, *_place_outside())
+
+
+def text_at_user_line(text: str) -> str:
+    """`file.py:LINE: text`, of the innermost line outside of this package."""
+    file, line = _place_outside()
+    return f"{os.path.basename(file)}:{line}: {text}"

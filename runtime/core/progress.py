@@ -1,7 +1,7 @@
-"""How many things there are to do in; a function to call after each out. A bar in the terminal if it takes long.
+"""What a compile is at in; a line about it on the terminal or in the notebook out, if it takes long.
 
-The bar is tqdm's or rich's, whichever is installed. There is none without both, where the standard error stream is not
-a terminal, or while less than `DELAY` seconds have passed.
+The line comes after `DELAY` seconds, is written anew as time passes, and goes when the work is over. There is none
+where the standard error stream is neither a terminal nor a notebook's, nor where `settings.progress` is off.
 """
 
 from __future__ import annotations
@@ -11,68 +11,96 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
-DELAY = 1.0
+from .settings import settings
+
+DELAY = 2.0  # seconds
+BETWEEN = 0.5  # two writings
+WIDTH = 79
+
+_phases: list[str] = []  # of the work that goes on, the outermost first
+_owner = 0  # the thread that it began in; others are silent
+
+
+@contextmanager
+def progress_phase(text: str) -> Iterator[None]:
+    """A part of the work, which may be within another one; the line is about the innermost."""
+    if _phases and _owner == threading.get_ident():
+        with _pushed_phase(text):
+            yield
+    elif _phases or not settings.progress or not _is_watched_by_people(sys.stderr):
+        yield
+    else:
+        with _pushed_phase(text), _written_progress_line(sys.stderr):
+            yield
 
 
 @contextmanager
 def progress_counter(total: int, what: str) -> Iterator[Callable[[], None]]:
     """Yields what counts one more of `total` as done. It may be called from any thread."""
-    start, lock = time.perf_counter(), threading.Lock()
-    done, bar = 0, None
-    shown = total > 1 and sys.stderr.isatty()
+    done, lock = 0, threading.Lock()
+    with progress_phase(what):
+        shown = [i for i, phase in enumerate(_phases) if phase is what][-1:]
 
-    def count_one_done() -> None:
-        nonlocal done, bar, shown
-        with lock:
-            done += 1
-            if shown and bar is None and time.perf_counter() - start > DELAY:
-                bar = _tqdm_progress_bar(total, what) or _rich_progress_bar(total, what)
-                shown = bar is not None
-            if bar is not None:
-                bar(done)
+        def count_one_done() -> None:
+            nonlocal done
+            with lock:
+                done += 1
+                for i in shown:
+                    _phases[i] = f"{what}, {done} of {total}"
 
-    try:
         yield count_one_done
+
+
+@contextmanager
+def _pushed_phase(text: str) -> Iterator[None]:
+    depth = len(_phases)
+    _phases.append(text)
+    try:
+        yield
     finally:
-        if bar is not None:
-            bar(None)
+        del _phases[depth:]
 
 
-Bar = Callable[[int | None], None]  # shows how many are done; None: it is over
+@contextmanager
+def _written_progress_line(screen: Any) -> Iterator[None]:
+    """A thread that writes the line, for as long as the block runs."""
+    global _owner
+    _owner, start, over = threading.get_ident(), time.perf_counter(), threading.Event()
 
+    def write_progress_line_anew() -> None:
+        written, waiting = False, DELAY
+        while not over.wait(waiting):
+            waiting = BETWEEN
+            if (text := "; ".join(_phases)) and not _is_debugged(_owner):
+                line = f"{text}, {time.perf_counter() - start:.0f} s"
+                screen.write(f"\r{line[:WIDTH]:<{WIDTH}}")
+                screen.flush()
+                written = True
+        if written:
+            screen.write(f"\r{'':<{WIDTH}}\r")
+            screen.flush()
 
-def _tqdm_progress_bar(total: int, what: str) -> Bar | None:
+    writer = threading.Thread(target=write_progress_line_anew, daemon=True)
+    writer.start()
     try:
-        made: Any = import_module("tqdm").tqdm(total=total, desc=what, leave=False)
-    except ImportError:
-        return None
-
-    def show_tqdm_progress(done: int | None) -> None:
-        if done is None:
-            made.close()
-        else:
-            made.update(done - made.n)
-
-    return show_tqdm_progress
+        yield
+    finally:
+        over.set()
+        writer.join()
 
 
-def _rich_progress_bar(total: int, what: str) -> Bar | None:
-    try:
-        made: Any = import_module("rich.progress").Progress(
-            console=import_module("rich.console").Console(stderr=True), transient=True
-        )
-    except ImportError:
-        return None
-    made.start()
-    task = made.add_task(what, total=total)
+def _is_watched_by_people(screen: Any) -> bool:
+    if screen is None:
+        return False
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return screen.isatty() or getattr(shell, "kernel", None) is not None
 
-    def show_rich_progress(done: int | None) -> None:
-        if done is None:
-            made.stop()
-        else:
-            made.update(task, completed=done)
 
-    return show_rich_progress
+def _is_debugged(thread: int) -> bool:
+    """Whether a debugger talks to people in a thread, as after `breakpoint()` in a traced function."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_globals.get("__name__") != "bdb":
+        frame = frame.f_back
+    return frame is not None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from .errors import text_at_user_line
 from .frozen import dataclass
 
 PREFIX = "KERNELGRAPH_"
@@ -93,6 +94,7 @@ TABLE = (
         _choice_setting_parser("warn", "numpy", "refuse"),
         "what functions do that name no untraceable= and cannot be traced; refuse: raise an error at the line",
     ),
+    Setting("progress", True, _parse_flag_setting, "a line about compiles of 2 s and more, in terminals and notebooks"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _parse_count_setting, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _parse_count_setting, "threads of the CPU device, the caller's included; 0: one per core"),
@@ -118,9 +120,9 @@ TABLE = (
     Setting(
         "collectives",
         "auto",
-        _choice_setting_parser("auto", "nccl", "copies", "reads"),
+        _choice_setting_parser("auto", "nccl", "copies", "reads", "root"),
         "what GPUs exchange arrays by: nccl; copies, between ranks through the host; reads of each other's memory, "
-        "within a process; auto: what is fastest, as measured",
+        "or root, one GPU for all, within a process; auto: what is fastest, as measured",
     ),
     Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
     Setting(
@@ -156,6 +158,7 @@ class Settings:
     roll: bool
     disable: bool
     untraceable: str
+    progress: bool
     cache_dir: str
     cache_bytes: int
     threads: int
@@ -207,11 +210,12 @@ def _checked_setting(row: Setting, value: Any, name: str) -> Any:
     try:
         return row.parse(str(int(value)) if isinstance(value, bool) else str(value))
     except ValueError as error:
-        raise ValueError(f"{name}={value!r}: {error}") from None
+        text = f"{name}={value!r}: {error}"
+        raise ValueError(text if name.startswith(PREFIX) else text_at_user_line(text)) from None
 
 
 def _no_setting_text(name: str) -> str:
-    return f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}"
+    return text_at_user_line(f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}")
 
 
 def _nearest_hint(name: str, known: Iterable[str]) -> str:

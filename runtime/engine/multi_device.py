@@ -239,9 +239,10 @@ class MultiDeviceExecutable:
         if self._may_replay and settings.engine == "async" and profile.active is None:
             replay = self._replay_of_calls(elsewhere)
             if replay is not None and (done := replay.run(memories, scalars, events)) is not None:
+                buffers = self.plan.program.buffers
                 for v, _, _ in self.results:
-                    events[v] = done
-                return events, (done,), ()
+                    events[v] = done[buffers[v].device]
+                return events, tuple(dict.fromkeys(filter(None, done))), ()
         kept = self._issue_steps(memories, scalars, events, elsewhere)
         return events, [e for e in dict.fromkeys(events) if e is not None and not e.query()], kept
 

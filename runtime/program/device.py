@@ -178,12 +178,11 @@ class Executable(Protocol):
         """`run` for a caller that waits for all of it at once. It may be over on return."""
         return self.run(memories, arena, scalars, after)
 
-    def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()) -> Any:
+    def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = ()) -> Any:
         """A faster way to start the plan, for calls that only allocate and run. None where there is none.
 
         taken: what such a call has in its hands, see `direct_call` and `one_launch`. watched: addresses of words in the
-        host's memory, and what they must hold for it to start; asked only of a device with `host_memory`.
-        numbers: the program's, which are the same at each call; asked only of another device."""
+        host's memory, and what they must hold for it to start; asked only of a device with `host_memory`."""
         return None
 
     def run_timed(
@@ -257,8 +256,11 @@ class DeviceCommunicator(Protocol):
 class MultiDeviceReplay(Protocol):
     """Starts a whole plan over several devices."""
 
-    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]) -> Event | None:
-        """The event at its end; None, and nothing has started: this call's steps are to be issued.
+    def run(
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]
+    ) -> Sequence[Event | None] | None:
+        """The event at its end of each device, if that has a part; None, and nothing has started: this call's steps are
+        to be issued.
 
         memories: of the buffers that a call brings or gets, None for others. events: when those that it brings are
         there."""

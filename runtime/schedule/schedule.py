@@ -318,9 +318,12 @@ def predicted_microseconds(plan: Plan) -> float:
 
 
 def batch_matmul_tasks_where_faster(
-    program: Program, streams: str | int, machine: MachineModel, surroundings: Surroundings = ALONE
+    program: Program, machine: MachineModel, streams: str | int = "auto", surroundings: Surroundings = ALONE
 ) -> Program:
-    """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
+    """The program with its matmuls in batches. The device must have them, and the model find that no slower.
+
+    streams: on which it is judged. They are never the user's choice, which would then decide how products round.
+    """
     other = schedule_matmul_batches(program, machine) if machine.batches else program
     if other is program:
         return program

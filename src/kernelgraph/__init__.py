@@ -103,10 +103,13 @@ def __getattr__(name: str) -> Any:
         except KeyError:
             import sys
 
+            from .dsl.core.errors import MissingAttributeError
             from .dsl.core.foreign_names import FOREIGN_MODULE, instead_of
 
             text = f"module 'kernelgraph' has no attribute {name!r}{instead_of(name, FOREIGN_MODULE)}"
-            raise AttributeError(text, name=name, obj=sys.modules[__name__]) from None  # Python then says what is meant
+            missing = MissingAttributeError(text)
+            missing.name, missing.obj = name, sys.modules[__name__]  # so that Python says what is meant
+            raise missing from None
     globals()[name] = value
     return value
 

@@ -7,29 +7,48 @@ A block's threads are generators: `barrier()` and exchanges become yields, so a 
 
 from __future__ import annotations
 
-import re
+import ast
+import threading
 from collections.abc import Sequence
 from itertools import product
+from queue import SimpleQueue
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from kernelgraph.compiler.targets.cuda.algorithms.kernel_language import Word
 from kernelgraph.runtime.program.user_function import UserFunction
 
 from .emulator_memory import Pointer, Thread, lanes, whole
 from .emulator_vocabulary import user, vocabulary
 
 
-def _as_generator(source: str) -> str:
-    """Barriers and shuffles become yields."""
-    source = source.replace("cluster_barrier()", "(yield ('cluster', 0, 0))").replace("barrier()", "(yield None)")
-    source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
-    source = re.sub(r"match_(\d+)\((\w+)\)", r"(yield ('match', \2, \1))", source)
-    source = re.sub(r"ballot\((\w+)\)", r"(yield ('ballot', \1, 0))", source)
-    source = source.replace("sync_warp()", "(yield ('sync', 0, 0))")
-    source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
-    assert "shuffle_" not in source and "warp_" not in source
-    return source
+class _AsGenerator(ast.NodeTransformer):
+    """Calls of what threads do together become yields."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        assert isinstance(node.func, ast.Name)
+        kind, _, which = node.func.id.partition("_")
+        match kind, which:
+            case "barrier", "":
+                text = "(yield None)"
+            case "cluster", "barrier":
+                text = "(yield ('cluster', 0, 0))"
+            case "sync", "warp":
+                text = "(yield ('sync', 0, 0))"
+            case "ballot", "":
+                text = f"(yield ('ballot', {ast.unparse(node.args[0])}, 0))"
+            case "match", bits:
+                text = f"(yield ('match', {ast.unparse(node.args[0])}, {bits}))"
+            case "shuffle", _:
+                text = f"(yield ('{which}', {', '.join(map(ast.unparse, node.args))}))"
+            case "warp", _:
+                text = f"(yield from butterfly({which}, {', '.join(map(ast.unparse, node.args))}))"
+            case _:
+                return node
+        return ast.parse(text, mode="eval").body
 
 
 def run(
@@ -47,7 +66,7 @@ def run(
     functions: the user's, which the text calls. cluster: the blocks of the grid run at the same time."""
     thread = Thread()
     namespace: dict[str, Any] = {}
-    text = _as_generator(source)
+    text = ast.unparse(_AsGenerator().visit(ast.parse(source)))
     exec(compile(text, f"<kernel {name}>", "exec"), namespace)
     function = namespace[name]
     own = {n: call for f in functions for n, call in user(f).items()}
@@ -76,7 +95,10 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
 
 def _blocks(thread: Thread, function: Any, arguments: Sequence[Any], places: list[Any], size: int, order: Any) -> None:
     """Threads of one block, or of several (places: the number of each one's block) that run at the same time."""
-    running = [function(*arguments) for _ in places]
+    _threads(thread, [function(*arguments) for _ in places], places, size, order)
+
+
+def _threads(thread: Thread, running: list[Any], places: list[Any], size: int, order: Any) -> None:
     calls, turns = [0] * len(places), [0] * len(places)
     epochs, clock = [0] * (len(places) // size), 0
     answers: list[Any] = [None] * len(places)
@@ -133,6 +155,86 @@ def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[
         return np.full(1, sum(1 << t for t, holds in enumerate(same) if holds), np.uint32)
     other = {"xor": lane ^ which, "up": lane - which, "idx": which}[kind]
     return values[other] if 0 <= other < len(values) else x
+
+
+class _Stepped:
+    """A thread of a kernel that is a Python function, as a thread of Python's: `send` lets it run on to what it does
+    together with others."""
+
+    def __init__(self, kernel: Any, arguments: Sequence[Any]) -> None:
+        self.asked, self.answer = SimpleQueue[Any](), SimpleQueue[Any]()
+        self.started = False
+        self.thread = threading.Thread(target=self._work, args=(kernel, arguments), daemon=True)
+        self.thread.stepped = self  # type: ignore[attr-defined]
+
+    def _work(self, kernel: Any, arguments: Sequence[Any]) -> None:
+        try:
+            kernel(*arguments)
+            self.asked.put(StopIteration())
+        except BaseException as error:
+            self.asked.put(error)
+
+    def ask(self, request: Any) -> Any:
+        self.asked.put(request)
+        return self.answer.get()
+
+    def send(self, answer: Any) -> Any:
+        if self.started:
+            self.answer.put(answer)
+        else:
+            self.started = True
+            self.thread.start()
+        request = self.asked.get()
+        if isinstance(request, BaseException):
+            raise request
+        return request
+
+
+def step(kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any]) -> None:
+    """Launch a kernel of the kernel language as the Python function that it is, so that a debugger can step through."""
+    thread = Thread()
+    thread.bdim = tuple(block)
+
+    def call(word: Word, *given: Any) -> Any:
+        request = _request(word.name, given)
+        if request is None:
+            return vocabulary(thread, word.name)(*given)
+        stepped = threading.current_thread().stepped  # type: ignore[attr-defined]
+        if request[0] != "butterfly":
+            return stepped.ask(None if request[0] == "barrier" else request)
+        combine, answer = vocabulary(thread, "butterfly")(vocabulary(thread, request[2]), *given), None
+        while True:
+            try:
+                answer = stepped.ask(combine.send(answer))
+            except StopIteration as end:
+                return end.value
+
+    with patch.object(Word, "__call__", call):
+        for bid in product(*(range(n) for n in reversed(grid))):
+            thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0
+            thread.shared_of = {thread.bid[0]: thread.shared}
+            tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
+            running = [_Stepped(kernel, arguments) for _ in tids]
+            _threads(thread, running, [(None, t) for t in tids], len(tids), None)
+
+
+def _request(name: str, given: Sequence[Any]) -> tuple[str, Any, Any] | None:
+    """What a word asks other threads for."""
+    kind, _, which = name.partition("_")
+    match kind:
+        case "barrier":
+            return "barrier", 0, 0
+        case "sync":
+            return "sync", 0, 0
+        case "ballot":
+            return "ballot", given[0], 0
+        case "match":
+            return "match", given[0], int(which)
+        case "shuffle":
+            return which, *given  # type: ignore[return-value]
+        case "warp":
+            return "butterfly", 0, which
+    return None
 
 
 def pointer(array: np.ndarray[Any, Any], offset: int = 0, name: str = "", again: bool = False) -> Pointer:

@@ -103,6 +103,10 @@ class MachineDriver(SharedDriver):
     def current_context(self) -> int:
         return self.machine.contexts[self.machine.current_index].handle
 
+    def set_context(self, context: int) -> int:
+        self.machine.set_current(context - self.machine.first.handle)
+        return 0
+
     def owner(self, stream: int) -> int:
         """The GPU whose stream it is."""
         return self.machine.current_index if stream in DEFAULT else self.machine.owners[stream]

@@ -10,7 +10,7 @@ import ctypes
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,11 +156,14 @@ class FakeDriver:
         word = ctypes.c_uint64
         function, count = {
             "cuGraphExecKernelNodeSetParams_v2": (self.update_kernel, 3), "cuGraphLaunch": (self.launch_graph, 2),
-            "cuEventRecord": (self.record, 2),
+            "cuEventRecord": (self.record, 2), "cuCtxSetCurrent": (self.set_context, 1),
         }[name]  # fmt: skip
         made = ctypes.CFUNCTYPE(ctypes.c_int, *[word] * count)(function)
         self.callbacks.append(made)
         return ctypes.cast(made, ctypes.c_void_p).value or 0
+
+    def set_context(self, context: int) -> int:
+        return SUCCESS
 
     def _code(self, name: str, *details: Any) -> int:
         self.log.append((name, *details))
@@ -569,8 +572,14 @@ class FakeBlas:
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
         self.context, self.allocate = context, allocate
 
-    def handle(self, stream: int) -> int:
-        return stream
+    def prepare(self, streams: Sequence[int]) -> list[Any]:
+        return []
+
+    def workspaces(self, streams: Sequence[int]) -> list[Any]:
+        return []
+
+    def trim(self) -> None:
+        pass
 
     def can(self, call: Any) -> bool:
         return True

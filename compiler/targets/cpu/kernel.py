@@ -183,16 +183,26 @@ def _max_live_vector_values(varying: dict[int, Instr]) -> int:
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
-BLOCK_OF_LOOPS = 128  # the same where points differ in what they cost
+FEW_COLUMNS = 128  # the same where points differ in what they cost, or each column is a row that is to stay in a cache
 
 Combines: TypeAlias = list[tuple[LlvmReductionCombine, tuple[int, ...]]]
+
+
+SHORT, SHORT_INDEXED = 12, 24  # elements of a row across which vectors lie; the same where a place in it is found
+ROWS = 32  # that there must be for it
+
+
+def cpu_rows_are_short(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
+    """Of axes of these lengths. Vectors along short rows are mostly empty, and each is merged lane by lane; across them
+    rows are packed again for each phase. indexed: a reduction finds a place."""
+    return bool(parallel) and parallel[-1] >= ROWS and 1 < reduced[-1] <= (SHORT_INDEXED if indexed else SHORT)
 
 
 def cpu_reduces_by_columns(nest: LoopNest) -> bool:
     """Whether vectors along the innermost parallel axis need less packing than along the innermost reduced one, or as
     little where windows overlap: those are short."""
-    if not nest.parallel:
-        return False
+    if not nest.parallel or nest.short:
+        return nest.short
     parallel, reduced = nest.parallel - 1, nest.axes - 1
     in_loops = {i.attr[0] for p in nest.phases if p.kind == LOOP for i in p.instrs if i.op in ("load", "store")}
     layouts = [nest.operands[o].layout for o in sorted(in_loops)]
@@ -211,7 +221,9 @@ def choose_vector_axis(nest: LoopNest) -> int | None:
 
 def cpu_column_block_length(nest: LoopNest) -> int:
     """The length of a unit along the innermost parallel axis, in the column strategy."""
-    return BLOCK_OF_LOOPS if loop_nest_calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
+    if nest.short or loop_nest_calls_looping_function(nest):
+        return FEW_COLUMNS
+    return COLUMNS if len(nest.phases) > 1 else BLOCK
 
 
 def llvm_combines_of_phase(nest: LoopNest, body: VectorLoopBody, phase: Phase) -> Combines:

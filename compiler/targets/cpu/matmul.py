@@ -28,8 +28,16 @@ from .llvm_ir import (
 )
 from .primitives import llvm_register_type
 
-TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers
+TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers,
+THIN_ROWS = 12  # the same where one vector has all columns
+LEAST_THIN_ROWS, LARGEST_THIN_ROW = (
+    64,
+    1 << 12,
+)  # of a large such product: rows, and bytes of one; longer are fetched late
+LEAST_THIN = 0.25  # of the lanes of that vector
 DOT_ROWS, DOT_COLUMNS = 4, 3
+DEPTH, PACKED_BLOCKS = 512, 48  # rows of a panel that are copied; and blocks of rows in a unit, which share them
+LEAST_PACKED = 96  # rows of a product that is done so
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
 MOST = 1 << 20  # multiplications of one product; a library does more of them faster
@@ -62,19 +70,18 @@ def cpu_matmul_kernel_task(
         return None
     p, dtype = products, writes[0].dtype
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    columns = TILE_VECTORS * vector_bytes // item
     small = multiplications <= MOST and p.k * max(p.m, p.n) * item <= LARGEST
-    full = p.n >= FULL * columns * -(-p.n // columns) and p.m >= TILE_ROWS
-    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
-    if p.right[2] == item == p.result[2] and (small or fits):
-        rows = _even_cpu_product_block(p.m, TILE_ROWS)
-        kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
+    by_rows = (
+        _row_products_kernel_of_shape(p, dtype, vector_bytes, small) if p.right[2] == item == p.result[2] else None
+    )
+    if by_rows is not None:
+        kernel, rows, columns, blocks = by_rows
     elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
-        rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
+        rows, columns, blocks = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS, BLOCKS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
         return None
-    panels, chunks = -(-p.n // columns), -(-p.m // (BLOCKS * rows))
+    panels, chunks = -(-p.n // columns), -(-p.m // (blocks * rows))
     steps = (*p.left, *p.right, *p.result)
     return [
         Task(
@@ -94,6 +101,28 @@ def cpu_matmul_kernel_task(
     ]
 
 
+def _row_products_kernel_of_shape(
+    p: MatrixProducts, dtype: DType, vector_bytes: int, small: bool
+) -> tuple[Kernel, int, int, int] | None:
+    """Where rows of the second matrix are contiguous: the kernel, the rows of its blocks, the columns of its panels and
+    the blocks of its units. None where a library is faster."""
+    item, multiplications = dtype.itemsize, p.m * p.n * p.k
+    thin = p.n * item <= vector_bytes
+    tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
+    columns, rows = vectors * vector_bytes // item, _even_cpu_product_block(p.m, tile)
+    if thin:
+        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
+    else:
+        full = p.m >= TILE_ROWS and p.n >= FULL * columns * -(-p.n // columns)
+    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
+    rest, edges = p.m % rows, (p.n // columns > 0, p.n % columns > 0)
+    if small or fits:
+        return llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), rest, *edges), rows, columns, BLOCKS
+    if full and not thin and p.m >= LEAST_PACKED:
+        return llvm_packed_products_kernel(dtype, vector_bytes, rows, rest, *edges), rows, columns, PACKED_BLOCKS
+    return None
+
+
 def cpu_shifted_products_task(
     vector_bytes: int,
     reads: Sequence[StridedBufferArray],
@@ -108,7 +137,8 @@ def cpu_shifted_products_task(
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
     rows, columns = _even_cpu_product_block(m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
-    kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, m % rows, n // columns > 0, n % columns > 0, len(taps))
+    edges, tile = (n // columns > 0, n % columns > 0), (rows, TILE_VECTORS)
+    kernel = llvm_row_products_kernel(dtype, vector_bytes, tile, m % rows, *edges, len(taps))
     panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
@@ -158,6 +188,8 @@ class _CpuProductsKernel:
     the steps between products, rows and columns in bytes. With taps also how many first matrices there are, and by how
     many bytes each tap is shifted."""
 
+    blocks = BLOCKS
+
     def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int, taps: int = 0) -> None:
         f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
         self.name, self.rows, self.rest = f"k_{name}_{dtype.name}_{rows}_{rest}", rows, rest
@@ -172,7 +204,7 @@ class _CpuProductsKernel:
     def kernel(self, write: Callable[[Sequence[LlvmValue], LlvmValue, LlvmValue, LlvmValue], None]) -> Kernel:
         """write: what a unit does, given the addresses of its matrices, its first row and the one after the last, and
         its panel."""
-        f, length = self.f, BLOCKS * self.rows
+        f, length = self.f, self.blocks * self.rows
         with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
             pair = unit.binary("udiv", self.panels)
             product = pair.binary("udiv", self.chunks)
@@ -214,7 +246,10 @@ class _CpuProductsKernel:
             return place.load(self.elem, self.lanes)
         return emit_llvm_masked_load(place, self.elem, self.lanes, mask)
 
-    def blocks(
+    def blocks_of_rows(self, first: LlvmValue, last: LlvmValue, write: Callable[[LlvmValue, int], None]) -> None:
+        self.blocks_between(first, last, self.rows, self.rest, write)
+
+    def blocks_between(
         self, first: LlvmValue, last: LlvmValue, size: int, rest: int, write: Callable[[LlvmValue, int], None]
     ) -> None:
         """From first to last in blocks of a size, and the rest where there is one."""
@@ -228,24 +263,26 @@ class _CpuProductsKernel:
 
 @cache
 def llvm_row_products_kernel(
-    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool, taps: int = 0
+    dtype: DType, vector_bytes: int, tile: tuple[int, int], rest: int, whole: bool, edge: bool, taps: int = 0
 ) -> Kernel:
-    """Rows of the second matrix and of the result are contiguous. Panels are of TILE_VECTORS vectors.
+    """Rows of the second matrix and of the result are contiguous.
 
-    rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
-    one that is not. taps: of each row of the second matrix, 0 where it is taken once as it is."""
-    name = f"row_products{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
+    tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. whole, edge:
+    there are whole panels, and one that is not. taps: of each row of the second matrix, 0 where it is taken once as it
+    is."""
+    rows, wide = tile
+    name = f"row_products{wide}{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
     made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest, taps)
     f, elem, lanes = made.f, made.elem, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
         a, b, c = arrays
-        column = panel * (TILE_VECTORS * lanes)
+        column = panel * (wide * lanes)
         inner = made.n - column
         right = b.at(column, elem)
 
         def write_tile(row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None]) -> None:
-            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
+            sums = [made.zeros(wide) for _ in range(rows)]
             lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
 
             def add_terms(line: LlvmValue, i: LlvmValue) -> None:
@@ -263,7 +300,72 @@ def llvm_row_products_kernel(
                     target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
 
         def write_panel(masks: Sequence[LlvmValue | None]) -> None:
-            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, masks))
+            made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks))
+
+        def write_edge() -> None:
+            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(wide)]
+            write_panel([llvm_mask_below(f, count, lanes) for count in left])
+
+        def write_whole() -> None:
+            write_panel([None] * wide)
+
+        if whole and edge:
+            f.fork(f.const(wide * lanes, "i64") <= inner, write_whole, write_edge)
+        else:
+            (write_whole if whole else write_edge)()
+
+    return made.kernel(write_unit)
+
+
+@cache
+def llvm_packed_products_kernel(
+    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool
+) -> Kernel:
+    """As `llvm_row_products_kernel`, of large matrices: DEPTH rows of a panel at a time are copied to the stack, where
+    they lie one behind the other, before the rows of a unit are multiplied by them."""
+    name = f"packed_products{'_whole' * whole}{'_edge' * edge}"
+    made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest)
+    made.blocks = PACKED_BLOCKS
+    f, elem, lanes = made.f, made.elem, made.lanes
+    panel_length = TILE_VECTORS * lanes
+    packed = f.slot(elem, DEPTH * panel_length)
+
+    def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
+        a, b, c = arrays
+        column = panel * panel_length
+        inner, right = made.n - column, b.at(column, elem)
+
+        def write_tile(
+            row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None], low: LlvmValue, high: LlvmValue
+        ) -> None:
+            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
+            outs = [c.at((row + r) * made.result[1], "i8").at(column, elem) for r in range(rows)]
+            with f.when(f.const(0, "i64") < low):
+                for out, each in zip(outs, sums, strict=True):
+                    for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
+                        place.store(made.vector(out.at(v * lanes, elem), mask), 64)
+            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
+            with f.loop(low, high) as i:
+                line = packed.at((i - low) * panel_length, elem)
+                vectors = [line.at(v * lanes, elem).load(elem, lanes) for v in range(TILE_VECTORS)]
+                for left, each in zip(lefts, sums, strict=True):
+                    number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
+                    for vector, place in zip(vectors, each, strict=True):
+                        made.add_to(place, number, vector)
+            for out, each in zip(outs, sums, strict=True):
+                for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
+                    total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
+                    target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
+
+        def write_panel(masks: Sequence[LlvmValue | None]) -> None:
+            with f.loop(f.const(0, "i64"), made.k, DEPTH) as low:
+                high = f.intrinsic("umin", "i64", low + DEPTH, made.k)
+                with f.loop(low, high) as i:
+                    line = right.at(i * made.right[1], "i8")
+                    for v, mask in enumerate(masks):
+                        place = packed.at((i - low) * panel_length + v * lanes, elem)
+                        place.store(made.vector(line.at(v * lanes, elem), mask))
+                made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks, low, high))
 
         def write_edge() -> None:
             left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(TILE_VECTORS)]
@@ -273,7 +375,7 @@ def llvm_row_products_kernel(
             write_panel([None] * TILE_VECTORS)
 
         if whole and edge:
-            f.fork(f.const(TILE_VECTORS * lanes, "i64") <= inner, write_whole, write_edge)
+            f.fork(f.const(panel_length, "i64") <= inner, write_whole, write_edge)
         else:
             (write_whole if whole else write_edge)()
 
@@ -320,8 +422,8 @@ def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
                     out.at((column + j) * made.result[2], "i8").store(total)
 
         def write_columns(column: LlvmValue, columns: int) -> None:
-            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, column, columns))
+            made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, column, columns))
 
-        made.blocks(low, high, DOT_COLUMNS, columns, write_columns)
+        made.blocks_between(low, high, DOT_COLUMNS, columns, write_columns)
 
     return made.kernel(write_unit)

@@ -105,17 +105,17 @@ def fill_cpu_transpose_tile(
     down = frame.strides.get((operand, axis), f.const(1, "i64"))
     right = frame.strides[operand, inner]
     lanes = min(16, vector_bytes // size) if size <= 4 else 64 // size  # squares that fit in the registers
+    transposed = known.layout[axis] == "1"  # else vectors along the axis would not be of neighbours
     height, width = rows[1] - rows[0], columns[1] - columns[0]
-    done = f.slot("i64")
-    done.store(f.const(0, "i64"))
-    if lanes >= 8:
-        whole = width & -lanes
-        full = height.eq(tiling.rows) & down.eq(1)
-        with f.when(full):
-            with f.loop(f.const(0, "i64"), whole, lanes) as column:
+    start = f.const(0, "i64")
+    if lanes >= 8 and transposed:
+        done, whole = f.slot("i64"), width & -lanes
+        done.store(start)
+        with f.when(height.eq(tiling.rows)):
+            with f.loop(start, whole, lanes) as column:
                 _transpose_vector_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
-    start = done.load("i64")
+        start = done.load("i64")
     raw, align = f"i{8 * size}", real_dtype(known.dtype).itemsize
     with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width) as column:
         far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), llvm_element_type(known))

@@ -9,7 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from struct import error
@@ -21,6 +20,7 @@ from ...codegen import llvm_jit
 from ...codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...core import profile
 from ...core.errors import CompileError, PlanError
+from ...core.frozen import replace
 from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block, system_memory_bytes
 from ...core.settings import settings
 from ...engine.deferred_interrupt import raise_error_of_signal_handler
@@ -115,9 +115,7 @@ class CPUExecutable(Executable):
             make_engine_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
         )
 
-    def direct(
-        self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()
-    ) -> Direct | None:
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self._layout is None:
             return None

@@ -16,7 +16,7 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, MultiDeviceReplay
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
@@ -26,7 +26,7 @@ from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
-from .graphs.multi_device_replay import CudaMultiDeviceReplay, make_multi_device_replay
+from .graphs.multi_device_replay import make_multi_device_replay
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
@@ -187,7 +187,7 @@ class CUDADevice(Device):
         devices: Sequence[Any],
         plan: Plan,
         elsewhere: Mapping[int, Any],
-    ) -> CudaMultiDeviceReplay | None:
+    ) -> MultiDeviceReplay | None:
         return make_multi_device_replay(plan, devices, elsewhere)
 
     # collectives
@@ -253,8 +253,9 @@ class CUDADevice(Device):
         """Give free memory back to the driver, and unload the kernels that nothing needs. The bytes given back."""
         self._transfers.let_go()
         self.captures.let_go()
-        with self.relaxed():
+        with self.relaxed(), self.graphs.lock:  # nobody captures a lane
             self.modules.trim()
+            self.blas.trim()
         self.pinned.pool.trim()
         return self.pool.trim()
 

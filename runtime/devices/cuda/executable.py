@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from .driver.streams import CapturedStreamEvent, record_event_on_captured_stream
 from .graphs.host_control_flow import HostControlFlowStep
 from .graphs.native_launch import Start
 from .graphs.one_launch import make_one_node_graph_call
-from .modules.launch import KernelStep, NumpyHostStep
+from .modules.launch import KernelStep, NumpyHostStep, are_kernel_scalars_of_plan
 from .profile import CudaProfileMarks
 from .timing import CudaRunTiming
 
@@ -77,6 +78,14 @@ class CUDAExecutable(Executable):
         name = plan.program.name
         self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = plan_boundary(plan).roots
+        # of the latest walk on each stream: steps of libraries have memory, which goes back when they die
+        self._has_library_steps = not all(isinstance(runner, KernelStep) for runner in self.runners)
+        self._ends: dict[int, CudaEvent] = {}
+
+    def __del__(self) -> None:
+        for event in getattr(self, "_ends", {}).values():
+            if sys is not None and not sys.is_finalizing() and event.error is None and not event.query():
+                self._device.context.driver.synchronize_event(event.handle)
 
     def _make_step_of_task(self, task: Any) -> TaskRunner:
         if control_flow_bodies(task):
@@ -118,7 +127,10 @@ class CUDAExecutable(Executable):
                 replayed = self._replay.run(memories, scalars, after)
                 if replayed is not None:
                     return self._remember_launch(tuple(replayed))
-            return self._remember_launch(self._issue_steps(self.addresses(memories, arena), scalars, after))
+            walked = self._remember_launch(self._issue_steps(self.addresses(memories, arena), scalars, after))
+            if self._has_library_steps:
+                self._ends.update((event.stream, event) for event in walked)
+            return walked
 
     def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
         """The device can name these steps, should it be lost before they end; what has failed is told if nobody reads
@@ -142,26 +154,25 @@ class CUDAExecutable(Executable):
         if hosts:
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
-        self._device.captures.keep(inside[0][1].graph, [self])
-        return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
+        done = self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
+        self._device.captures.keep(inside[0][1].graph, [self, *self._device.blas.workspaces(streams)])
+        return done
 
-    def direct(
-        self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = (), numbers: Sequence[int] = ()
-    ) -> Start | None:
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
         """See `native_launch.make_native_graph_call`: for plans that are replayed, and those of one launch that needs
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            started: Start | None = self._replay.direct(order, tuple(numbers), self._launch_labels)
+            started: Start | None = self._replay.direct(order, self._launch_labels)
             return started
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
         if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
             return None
-        if not step.buffers <= set(order):
+        scalars, cost = plan.program.scalars, plan.tasks[0].cost
+        if not step.buffers <= set(order) or not are_kernel_scalars_of_plan(plan.tasks, scalars):
             return None
-        cost = plan.tasks[0].cost
-        return make_one_node_graph_call(self._device, step, order, numbers, cost, self.lock, self._launch_labels)
+        return make_one_node_graph_call(self._device, step, order, len(scalars), cost, self.lock, self._launch_labels)
 
     def run_timed(
         self,

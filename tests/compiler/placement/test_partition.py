@@ -47,7 +47,7 @@ def test_replicas_give_what_each_device_gives(seed: int) -> None:
         count = rng.randint(1, 4)
         body = random_graph(rng, 1, placing=0.0)
         reads_peers = rng.random() < 0.5
-        replicas = replicate_graph_on_devices(body, count, reads_peers)
+        replicas = replicate_graph_on_devices(body, count, reads_peers, reads_peers and rng.random() < 0.5)
         targets = [r for _ in body.outputs for r in range(count)]
         homes = [r for _ in body.inputs for r in range(count)] if reads_peers else None
         partition = partition_graph_by_device(replicas.graph, replicas.slots, targets, homes)

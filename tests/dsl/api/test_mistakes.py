@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
-from tests.mistakes import MISTAKES, NEEDS, outcome
+from kernelgraph.dsl.core.errors import is_own_file
+from tests.mistakes import MISTAKES, NEEDS, outcome, run
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -15,8 +18,18 @@ def test_a_mistake_is_told_with_its_remedy(name: str) -> None:
     for words in MISTAKES[name].words:
         assert words in text, text
     assert "Tracer" not in text.partition("NumPy, as it is written")[0]
-    if MISTAKES[name].told_line:
-        assert "mistake.py:" in text, text
+    assert "mistake.py:" in text, text
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_traceback_is_the_users(name: str) -> None:
+    """It is not hidden among this package's calls of itself."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    _, error = run(MISTAKES[name])
+    if error is not None:
+        files = [entry.filename for entry in traceback.extract_tb(error.__traceback__)]
+        assert "mistake.py" in files and sum(map(is_own_file, files)) <= 3, files
 
 
 def test_there_are_many() -> None:

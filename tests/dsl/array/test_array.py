@@ -182,3 +182,11 @@ def test_what_is_no_whole_array_says_so() -> None:
     for name in ("dtype", "nbytes", "strides_of"):
         with pytest.raises(AttributeError, match="'tuple' object has no attribute"):
             getattr(broken, name)
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake"])
+def test_ipython_shows_the_device(device):
+    pretty = pytest.importorskip("IPython.lib.pretty").pretty
+    x = kg.asarray(np.arange(2000.0).reshape(2, -1), device=device)
+    assert pretty(x) == f"{x!r}  # on {x.device}"
+    assert pretty([x[0, :1]]) == f"[{x[0, :1]!r}]"  # within others the array alone

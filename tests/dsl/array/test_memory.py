@@ -6,6 +6,8 @@ import ctypes
 import gc
 import random
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from kernelgraph.dsl.array.memory import MemoryAccount
 from kernelgraph.runtime.core import allocators
 from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
 from kernelgraph.runtime.core.errors import KernelGraphError
+from kernelgraph.runtime.core.host_pool import HostMemoryPool
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
@@ -318,6 +321,7 @@ def test_what_is_free_beyond_a_bound_is_any_librarys_at_once(seed: int) -> None:
         nonlocal address
         address += 1 << 40
         held[address] = nbytes
+        pending.clear()  # the driver's pool keeps nothing beyond a synchronisation, which follows there
         return SimpleNamespace(handle=address)
 
     pending, bound = list[int](), 16 * LARGE
@@ -332,6 +336,49 @@ def test_what_is_free_beyond_a_bound_is_any_librarys_at_once(seed: int) -> None:
         assert stats["cached"] <= bound and sum(held.values()) == stats["reserved"] and not pending
     blocks.clear()
     assert sum(held.values()) <= bound and not pending
+
+
+class CountingSource:
+    """What a pool asks for memory. held: bytes by address. made: how many blocks there ever were."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}
+        self.made = 0
+
+    def __call__(self, nbytes: int) -> Any:
+        self.made += 1
+        self.held[self.made << 40] = nbytes
+        return SimpleNamespace(handle=self.made << 40)
+
+    def pool(self, most_free: int) -> GpuMemoryPool:
+        return GpuMemoryPool(self, lambda memory: self.held.pop(memory.handle), int, int, most_free)
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_what_is_reserved_follows_what_is_in_use_however_many_sizes_come_and_go(seed: int) -> None:
+    rng, source = random.Random(seed), CountingSource()
+    pool, blocks, most = source.pool(1 << 16 << 20), list[Any](), 0
+    for _ in range(800):
+        while blocks and (len(blocks) > 12 or rng.random() < 0.4):
+            blocks.pop(rng.randrange(len(blocks)))
+        blocks.append(pool.allocate(int(2 ** rng.uniform(26, 36))))
+        stats = pool.statistics()
+        most = max(most, stats["in_use"])
+        assert sum(source.held.values()) == stats["reserved"] <= 2 * most + (1 << 12 << 20)
+
+
+@given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 5), many=st.integers(1, 12))
+def test_blocks_that_take_turns_are_kept(seed: int, phases: int, many: int) -> None:
+    """However unlike the sizes are that a loop's parts need, the driver is asked in its first turns alone."""
+    rng, source = random.Random(seed), CountingSource()
+    pool = source.pool(1 << 41)
+    sizes = [[rng.randrange(1 << 30, 40 << 30) for _ in range(many)] for _ in range(phases)]
+    for turn in range(10):
+        before = source.made
+        for each in sizes:
+            blocks = [pool.allocate(nbytes) for nbytes in each]
+            del blocks
+        assert turn < 6 or source.made == before
 
 
 def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,22 +425,88 @@ def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: 
         assert in_flight.in_flight_counts()[1] <= 1 << 10
 
 
-def test_what_cublas_takes_for_handles_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though another library takes and gives memory meanwhile."""
-    free, others = [80 << 30], iter((0, 300 << 20, 0, -(200 << 20), 0))
+class CublasModule:
+    """What the bindings of cuBLAS do here: it notes on which stream and in which workspace a product was made."""
 
-    def create() -> int:
-        free[0] -= (70 << 20) + next(others)
-        return 1
+    HANDLE_BYTES = 70 << 20
 
-    cublas = dict.fromkeys(("set_stream", "set_workspace", "set_math_mode"), lambda *_: None) | {"create": create}
-    make_modules(monkeypatch, nvmath={}, nvmath__bindings={}, nvmath__bindings__cublas=cublas)
-    driver: Any = SimpleNamespace(memory_info=lambda: (free[0], 80 << 30))
-    handles = CublasHandles(lambda n: SimpleNamespace(address=0, nbytes=n), 80 << 30, driver, lambda: 0, str)
-    assert handles.handle_bytes == 0
-    for stream in (1, 2, 3, 4, 5, 1, 2):
-        handles.handle(stream)
-    assert handles.handle_bytes == 5 * (70 << 20)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free, self.handles, self.set_to, self.workspace = 80 << 30, 0, 0, 0
+        self.waited: list[int] = []
+        self.captured: set[int] = set()
+        self.products: list[tuple[int, int, int]] = []
+        self.driver: Any = SimpleNamespace(
+            memory_info=lambda: (self.free, 80 << 30),
+            is_capturing=self.captured.__contains__,
+            synchronize_stream=self.waited.append,
+        )
+        names = ("create", "set_stream", "set_workspace", "set_math_mode", "product")
+        make_modules(
+            monkeypatch, nvmath={}, nvmath__bindings={}, nvmath__bindings__cublas={n: getattr(self, n) for n in names}
+        )
+        self.pool = HostMemoryPool()
+        self.blas = CublasHandles(self.pool.allocate, 80 << 30, self.driver, lambda: 0, str)
+
+    def create(self) -> int:
+        self.handles += 1
+        self.free -= self.HANDLE_BYTES
+        return self.handles
+
+    def set_math_mode(self, handle: int, mode: int) -> None:
+        assert handle == 1
+
+    def set_stream(self, handle: int, stream: int) -> None:
+        self.set_to, self.workspace = stream, 0
+        time.sleep(0)  # another thread may come in between
+
+    def set_workspace(self, handle: int, address: int, nbytes: int) -> None:
+        self.workspace = address
+
+    def product(self, handle: int, stream: int) -> None:
+        self.products.append((stream, self.set_to, self.workspace))
+
+
+def test_cublas_has_one_handle_and_a_workspace_for_each_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = CublasModule(monkeypatch)
+    blas = library.blas
+    assert blas.handle_bytes == blas.nbytes == 0
+
+    def multiply(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(200):
+            stream = rng.randrange(1, 30)
+            blas.call("product", stream, stream)
+
+    threads = [threading.Thread(target=multiply, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert library.handles == 1 and blas.handle_bytes == library.HANDLE_BYTES
+    assert len(library.products) == 800 and all(asked == had for asked, had, _ in library.products)
+    workspaces = {stream: address for stream, _, address in library.products}
+    assert all(workspaces[stream] == address for stream, _, address in library.products)  # its own, always the same
+    assert 0 not in workspaces.values() and len(set(workspaces.values())) == len(workspaces) == 29
+    assert blas.nbytes == 29 * blas.prepare([1])[0].nbytes
+
+
+def test_workspaces_go_back_but_those_of_graphs_and_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = CublasModule(monkeypatch)
+    blas, pool = library.blas, library.pool
+    of_graph = blas.prepare([1, 2])
+    for stream in range(3, 8):
+        blas.call("product", stream, stream)
+    library.captured.add(5)
+    held = blas.workspaces([5, 6, 99])[0].address
+    assert len(blas.workspaces([5, 6, 99])) == 2
+    blas.trim()
+    assert sorted(library.waited) == [1, 2, 3, 4, 6, 7]
+    assert pool.statistics()["in_use"] >= 3 * of_graph[0].nbytes > pool.statistics()["in_use"] - of_graph[0].nbytes
+    blas.call("product", 5, 5)
+    assert library.products[-1] == (5, 5, held)
+    (renewed,) = blas.prepare([1])
+    assert renewed.address != of_graph[0].address  # the graph works in its own
+    assert library.handles == 1
 
 
 def test_a_gpu_takes_memory_of_an_allocator_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,3 +133,24 @@ def test_a_file_that_has_changed_has_no_trees(tmp_path: Path) -> None:
     linecache.checkcache(str(path))
     with pytest.raises(SourceUnavailable):
         syntax_tree_of_function(code)
+
+
+LAMBDAS = {
+    "a, b = (lambda x: x if x else -x), (lambda x: x and 2)\n": ["x if x else -x", "x and 2"],
+    "a, b = [lambda x: x or 1, lambda x: x or 2]\n": ["x or 1", "x or 2"],
+    "a = lambda x: (lambda x: x or 1)(x)\nb = a\n": ["(lambda x: x or 1)(x)"] * 2,
+    "a = (lambda x: lambda x: x or 1)(0)\nb = lambda: 0\n": ["x or 1", "0"],
+    "a, b = {'ä': lambda x: x or 1}.popitem()[1], (lambda\n    x:\n    x or\n    3)\n": ["x or 1", "x or 3"],
+    "a, b = (lambda: 1), (lambda: 2)\n": ["1", "2"],
+    "pick = lambda f, g: (f, g)\na, b = pick(lambda x: x[0], lambda x: x[1])\n": ["x[0]", "x[1]"],
+}
+
+
+@pytest.mark.parametrize("text", LAMBDAS)
+def test_functions_of_one_line_are_told_apart_by_columns(text: str) -> None:
+    name, namespace = f"<lambdas {text!r}>", {}
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(text, name, "exec"), namespace)
+    for function, body in zip((namespace["a"], namespace["b"]), LAMBDAS[text], strict=True):
+        node = syntax_tree_of_function(function.__code__).node
+        assert isinstance(node, ast.Lambda) and ast.unparse(node.body) == body

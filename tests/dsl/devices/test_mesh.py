@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.sections import sections_of_plan
+from kernelgraph.runtime.program.sections import Section, sections_of_plan
 from tests import rank_cases
 
 RNG = np.random.default_rng(0)
@@ -80,12 +81,12 @@ def test_devices_that_read_each_other_give_the_same_bits(count: int) -> None:
     bodies += [(lambda x: [kg.all_reduce(np.sqrt(x)), kg.broadcast(x * 2, count - 1), kg.all_gather(x * 3)], large)]
     for body, given in bodies:
         found = []
-        for way in ("reads", "copies"):
+        for way in ("reads", "root", "copies"):
             with kg.override(collectives=way, verify=True):
                 found.append(results_on(mesh, body, given))
-        for ours, theirs in zip(*found, strict=True):
-            for a, b in zip(ours, theirs, strict=True):
-                assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for results in zip(*found, strict=True):
+            for a, b, c in zip(*results, strict=True):
+                assert a.dtype == b.dtype == c.dtype and a.tobytes() == b.tobytes() == c.tobytes()
     with kg.override(collectives="reads"):
         plan = kg.kernel_graph(lambda x: kg.all_reduce(np.sqrt(x)), mesh=mesh, out_axes=None).plan(large)
     assert plan.reads_peers and not plan.copied_bytes
@@ -99,6 +100,25 @@ def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> 
         f = on_mesh(4, body, 0, None)
         with kg.override(collectives="reads"):
             plan = f.plan(X[:, :4].repeat(4, 0))
+        assert (len(sections_of_plan(plan)) == 4 and not plan.copied_bytes) == one_part
+
+
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])
+def test_one_device_may_do_it_for_all(op: Any) -> None:
+    """It reads the others' arguments, and they get copies of what it makes of them."""
+    with kg.override(collectives="root"):
+        plan = on_mesh(4, lambda x: op(np.sqrt(x) * 2), 0, None).plan(np.ones((16, 1 << 16), np.float32))
+    sections = [part for part in sections_of_plan(plan) if isinstance(part, Section)]
+    assert [part.device for part in sections] == [0] and len(sections_of_plan(plan)) == 4
+
+
+@pytest.mark.parametrize("op", [kg.all_reduce, kg.reduce_scatter, kg.all_gather])
+def test_large_collectives_of_arguments_are_one_task_on_each_device(op: Any) -> None:
+    """Where it reads no more of what is computed from arguments than of the result."""
+    given = np.ones((16, 1 << 16), np.float32)
+    for one_part, body in ((True, lambda x: op(np.sqrt(x) * 2)), (False, lambda x: op(x + x[::-1]))):
+        with kg.override(collectives="reads"):
+            plan = on_mesh(4, body, 0, None).plan(given)
         assert (len(sections_of_plan(plan)) == 4 and not plan.copied_bytes) == one_part
 
 
@@ -238,10 +258,82 @@ def test_what_makes_no_sense_is_refused() -> None:
         on_mesh(2, assigns)(X)
 
     def turned(x: Any) -> Any:
-        return kg.fori_loop(0, 30, lambda i, x: kg.all_reduce(x, "mean"), x)
+        return kg.while_loop(lambda x: (x < 30).any(), lambda x: kg.all_reduce(x, "mean") * 2, x)
 
-    with pytest.raises(kg.UserError, match=r"test_mesh.py:\d+: devices exchange nothing within the body of a loop"):
+    with pytest.raises(kg.UserError, match=r"test_mesh.py:\d+: devices exchange nothing within a branch, or a loop"):
         on_mesh(2, turned)(X)
+
+    def long(x: Any) -> Any:
+        return kg.fori_loop(0, 100_000, lambda i, x: kg.all_reduce(x, "mean"), x)
+
+    with pytest.raises(kg.UserError, match=r"test_mesh.py:\d+: a loop of 100000 iterations in which devices exchange"):
+        on_mesh(2, long)(X)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_loops_in_which_devices_exchange_arrays(count: int) -> None:
+    """`fori_loop` and `scan`, within each other, of what is carried, of rows, of the iteration's number; none too."""
+    x = np.arange(16.0).reshape(8, 2)
+    local = parts(x, count)
+
+    def carried(x: Any) -> Any:
+        return kg.fori_loop(0, 9, lambda i, c: c * 0.5 + kg.all_reduce(c, "mean") * i, x)
+
+    def rows(x: Any) -> Any:
+        return kg.scan(lambda c, v: (c + kg.all_reduce(v), {"twice": c * 2, "far": kg.all_gather(c)}), np.zeros(2), x)
+
+    def nested(x: Any) -> Any:
+        return kg.fori_loop(0, 3, lambda i, c: kg.fori_loop(i, 4, lambda j, d: d + kg.all_reduce(x) * (i + j), c), x)
+
+    def none(x: Any) -> Any:
+        return kg.scan(lambda c, v: (c, kg.all_reduce(v) > 1), x, x[:0])
+
+    want = [*local]
+    for i in range(9):
+        mean = sum(want) / count
+        want = [w * 0.5 + mean * i for w in want]
+    c, twice, far = np.zeros(2), [], []
+    for row in range(len(local[0])):
+        twice.append(c * 2)
+        far.append(np.tile(c, count))
+        c = c + sum(part[row] for part in local)
+    total = sum(local)
+    for r in range(count):
+        np.testing.assert_allclose(on_mesh(count, carried)(x).parts[r], want[r], rtol=1e-12)
+        last, ys = on_mesh(count, rows, 0, None)(x)
+        np.testing.assert_allclose(last.parts[r], c)
+        np.testing.assert_allclose(ys["twice"].parts[r], twice)
+        np.testing.assert_allclose(ys["far"].parts[r], far)
+        pairs = sum(i + j for i in range(3) for j in range(i, 4))
+        np.testing.assert_allclose(on_mesh(count, nested)(x).parts[r], local[r] + total * pairs)
+        _, empty = on_mesh(count, none)(x)
+        assert empty.parts[r].shape == (0, 2) and empty.dtype == bool
+
+
+def test_results_are_awaited() -> None:
+    """Others run meanwhile, and errors are raised at the `await`."""
+    f, g = on_mesh(2, lambda x: kg.all_gather(x + 1), 0, None), kg.kernel_graph(lambda x: x * 2, device="cpu")
+    ran: list[int] = []
+
+    async def one(i: int) -> tuple[Any, Any]:
+        a, b = await f(X + i), await g(X + i)
+        ran.append(i)
+        assert a.is_ready() and b.is_ready()
+        return a, b
+
+    async def all_of_them() -> list[Any]:
+        return await asyncio.gather(*(one(i) for i in range(6)))
+
+    for i, (a, b) in enumerate(asyncio.run(all_of_them())):
+        np.testing.assert_array_equal(a, X + i + 1)
+        np.testing.assert_array_equal(b, (X + i) * 2)
+    assert sorted(ran) == [*range(6)]
+
+    async def failing() -> None:
+        await kg.kernel_graph(lambda x, i: x[i], device="cpu")(X, np.array([99]))
+
+    with pytest.raises(IndexError):
+        asyncio.run(failing())
 
 
 def test_numbers_that_do_not_fit_and_numbers_that_decide() -> None:

@@ -72,6 +72,8 @@ def test_batches_that_devices_cannot_share_equally(count: int) -> None:
             found = forward(x)
             np.testing.assert_allclose(found["y"], np.tanh(x @ WEIGHTS[0]), rtol=1e-6)
             np.testing.assert_allclose(found["sums"][0], x.sum(1), rtol=1e-6)
+            named = kg.DataParallel(lambda x, y, scale=1: (x.sum(1) + y.sum(1)) * scale, mesh)(x, y=y, scale=3)
+            np.testing.assert_allclose(named, (x.sum(1) + y.sum(1)) * 3, rtol=1e-5)
 
 
 def test_gradients_are_exchanged_while_others_are_computed() -> None:
@@ -161,8 +163,9 @@ def test_bad_training() -> None:
         train([np.ones(())] * 2, np.ones(4), np.ones(2))
     with pytest.raises(kg.ShapeError, match="as many rows each, not 8 and 16"):
         train(WEIGHTS, train.shard(X), Y[:8])
-    with pytest.raises(kg.ArgumentsError, match="a batch"):
-        train(WEIGHTS)
+    for named in ({}, {"x": X}):
+        with pytest.raises(kg.ArgumentsError, match="a batch"):
+            train(WEIGHTS, **named)
     with pytest.raises(kg.OptionError, match="update=3"):
         kg.DataParallel(loss, mesh, update=3)  # type: ignore[arg-type]
     with pytest.raises(kg.OptionError, match=r"kg\.Mesh"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -105,9 +106,9 @@ def test_memory_that_kernels_of_another_gpu_may_not_reach(machine: Machine, come
     assert bool(allocator.held) == comes_first and bool(launches(machine)) != comes_first
 
 
-@pytest.mark.parametrize("way", ["copies", "reads"])
+@pytest.mark.parametrize("way", ["copies", "reads", "root"])
 def test_a_body_on_a_mesh_is_one_launch(machine: Machine, way: str) -> None:
-    machine.reads_peers = way == "reads"
+    machine.reads_peers = way != "copies"
 
     def body(x: Any) -> Any:
         every = kg.all_gather(x)
@@ -125,6 +126,33 @@ def test_a_body_on_a_mesh_is_one_launch(machine: Machine, way: str) -> None:
             np.testing.assert_allclose(got, value, rtol=1e-6)
             assert [part.device for part in got.parts] == ["cuda:0", "cuda:1"]
     assert launches(machine) == 5
+
+
+@pytest.mark.parametrize("refused", ["", "update_kernel", "launch_graph", "instantiate", "wait"])
+def test_one_task_on_each_device_is_one_launch_there(machine: Machine, refused: str) -> None:
+    """All launches are made by one native call. A call may follow others, whose results are dropped."""
+    machine.reads_peers = True
+    rng, mesh = Random(1), kg.Mesh(("cuda:0", "cuda:1"))
+    with kg.override(collectives="reads"):
+        program = kg.kernel_graph(lambda x: kg.all_reduce(x * 0.5) + 1, mesh=mesh, in_axes=None, out_axes=None)
+        x = kg.replicate(X, mesh)
+        state, want, kept = x, X, []
+        for turn in range(12):
+            if refused and turn == 6:
+                machine.driver.refuse[refused] = 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("error" if turn != 6 else "ignore")
+                state = program(state if turn % 4 else x)
+            want = (want if turn % 4 else X) + 1
+            if rng.random() < 0.5:
+                kept.append((state, want))
+            if rng.random() < 0.3:
+                kg.waitall()
+    for found, value in kept:
+        for part in found.parts:
+            np.testing.assert_array_equal(part, value)
+    launched = [entry[1] for entry in machine.driver.log if entry[0] == "launch_graph"]
+    assert len({*launched}) == 2 and (refused or len(launched) == 2 * 11)
 
 
 def iterate(machine: Machine, steps: int, kept: list[Any] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
 from kernelgraph.dsl.interop import fast_import
+from kernelgraph.dsl.stores import kvstore
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from tests.counts import examples
@@ -137,3 +139,27 @@ def test_a_profile_shows_copies_between_gpus(machine: Machine) -> None:
         y = x.to_device("cuda:1")
         np.testing.assert_array_equal(y, X)
     assert [s.nbytes for s in p.spans if (s.kind, s.name) == ("copy", "to another GPU")] == [X.nbytes]
+
+
+@pytest.mark.parametrize("way", ["auto", "reads", "copies"])
+def test_a_store_adds_arrays_up_where_they_are(machine: Machine, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one program of the GPUs that have them. The caller may assign to them meanwhile; a list may repeat a GPU."""
+    machine.reads_peers = True
+    monkeypatch.setattr(kvstore, "_sum_on_device", functools.cache(kvstore._sum_on_device.__wrapped__))
+    x = np.arange(12, dtype=np.float32)
+    with kg.override(collectives=way):
+        store = kg.KVStore("device")
+        store.init(["a", "b"], [kg.asarray(x, device="cuda:1"), kg.asarray(x, device="cuda:0")])
+        store.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed * 2))
+        want = {"a": x.copy(), "b": x.copy()}
+        for turn in range(6):
+            pushed = [kg.asarray(x + turn, device=f"cuda:{i}") for i in range(2)]
+            store.push("a", pushed)
+            for array in pushed:
+                array[...] = 0
+            want["a"] += 4 * (x + turn)
+            store.push(["b", "b"], [[kg.asarray(x, device="cuda:1"), kg.asarray(x, device="cuda:0")]] * 2)
+            want["b"] += 8 * x
+            for key, value in want.items():
+                np.testing.assert_allclose(store.pull(key), value)
+    assert store.pull("a").device == "cuda:1" and store.pull("b").device == "cuda:0"

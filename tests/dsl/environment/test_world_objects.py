@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import math
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -284,3 +288,52 @@ def test_an_object_that_ends_in_a_traced_function_is_no_object_whose_end_is_lost
     refused(lambda: cpu(makes)(X), kg.TraceError, "__del__", line=line_in(makes))
     agree(lambda x: x * KEPT.gain, X)
     assert not Ending.ended
+
+
+class KeptByObject:
+    """A descriptor that keeps values by the object, weakly."""
+
+    def __init__(self) -> None:
+        self.held: Any = weakref.WeakKeyDictionary()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self.held[instance]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self.held[instance] = value
+
+
+class Kept:
+    a = KeptByObject()
+
+    def __init__(self, a: float) -> None:
+        self.a = a
+
+
+kept_by_name: Any = None
+
+
+def scaled_by_global(x: np.ndarray[Any, Any], box: Any) -> Any:
+    return x * kept_by_name.a
+
+
+def scaled_by_argument(x: np.ndarray[Any, Any], box: Any) -> Any:
+    return x * box.kept.a
+
+
+@pytest.mark.parametrize("function", [scaled_by_global, scaled_by_argument])
+def test_what_a_refused_trace_met_ends_with_its_last_name(function: Any) -> None:
+    global kept_by_name
+    f, box = kg.kernel_graph(function, device="cpu"), SimpleNamespace()
+    kept_by_name = box.kept = Kept(2.0)
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert f(np.ones(2), box).tolist() == [2.0, 2.0]
+        old = weakref.ref(kept_by_name)
+        kept_by_name = box.kept = Kept(3.0)
+        assert old() is None and len(Kept.a.held) == 1
+    finally:
+        gc.enable()
+    assert f(np.ones(2), box).tolist() == [3.0, 3.0]

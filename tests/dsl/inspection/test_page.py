@@ -6,6 +6,7 @@ One browser for all tests: some seconds to start, then a fraction of a second fo
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def test_one_page_holds_the_functions_of_a_profile(browser: Browser, tmp_path: P
     for number, title in enumerate(("two_ways(image, mask)", "turns(x)", "turns(x)", "<lambda>(x, few=3)")):
         browser.open(tmp_path / "page.html", fragment=f"#r={number}")
         assert browser.evaluate("document.querySelector('h1').textContent") == title
-        assert browser.evaluate("document.querySelectorAll('#which option').length") == 4
+        assert browser.evaluate("document.querySelectorAll('#which option').length") == 5
         quiet(browser)
     assert "runs in NumPy" in browser.evaluate("document.querySelector('#look').textContent")
 
@@ -195,6 +196,148 @@ def test_kernels_that_are_launched_often_have_a_row(browser: Browser, tmp_path: 
     )
     assert {name: int(count) for name, count in rows} == {label: labels.count(label) for label in often}
     assert often
+    quiet(browser)
+
+
+def test_the_timeline_of_a_profile_has_every_span(browser: Browser, tmp_path: Path) -> None:
+    f = kg.kernel_graph(device="cpu", streams="max")(two_ways)
+    distinct = kg.kernel_graph(lambda x: np.unique(x), device="cpu", untraceable="numpy")
+    with kg.profile() as p:
+        for _ in range(3):
+            f(np.ones((20, 30), np.float32), np.ones((6, 6), np.float32))
+            distinct(np.ones(3))
+    p.report(tmp_path / "page.html")
+    browser.open(tmp_path / "page.html", 1400, 900, fragment="#r=2")
+    hits = browser.evaluate("kernelgraph.hits()")
+    assert len(hits) == len(p.spans) and {s.kind for s in p.spans} >= {"call", "in NumPy", "kernel", "compile"}
+    for one in hits:  # none lies on another
+        for other in hits:
+            apart = one[0] + one[2] <= other[0] + 0.1 or other[0] + other[2] <= one[0] + 0.1 or one[1] != other[1]
+            assert one is other or apart
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#spans tbody tr')].map(r => [...r.children].map(c => c.textContent))"
+    )
+    calls = [row for row in rows if row[:3] == ["host", "call", "two_ways"]]
+    assert len(calls) == 1 and calls[0][4] == "3"
+    quiet(browser)
+
+
+PANELS = ("source", "schedule", "memory", "graph", "details")
+
+
+def widths(browser: Browser, what: str) -> dict[str, float]:
+    return {
+        name: browser.evaluate(f"document.querySelector('#{name}').getBoundingClientRect().{what}") for name in PANELS
+    }
+
+
+@pytest.mark.parametrize(("number", "what", "grows", "shrinks"), [
+    (0, "width", "source", "schedule"), (1, "width", "graph", "details"),
+    (2, "height", "schedule", "memory"), (3, "height", "memory", "graph"),
+])  # fmt: skip
+def test_panels_are_resized(browser: Browser, path: Path, number: int, what: str, grows: str, shrinks: str) -> None:
+    browser.open(path, 1400, 900)
+    before = widths(browser, what)
+    node = f"document.querySelectorAll('.splitter')[{number}]"
+    x, y, w, h = browser.evaluate(f"(b => [b.x, b.y, b.width, b.height])({node}.getBoundingClientRect())")
+    browser.drag(x + w / 2, y + h / 2, 40, 40)
+    after = widths(browser, what)
+    assert after[grows] - before[grows] == pytest.approx(40, abs=1.5)
+    assert after[shrinks] - before[shrinks] == pytest.approx(-40, abs=1.5)
+    browser.evaluate(f"{node}.focus()")
+    browser.key("ArrowLeft" if what == "width" else "ArrowUp")
+    assert widths(browser, what)[grows] - after[grows] == pytest.approx(-20, abs=1.5)
+    assert browser.evaluate("kernelgraph.selected()") == []
+    browser.evaluate(f"{node}.dispatchEvent(new MouseEvent('dblclick'))")
+    assert widths(browser, what) == before
+    quiet(browser)
+
+
+@pytest.mark.parametrize("name", ["schedule", "memory", "graph", "roofline"])
+def test_drawings_are_saved_as_svg(browser: Browser, path: Path, tmp_path: Path, name: str) -> None:
+    browser.open(path, 1400, 900)
+    if name == "roofline":
+        browser.evaluate(
+            "[...document.querySelectorAll('#tabs button')].find(b => b.textContent === 'Roofline').click()"
+        )
+        browser.until("document.querySelector('#details canvas').width > 300")
+    browser.download_to(tmp_path)
+    browser.evaluate(f"document.querySelector('[aria-label=\"save the {name} as an SVG file\"]').click()")
+    browser.wait_for(lambda: (tmp_path / f"{name}.svg").exists())
+    text = (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+    assert text == browser.evaluate(f"kernelgraph.svg('{name}')")
+    root = ET.fromstring(text)
+    shapes = [part for part in root.iter() if not part.tag.endswith(("svg", "clipPath"))]
+    assert all(
+        part.get("fill") and "NaN" not in "".join(part.attrib.values()) for part in shapes if part.get("opacity")
+    )
+    data = browser.evaluate("kernelgraph.data")
+    labels = [part.text for part in root.iter() if part.tag.endswith("text")]
+    if name == "schedule":
+        assert {task["label"] for task in data["tasks"] if "parent" not in task} & {*labels}
+    if name == "graph":
+        colours = [part.get("fill") for part in root.iter() if part.tag.endswith("rect")]
+        assert len(colours) - 1 == browser.evaluate("kernelgraph.graph().length")
+    quiet(browser)
+
+
+def test_a_label_stays_in_view(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    tasks = browser.evaluate("kernelgraph.data.tasks")
+    longest = max(range(len(tasks)), key=lambda i: tasks[i]["end"] - tasks[i]["start"])
+    browser.evaluate(f"kernelgraph.show({tasks[longest]['end'] * 0.6 + tasks[longest]['start'] * 0.4}, 20)")
+    labels = texts(browser.evaluate("kernelgraph.svg('schedule')"))
+    assert tasks[longest]["label"] in labels
+
+
+def test_a_hit_is_brought_into_view(browser: Browser, tmp_path: Path) -> None:
+    def long_chain(x: Any) -> Any:
+        for i in range(60):
+            x = np.sort(np.tanh(x) @ x, axis=i % 2)
+        return x
+
+    page = tmp_path / "chain.html"
+    kg.kernel_graph(device="fake")(long_chain).report(kg.spec((64, 64), np.float32), page)
+    browser.open(page, 1400, 900)
+    browser.evaluate("[...document.querySelectorAll('#passes button')].at(-1).click()")
+    sizes = "(n => [n.clientWidth, n.clientHeight])(document.querySelector('#{} canvas'))"
+    for hit in ("t5 ", "t100 "):
+        browser.evaluate("kernelgraph.show(0, 40)")  # the first of the tasks alone
+        browser.key("Escape")
+        browser.key("/")
+        browser.type(hit)
+        browser.until("document.querySelector('#found').textContent !== ''")
+        browser.key("Enter")
+        [task] = browser.evaluate("kernelgraph.selected()")
+        box = next(h for h in browser.evaluate("kernelgraph.graph()") if h[4] == [task])
+        assert 0 <= box[1] + box[3] / 2 <= browser.evaluate(sizes.format("graph"))[1]
+        label = browser.evaluate(f"kernelgraph.data.tasks[{task}].label")
+        assert label in texts(browser.evaluate("kernelgraph.svg('schedule')"))
+
+
+def texts(svg: str) -> list[str | None]:
+    return [part.text for part in ET.fromstring(svg).iter() if part.tag.endswith("text")]
+
+
+def test_nodes_show_their_shapes(browser: Browser, path: Path) -> None:
+    browser.open(path, 1700, 1000)
+    browser.evaluate("document.querySelectorAll('#passes button')[0].click()")
+    browser.evaluate("document.querySelector('#graph canvas').focus()")
+    for _ in range(5):
+        browser.key("+")
+    labels = [
+        p.text for p in ET.fromstring(browser.evaluate("kernelgraph.svg('graph')")).iter() if p.tag.endswith("text")
+    ]
+    assert labels and all("[" in (text or "") for text in labels)
+
+
+def test_paper_has_every_tab(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    heads = browser.evaluate("[...document.querySelectorAll('#details h3')].map(h => h.textContent)")
+    assert {"Kernels", "Task", "Cuts", "Decisions", "Versions", "Text"} <= {*heads}
+    browser.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert "Decisions" not in browser.evaluate("[...document.querySelectorAll('#details h3')].map(h => h.textContent)")
     quiet(browser)
 
 

@@ -57,6 +57,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     ]
 
 
+def test_an_array_says_where_it_is(cells: list[dict[str, Any]]) -> None:
+    text = cells[CELLS.index("f(x)[0]")]["text/plain"]
+    assert text.startswith("array([[") and text.endswith("  # on cpu")
+
+
 def test_every_cell_shows_text_that_fits(cells: list[dict[str, Any]]) -> None:
     for source, shown in zip(CELLS[1:-1], cells[1:-1], strict=True):
         assert "text/plain" in shown, (source, shown)

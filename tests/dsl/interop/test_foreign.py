@@ -6,6 +6,7 @@ import array
 import copy
 import gc
 import pickle
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -381,3 +382,34 @@ def test_arrays_in_numpy_share_their_memory() -> None:
     f(a)  # assigned to: its memory is another one from now on
     assert_same(b, before)
     assert_same(a, before + 1)
+
+
+def _function_without_a_name() -> Any:
+    @kg.kernel_graph
+    def inner(x: Any) -> Any:
+        return x
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: kg.kernel_graph(lambda x: x + 1), "<lambda>"),
+        (_function_without_a_name, "_function_without_a_name.<locals>.inner"),
+        (lambda: kg.kernel_graph(inner_product_of_pickles), "inner_product_of_pickles"),  # the name is another's
+        (lambda: kg.grad(lambda x: x.sum()), "grad_<lambda>"),
+        (lambda: kg.vmap(lambda x: x.sum()), "vmap_<lambda>"),
+    ],
+)
+@pytest.mark.parametrize("dumps", [pickle.dumps, pickle._dumps])  # type: ignore[attr-defined]  # in C and in Python
+def test_what_no_name_leads_to_is_not_pickled_by_name(make: Any, name: str, dumps: Any) -> None:
+    with pytest.raises(pickle.PicklingError, match=re.escape(f"{name} is not it; define it with def")) as raised:
+        dumps(make())
+    assert "_mark" not in str(raised.value) and "test_foreign.py:" in str(raised.value)
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert pickle.loads(cloudpickle.dumps(make())) is not None
+
+
+def inner_product_of_pickles(x: Any) -> Any:
+    return x

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +12,12 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.array import devices, in_flight
 from kernelgraph.dsl.array.in_flight import waitall
 from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.driver.events import CudaEvent
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from kernelgraph.runtime.engine import unread_errors
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
@@ -64,6 +68,59 @@ def test_any_order_of_calls(gpu: Any) -> None:
     assert [entry[0] for entry in gpu.context.driver.log].count("launch_graph") > 40
 
 
+def test_what_is_told_by_order_has_happened(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads queue calls on few streams; what is over is asked at random."""
+    told: list[bool] = []
+
+    def finish(event: CudaEvent) -> None:
+        if not event.done:
+            told.append(gpu.context.driver.query(event.handle) == 0)
+        plain(event)
+
+    plain = CudaEvent.finish
+    monkeypatch.setattr(CudaEvent, "finish", finish)
+    lock, failures = threading.Lock(), list[BaseException]()
+
+    def call_in_thread(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            f = kg.kernel_graph(device="cuda")(double)
+            x = kg.asarray(np.ones(40, "f4"), device="cuda")
+            for _ in range(60):
+                with lock:  # the fake driver serves one at a time
+                    x = f(x) if rng.random() < 0.7 else f(kg.asarray(np.ones(40, "f4"), device="cuda"))
+                    if rng.random() < 0.1:
+                        x.wait()
+                    if rng.random() < 0.2:
+                        in_flight._on_devices.forget_finished()
+                time.sleep(0)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert told and all(told)
+
+
+def test_few_questions_tell_which_calls_are_over(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = settled()
+    kg.waitall()
+    asked: list[int] = []
+    query = gpu.events.query
+    monkeypatch.setattr(gpu.events, "query", lambda handle: asked.append(handle) or query(handle))
+    for _ in range(10):
+        for _ in range(in_flight.ASKED):
+            y = f(x)
+        gpu.synchronize()
+    assert in_flight.in_flight_counts()[0] <= 2 * in_flight.ASKED
+    assert len(asked) <= 10 * in_flight.ASKED // 3
+    np.testing.assert_array_equal(y.numpy(), np.full(40, 2, "f4"))
+
+
 @pytest.mark.parametrize("rows", [1, 4])
 def test_lengths_that_a_trace_knows_keep_no_call_from_the_short_way(gpu: Any, rows: int) -> None:
     """Two functions whose graphs are equal but for a count, called by turns; of one launch and of several."""
@@ -92,6 +149,58 @@ def test_lengths_that_a_trace_knows_keep_no_call_from_the_short_way(gpu: Any, ro
 
     if rows == 1:  # of several launches the clock may have chosen streams
         assert all(any(is_short(function) for _ in range(20)) for function in functions)
+
+
+def shifted(x: Any, a: Any, b: Any) -> Any:
+    return x * a + b
+
+
+def normed(x: Any, a: Any, b: Any) -> Any:
+    return x / (np.abs(x).max() * a + b)
+
+
+NUMBERS = (0.0, -0.0, 1.5, -2.25, 1e300, 3, -7, 0, 1 << 40, True)
+
+
+@pytest.mark.parametrize("function", [shifted, normed, lambda x, a, b: (x - a, x * b), lambda x, a, b: x + (a - b) * 2])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "u1"])
+def test_numbers_of_a_call_go_the_short_way(gpu: Any, function: Any, dtype: str) -> None:
+    """Each call has its own numbers, also where those of the call before are equal to them."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(1, 9, (8, 5)).astype(dtype)
+    given = kg.asarray(x, device="cuda").wait()
+    f = kg.kernel_graph(function, device="cuda")
+    short = 0
+    for turn in range(60):
+        a, b = (NUMBERS[i] for i in rng.integers(0, len(NUMBERS), 2))
+        if turn < 20:
+            a, b = NUMBERS[turn % 4], NUMBERS[2 + turn % 3]  # floats, until all is ready
+        try:
+            with np.errstate(all="ignore"):
+                wanted = function(x, a, b)
+        except OverflowError:
+            continue
+        gpu.context.driver.log.clear()
+        got = f(given, a, b)
+        short += {entry[0] for entry in gpu.context.driver.log} <= {"launch_graph", "update_kernel", "record"}
+        pairs = zip(*((each if isinstance(each, tuple) else (each,)) for each in (got, wanted)), strict=True)
+        for ours, numpys in pairs:
+            assert ours.dtype == numpys.dtype
+            np.testing.assert_allclose(ours.numpy(), numpys, 1e-3 if dtype == "f2" else 1e-6)
+    assert short > 15
+
+
+@pytest.mark.parametrize("number", [1.0, 2, True])
+def test_an_operator_with_a_number_goes_the_short_way(gpu: Any, number: Any) -> None:
+    x = np.arange(40, dtype="f8")
+    given = kg.asarray(x, device="cuda").wait()
+    for turn in range(12):
+        gpu.context.driver.log.clear()
+        got, other = given + (number + turn), number - given
+        short = {entry[0] for entry in gpu.context.driver.log} <= {"launch_graph", "update_kernel", "record"}
+        np.testing.assert_array_equal(got.numpy(), x + (number + turn))
+        np.testing.assert_array_equal(other.numpy(), number - x)
+    assert short
 
 
 def settled() -> tuple[Any, Any]:

@@ -74,6 +74,19 @@ def test_any_damage_is_seen(folder):
     assert DiskCache("test").get(KEY) == b"again"
 
 
+def test_what_is_put_first_stays(folder):
+    assert DiskCache("test").put_first(KEY, b"first") == b"first"
+    assert DiskCache("test").put_first(KEY, b"second") == b"first"
+    assert DiskCache("test").get(KEY) == b"first"
+    assert [p.name for p in folder.iterdir()] == [KEY]
+    (folder / KEY).write_bytes(b"damaged")
+    assert DiskCache("test").put_first(KEY, b"third") == b"third"
+    assert DiskCache("test").get(KEY) == b"third"
+    assert DiskCache("test").put(KEY, b"fourth") and DiskCache("test").get(KEY) == b"fourth"
+    with override(cache_dir=""):
+        assert DiskCache("test").put_first(KEY, b"fifth") == b"fifth"
+
+
 def test_an_entry_under_another_name_is_foreign(folder):
     DiskCache("test").put(KEY, b"payload")
     (folder / sha256_digest("other")).write_bytes((folder / KEY).read_bytes())
@@ -206,6 +219,19 @@ def processes(program, count, folder, *arguments):
     for process, _, complaints in ended:
         assert process.returncode == 0, complaints
     return [out for _, out, _ in ended]
+
+
+def test_of_writers_at_once_all_have_what_is_put_first(folder):
+    kept = []
+    threads = [
+        threading.Thread(target=lambda i=i: kept.append(DiskCache("test").put_first(KEY, bytes([i]) * 50_000)))
+        for i in range(8)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(kept) == 8 and set(kept) == {DiskCache("test").get(KEY)}
 
 
 def test_eight_processes_write_and_read_at_once(tmp_path):

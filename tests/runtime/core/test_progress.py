@@ -1,90 +1,151 @@
-"""The progress bar: after a second, in a terminal, by whichever library is there; else silent."""
+"""The line about a long compile: in a terminal and in a notebook, gone at the end; silent everywhere else."""
 
 from __future__ import annotations
 
 import io
 import sys
+import threading
 from types import SimpleNamespace
-from typing import ClassVar
 
+import numpy as np
 import pytest
 
+import kernelgraph as kg
+from kernelgraph.dsl.jit import specializations
 from kernelgraph.runtime.core import progress as module
-from kernelgraph.runtime.core.progress import progress_counter
+from kernelgraph.runtime.core.progress import progress_counter, progress_phase
 
 
 class Screen(io.StringIO):
+    """A terminal, or a pipe. written: set when there is something on it."""
+
     def __init__(self, terminal: bool) -> None:
         super().__init__()
-        self.terminal = terminal
+        self.terminal, self.written = terminal, threading.Event()
 
     def isatty(self) -> bool:
         return self.terminal
 
+    def flush(self) -> None:
+        self.written.set()
 
-class Bar:
-    """tqdm's face."""
-
-    made: ClassVar[list[Bar]] = []
-
-    def __init__(self, total, desc, leave):
-        self.total, self.desc, self.n, self.open = total, desc, 0, True
-        Bar.made.append(self)
-
-    def update(self, more):
-        self.n += more
-
-    def close(self):
-        self.open = False
+    def shows(self, text: str) -> bool:
+        while text not in self.getvalue():
+            self.written.clear()
+            assert self.written.wait(20), self.getvalue()
+        return True
 
 
 @pytest.fixture
-def bars(monkeypatch):
-    monkeypatch.setattr(Bar, "made", [])
-    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
-    return Bar.made
+def screen(monkeypatch):
+    made = Screen(True)
+    ours = {"stderr": made, "modules": sys.modules, "_current_frames": sys._current_frames}
+    monkeypatch.setattr(module, "sys", SimpleNamespace(**ours))  # pytest puts its own stderr between fixture and test
+    monkeypatch.setattr(module, "DELAY", 0.001)
+    monkeypatch.setattr(module, "BETWEEN", 0.001)
+    return made
 
 
-def run(monkeypatch, total: int, seconds: float, terminal: bool) -> str:
-    """Output of `total` steps, each of which takes that long."""
-    screen, now = Screen(terminal), [0.0]
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    with progress_counter(total, "compiling kernels") as count:
-        for _ in range(total):
-            now[0] += seconds
-            count()
-    return screen.getvalue()
+def after_the_line(screen: Screen) -> str:
+    """What is left to be read: what was written after the last return of the carriage."""
+    return screen.getvalue().rpartition("\r")[2]
 
 
-def test_a_long_wait_is_shown(monkeypatch, bars):
-    run(monkeypatch, 10, 0.3, terminal=True)
-    (bar,) = bars
-    assert (bar.total, bar.desc, bar.n, bar.open) == (10, "compiling kernels", 10, False)
+def test_a_long_compile_is_told(screen):
+    with progress_phase("compiling f"), progress_phase("tracing"):
+        assert screen.shows("compiling f; tracing, 0 s")
+    assert after_the_line(screen) == ""
+    assert not module._phases
 
 
-@pytest.mark.parametrize(("total", "seconds", "terminal"), [(10, 0.05, True), (10, 5.0, False), (1, 5.0, True)])
-def test_quiet(monkeypatch, bars, total, seconds, terminal):
-    assert run(monkeypatch, total, seconds, terminal) == ""
-    assert bars == []
+def test_things_done_are_counted(screen):
+    with progress_phase("compiling f"), progress_counter(3, "kernels") as done:
+        done()
+        threading.Thread(target=done).start()
+        assert screen.shows("compiling f; kernels, 2 of 3, 0 s")
+    assert after_the_line(screen) == ""
 
 
-def test_rich_where_there_is_no_tqdm(monkeypatch):
-    pytest.importorskip("rich")
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    assert "compiling kernels" in run(monkeypatch, 10, 0.3, terminal=True)
-
-
-def test_without_either(monkeypatch):
-    for name in ("tqdm", "rich.progress"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert run(monkeypatch, 10, 0.3, terminal=True) == ""
-
-
-def test_it_is_closed_when_the_work_fails(monkeypatch, bars):
-    monkeypatch.setattr(sys, "stderr", Screen(True))
-    monkeypatch.setattr(module, "DELAY", -1.0)
-    with pytest.raises(KeyError), progress_counter(3, "x") as count:
-        count()
+def test_it_goes_when_the_work_fails(screen):
+    with pytest.raises(KeyError), progress_phase("compiling f"):
+        assert screen.shows("compiling f")
         raise KeyError
-    assert not bars[0].open
+    assert after_the_line(screen) == "" and not module._phases
+
+
+def test_a_call_tells_of_itself(screen, monkeypatch):
+    def trace_slowly(*args, **options):
+        assert screen.shows("compiling slow; tracing")
+        return trace_function(*args, **options)
+
+    def slow(x):
+        return np.exp(x) * 2
+
+    trace_function = specializations.trace_function
+    monkeypatch.setattr(specializations, "trace_function", trace_slowly)
+    kg.kernel_graph(slow, device="cpu", untraceable="refuse")(np.ones(3)).wait()
+    assert after_the_line(screen) == ""
+
+
+def test_a_notebook_is_told(screen, monkeypatch):
+    screen.terminal = False
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with progress_phase("compiling f"):
+        assert screen.shows("compiling f")
+
+
+def quiet(screen: Screen) -> bool:
+    """Whether the work starts nothing that could write."""
+    before = threading.active_count()
+    with progress_phase("compiling f"), progress_counter(3, "kernels") as done:
+        done()
+        started = threading.active_count() - before
+    return started == 0 and screen.getvalue() == ""
+
+
+def test_pipes_and_files_are_not_written_to(screen):
+    screen.terminal = False
+    assert quiet(screen)
+
+
+def test_a_setting_silences_it(screen):
+    with kg.override(progress=False):
+        assert quiet(screen)
+    assert not quiet(screen)
+
+
+def test_without_a_standard_error_stream(monkeypatch):
+    monkeypatch.setattr(module.sys, "stderr", None)
+    with progress_phase("compiling f"):
+        pass
+
+
+def test_other_threads_are_silent(screen):
+    with progress_phase("compiling f"):
+        other = threading.Thread(target=lambda: quiet(screen))
+        other.start()
+        other.join()
+        assert module._phases == ["compiling f"]
+
+
+def test_a_short_compile_is_not_told(screen, monkeypatch):
+    monkeypatch.setattr(module, "DELAY", 3600.0)
+    with progress_phase("compiling f"):
+        pass
+    assert screen.getvalue() == ""
+
+
+def test_a_debugger_is_left_alone(screen):
+    """What a debugger's frame calls, such as its prompt, has no line written over it."""
+    found = []
+    namespace = {"__name__": "bdb", "screen": screen, "found": found}
+    source = (
+        "def interaction():\n    import time\n    time.sleep(0.05)\n    before = screen.getvalue()\n"
+        "    time.sleep(0.05)\n    found.append(screen.getvalue() == before)\n"
+    )
+    exec(source, namespace)
+    with progress_phase("compiling f"):
+        namespace["interaction"]()
+        assert screen.shows("compiling f")
+    assert found == [True]

@@ -96,3 +96,10 @@ def test_nothing_else_reads_the_environment():
             text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) else ""
             reads = text.startswith(("os.environ.", "os.environ[")) or text in ("os.getenv", "getenv", "environ")
             assert not reads, f"{path.name}:{node.lineno}: {text}"
+
+
+def test_a_wrong_value_of_the_environment_names_no_line() -> None:
+    with pytest.raises(ValueError, match=r"^KERNELGRAPH_THREADS='two': write a whole number"):
+        Settings({"KERNELGRAPH_THREADS": "two"})
+    with pytest.raises(ValueError, match=r"^test_settings\.py:\d+: threads='two': write"), override(threads="two"):
+        pass

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+import kernelgraph as kg
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.pipeline import compile_graph_to_program
+from kernelgraph.dsl.jit import specializations
 from kernelgraph.runtime.program.program import (
     Buffer,
     Int,
@@ -191,10 +193,10 @@ def test_branches_of_matmuls_are_batched_level_by_level():
             previous = new
     outputs = tuple(b for b, buffer in enumerate(buffers) if buffer.kind == "output")
     program = Program(tuple(buffers), tuple(tasks), (0,), outputs, target="cuda")
-    made = batch_matmul_tasks_where_faster(program, "auto", GPU)
+    made = batch_matmul_tasks_where_faster(program, GPU)
     assert [len(packed_member_tasks(t)) for t in made.tasks] == [branches] * depth
     assert predicted_microseconds(schedule(made, machine=GPU)) <= predicted_microseconds(schedule(program, machine=GPU))
-    assert batch_matmul_tasks_where_faster(program, "auto", MACHINES["cpu"]) is program
+    assert batch_matmul_tasks_where_faster(program, MACHINES["cpu"]) is program
     assert find_plan_violations(schedule(made, machine=GPU)) == []
 
 
@@ -279,3 +281,26 @@ def test_the_verifier_objects_to_members_that_touch_each_other():
         assert any(x.kind == "side by side" for x in found), (one, two)
         bad += 1
     assert bad > 100
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_which_products_are_batched_is_no_matter_of_streams(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch may round in another way: the same function on one stream would give other bits."""
+    real = specializations.machine_model_of_device
+    monkeypatch.setattr(
+        specializations,
+        "machine_model_of_device",
+        lambda kind, gpu: replace(real(kind, gpu), batches=True, packs=True),
+    )
+    rng = Random(seed)
+    rows, inner = rng.choice((32, 64, 128, 256, 512)), rng.choice((32, 128, 512, 1024))
+    weights = [np.ones((inner, inner), np.float32) for _ in range(rng.randint(2, 6))]
+
+    def branches(x, *weights):
+        return [np.maximum(x @ w, 0) @ w for w in weights]
+
+    def products(streams):
+        plan = kg.kernel_graph(branches, device="fake", streams=streams).plan(np.ones((rows, inner), "f4"), *weights)
+        return sorted(task.name for task in plan.tasks if isinstance(task.kernel, Library))
+
+    assert len({tuple(products(streams)) for streams in ("auto", "max", 1, 2, 4)}) == 1

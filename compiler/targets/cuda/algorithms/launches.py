@@ -13,7 +13,7 @@ from .....runtime.core.frozen import dataclass
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
 from ....core.cost import work_cost_model_of_gpu
-from ....core.types import SHORT_NAMES, DType
+from ....core.types import DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.operands import StridedBufferArray, are_operand_elements_aligned, contiguous_strides
@@ -145,12 +145,6 @@ class GpuAlgorithmBuilder:
                 line=self.line,
             )
         )
-
-
-def cuda_conversion_text(source: DType, target: DType) -> Callable[[str], str]:
-    """What makes of the text of a value of one dtype that of another."""
-    name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
-    return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
 
 
 _REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")

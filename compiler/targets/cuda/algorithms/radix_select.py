@@ -13,24 +13,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....layout.operands import StridedBufferArray
+from .kernel_language import kernel_text
 from .launches import GpuAlgorithmBuilder
-from .radix_select_text import (
+from .radix_select_kernels import (
     BINS,
     EACH,
     PICKING,
     THREADS,
     WORDS,
-    count_radix_digit_text,
-    order_selected_places_text,
-    pick_radix_digit_text,
+    order_selected_places_kernel,
+    radix_count_digit_kernel,
+    radix_pick_digit_kernel,
     radix_select_digits,
-    radix_select_places_text,
-    radix_select_row_text,
-    radix_selected_keys_text,
-    radix_selected_values_text,
+    radix_select_places_kernel,
+    radix_select_row_kernel,
+    radix_selected_keys_kernel,
+    radix_selected_values_kernel,
 )
-from .radix_sort_text import THREADS as SORTING
-from .radix_sort_text import radix_key_dtype, radix_sort_block_text
+from .radix_sort_kernels import THREADS as SORTING
+from .radix_sort_kernels import RadixKeys, radix_key_dtype, radix_pick_block_kernel
 from .sort import gpu_sort_rows, keys_of_thread_in_block_sort
 
 BLOCKS = 8  # of a multiprocessor
@@ -49,12 +50,12 @@ def lower_gpu_kth_values(
     source, places, wanted = calls.contiguous(reads[0]), options["kth"], target
     length, count, target = source.shape[-1], math.prod(source.shape[:-1]), calls.result(wanted)
     if each := _is_block_sort_faster_than_select(calls, source):
-        text = radix_sort_block_text(source.dtype, each, True, False, picks=len(places))
-        pointers = [source, target, source]
-        calls.add_launch("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
+        kernel = radix_pick_block_kernel(RadixKeys(source.dtype), each, source.dtype.itemsize)
+        text, pointers = kernel_text(kernel, (SORTING, 3), len(places)), [source, target]
+        calls.add_launch("kth", text, [source], [target], pointers, [length, *places], count, SORTING)
     else:
         found, many = _run_gpu_radix_select(calls, source, places, None), count * len(places)
-        text = radix_selected_values_text(source.dtype)
+        text = kernel_text(radix_selected_values_kernel(RadixKeys(source.dtype)), THREADS)
         calls.add_launch("kth", text, [found], [target], [found, target], [many], -(-many // THREADS), THREADS)
     calls.deliver_result(target, wanted)
 
@@ -95,24 +96,23 @@ def _gpu_topk_by_radix_select(
 ) -> None:
     """Select, put the places in order, then sort the values there."""
     count, length = math.prod(source.shape[:-1]), source.shape[-1]
-    found = _run_gpu_radix_select(calls, source, [k - 1], down)
+    found, kinds = _run_gpu_radix_select(calls, source, [k - 1], down), RadixKeys(source.dtype, True, down)
     places, ordered, order = (calls.temporary((count, k), d) for d in ("u4", "u4", "i8"))
     keys, totals = calls.temporary((count, k), radix_key_dtype(source.dtype)), calls.temporary((count,), "u8")
     calls.add_fill(totals, 0)
     tiles = -(-length // (THREADS * EACH))
+    text = kernel_text(radix_select_places_kernel(kinds), THREADS)
     calls.add_launch(
-        "collect", radix_select_places_text(source.dtype, down), [source, found, totals], [places, totals],
-        [source, found, places, totals], [length, tiles, k], count * tiles, THREADS,
+        "collect", text, [source, found, totals], [places, totals], [source, found, places, totals],
+        [length, tiles, k], count * tiles, THREADS,
     )  # fmt: skip
     gpu_sort_rows(calls, places, ordered, None, passes=-(-(length - 1).bit_length() // 8))
     blocks = -(-count * k // THREADS)
-    text, pointers = radix_selected_keys_text(source.dtype, down), [source, ordered, keys]
+    text, pointers = kernel_text(radix_selected_keys_kernel(kinds), THREADS), [source, ordered, keys]
     calls.add_launch("keys", text, [source, ordered], [keys], pointers, [count * k, length, k], blocks, THREADS)
     gpu_sort_rows(calls, keys, None, order)
-    pointers = [ordered, order, target]
-    calls.add_launch(
-        "places", order_selected_places_text(), [ordered, order], [target], pointers, [count * k, k], blocks, THREADS
-    )
+    text, pointers = kernel_text(order_selected_places_kernel(), THREADS), [ordered, order, target]
+    calls.add_launch("places", text, [ordered, order], [target], pointers, [count * k, k], blocks, THREADS)
 
 
 def _run_gpu_radix_select(
@@ -122,9 +122,10 @@ def _run_gpu_radix_select(
     alone; else of values and places."""
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)
     steps = radix_select_digits(source.dtype, length if down is not None else 0)
+    keys = RadixKeys(source.dtype, down is not None, bool(down))
     found = calls.temporary((count, many, WORDS), "u8")
     if count >= ROWS * calls.gpu.multiprocessors:
-        text = radix_select_row_text(source.dtype, steps, many, down)
+        text = kernel_text(radix_select_row_kernel(keys, steps), THREADS, many)
         calls.add_launch(
             "select", text, [source], [found], [source, found], [length, *places], count, THREADS, len(steps)
         )
@@ -137,17 +138,18 @@ def _run_gpu_radix_select(
     known = found
     for number, at in enumerate(steps):
         first, table = number == 0, tables.row(number)
-        text = count_radix_digit_text(source.dtype, at, first, 1 if first else many, down)
+        text = kernel_text(radix_count_digit_kernel(keys, at, first, 1 if first else many), THREADS)
         calls.add_launch(
             "select_count", text, [source, table, *([] if first else [known])], [table], [source, table, known],
             [length, stretch, stretches], count * stretches, THREADS,
         )  # fmt: skip
         last = number == len(steps) - 1
         after = found if last else calls.temporary((count, many, WORDS), "u8")
-        text = pick_radix_digit_text(at, first, many, down is not None)
+        ranks = places if first else []
+        text = kernel_text(radix_pick_digit_kernel(at, first, keys.places), PICKING, len(ranks))
         calls.add_launch(
-            "select_pick", text, [table, *([] if first else [known])], [after], [table, known, after],
-            places if first else [], count * many, PICKING,
+            "select_pick", text, [table, *([] if first else [known])], [after], [table, known, after], ranks,
+            count * many, PICKING,
         )  # fmt: skip
         known = after
     return found

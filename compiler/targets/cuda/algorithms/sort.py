@@ -16,16 +16,18 @@ import numpy as np
 
 from ....core.types import DType
 from ....layout.operands import StridedBufferArray
+from .kernel_language import kernel_text
 from .launches import GpuAlgorithmBuilder
-from .radix_sort_text import (
+from .radix_sort_kernels import (
     DIGITS,
     EACH,
-    START_TEXT,
     THREADS,
-    radix_digit_histogram_text,
+    RadixKeys,
+    radix_digit_histogram_kernel,
+    radix_digit_starts_kernel,
     radix_key_dtype,
-    radix_sort_block_text,
-    radix_sort_pass_text,
+    radix_sort_block_kernel,
+    radix_sort_pass_kernel,
 )
 
 BLOCKS = 8  # of a multiprocessor, that count digits
@@ -88,7 +90,9 @@ def gpu_sort_rows(
     each, passes = keys_of_thread_in_block_sort(length, source.dtype), passes or radix_key_dtype(source.dtype).itemsize
     written = [a for a in (values, places) if a is not None]
     if each:
-        text = radix_sort_block_text(source.dtype, each, values is not None, places is not None, down, passes)
+        keys = RadixKeys(source.dtype, places is not None, down)
+        kernel = radix_sort_block_kernel(keys, each, values is not None, places is not None, passes)
+        text = kernel_text(kernel, (THREADS, 3))
         pointers = [source, values or source, places or source]
         calls.add_launch("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
         return
@@ -102,17 +106,18 @@ def gpu_radix_sort_long_rows(
 ) -> None:  # fmt: skip
     """As `gpu_sort_rows`. own: u32 numbers of elements in order, where places are asked for in u32: all passes
     are then one kernel, and whoever writes the keys writes these as well."""
-    key = radix_key_dtype(source.dtype)
+    key, kinds = radix_key_dtype(source.dtype), RadixKeys(source.dtype, places is not None, down)
     tile = THREADS * EACH[key.itemsize]
     tiles = -(-length // tile)
     counts = calls.temporary((count, passes, DIGITS), np.uint64)
     calls.add_fill(counts, 0)
     stretch = max(tile, -(-length // (BLOCKS * calls.gpu.multiprocessors)))
     stretches = -(-length // stretch)
-    text = radix_digit_histogram_text(source.dtype, places is not None, down, passes)
+    text = kernel_text(radix_digit_histogram_kernel(kinds, passes), THREADS)
     numbers = [length, stretch, stretches]
     calls.add_launch("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
-    calls.add_launch("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
+    text = kernel_text(radix_digit_starts_kernel(), THREADS)
+    calls.add_launch("sort_starts", text, [counts], [counts], [counts], [], count * passes)
     keys, numbered = source, own is not None
     with_places = places is not None
     spare = [calls.temporary((count, length), key) for _ in range(min(2, passes - 1))]
@@ -126,7 +131,8 @@ def gpu_radix_sort_long_rows(
         to = values if last else spare[number % 2]
         to_places = None if not with_places else places if last else spare_places[number % 2]
         ends = (False, False) if numbered else (number == 0, last)
-        text = radix_sort_pass_text(source.dtype, *ends, with_places, to is not None, down)
+        kernel = radix_sort_pass_kernel(kinds, *ends, with_places, to is not None)
+        text = kernel_text(kernel, (THREADS, 3 if with_places else 4))
         reads = [keys, counts, state, *([own] if own is not None else [])]
         writes = [state, *(a for a in (to, to_places) if a is not None)]
         pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]

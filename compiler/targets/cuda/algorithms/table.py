@@ -13,13 +13,12 @@ from typing import Any
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import StridedBufferArray
-from .bincount import lower_gpu_bincount
 from .dnn import lower_gpu_dnn_call
 from .launches import GpuAlgorithmBuilder
 from .ordered_scatter import lower_gpu_combine_in_order, lower_gpu_places_in_order
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
 from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
-from .scatter import lower_gpu_last_occurrences, lower_gpu_ufunc_at
+from .scatter import lower_gpu_bincount, lower_gpu_last_occurrences, lower_gpu_ufunc_at
 from .sort import lower_gpu_argsort, lower_gpu_sort
 
 Row = Callable[[GpuAlgorithmBuilder, Sequence[StridedBufferArray], StridedBufferArray, Mapping[str, Any]], None]

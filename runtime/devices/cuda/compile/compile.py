@@ -25,7 +25,7 @@ from ....core.frozen import replace
 from ....core.gc_pause import paused_garbage_collection
 from ....core.progress import progress_counter
 from ....program.program import Kernel
-from ..modules.predicated_kernels import predicated_ptx_kernel_text
+from ..modules.ptx_kernels import ptx_text_of_kernel
 from .numba_parts import numba_cuda_package_version
 
 FORMAT = 7  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
@@ -98,7 +98,7 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     try:
         if options.get("own") == "c++":
             return compile_cuda_source(kernel.source, cc)
-        ptx = predicated_ptx_kernel_text(kernel) if "ptx" in options else compile_ptx(kernel, cc)
+        ptx = ptx_text_of_kernel(kernel) if "ptx" in options else compile_ptx(kernel, cc)
         return link_ptx_to_cubin(ptx, cc, _numba_cuda_allows_fastmath(kernel))
     except CompileError:
         raise

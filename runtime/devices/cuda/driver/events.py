@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ....engine import unread_errors
@@ -33,6 +34,17 @@ class CudaEvent:
             self._finish_with_result_code(code)
         return True
 
+    @property
+    def line(self) -> object:
+        """What it happens in the order of: the events that a thread records there happen one after another. None: of
+        no stream that is known."""
+        return (self._pool, self.stream) if self.stream else None
+
+    def finish(self) -> None:
+        """Another one, which was recorded behind it, has happened."""
+        if not self.done:
+            self._finish_with_result_code(SUCCESS)
+
     def wait(self) -> None:
         if not self.done and self.error is None:
             self._finish_with_result_code(self._pool.wait(self.handle))
@@ -53,6 +65,21 @@ class CudaEvent:
 
     def __del__(self) -> None:
         self._pool.free.append(self.handle)
+
+
+def pending_gpu_events(events: Iterable[Any]) -> list[CudaEvent] | None:
+    """Those that have not happened; None where one is of another kind of device, or of work that failed."""
+    pending = []
+    for event in events:
+        if event is not None:
+            if type(event) is not CudaEvent:
+                return None
+            happened = event.query()
+            if event.error is not None:
+                return None
+            if not happened:
+                pending.append(event)
+    return pending
 
 
 class EventPool:

@@ -54,17 +54,15 @@ class NativeDriverCalls:
             self._code.functions["call_driver_status_function"], words, (self._code, ctypes_function)
         )
 
-    def launch_graph(
+    def graph_record(
         self,
         handles: dict[int, int],
         bound: Sequence[tuple[int, int]],
         nodes: Sequence[tuple[int, int, Sequence[tuple[int, int, int]]]],
-        held: Any,
-    ) -> Callable[..., int]:
-        """f(event, *addresses): a graph, launched; the result code. handles: the words of its record, by offset. bound:
-        addresses of a call, by number, that have to be these. nodes: of each its handle, its parameters and, for each
-        address of its kernel that a call brings, where it lies, which of a call's it is, and what to add to it. Any
-        thread may call it."""
+    ) -> Any:
+        """What `launch_graphs` takes of a graph. handles: the words of its record, by offset. bound: addresses of a
+        call, by number, that have to be these. nodes: of each its handle, its parameters and, for each address of its
+        kernel that a call brings, where it lies, which of a call's it is, and what to add to it."""
         words = [word for row in bound for word in row]
         for handle, parameters, rows in nodes:
             words += [handle, parameters, len(rows), *(word for row in rows for word in row)]
@@ -74,10 +72,14 @@ class NativeDriverCalls:
         for place, word in enumerate(words, w.ROWS // 8):
             record[place] = word
         self._prepare(ctypes.addressof(record))
+        return record
+
+    def launch_graphs(self, records: Sequence[Any], held: Any) -> Callable[..., int]:
+        """f(*events, *addresses): graphs, launched one after the other; the result code. Any thread may call it."""
         return word_language.make_builtin_from_machine_code(
             self._code.functions["launch_driver_graph_from_python"],
-            [*self._python, ctypes.addressof(record)],
-            (self._code, record, held),
+            [*self._python, len(records), *map(ctypes.addressof, records)],
+            (self._code, records, held),
         )
 
 

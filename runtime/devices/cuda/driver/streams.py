@@ -24,6 +24,7 @@ class CapturedStreamEvent(CudaEvent):
     __slots__ = ("graph",)
     graph: int
     captured = True
+    line = None
 
     def query(self) -> bool:
         return True

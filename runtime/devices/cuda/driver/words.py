@@ -26,15 +26,16 @@ lock_python = WordInstruction("call void {p0}(i64 {1})")
 # A function of the driver: parameters that it has not are ignored in their registers.
 driver = WordInstruction("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4})\n{r} = zext i32 {r}w to i64")
 
-# What `this` holds first: those four, then the function and whether it may take long, or the graph's record.
+# What `this` holds first: those four, then the function and whether it may take long, or the records of graphs.
 AS_WORD, AS_INT, UNLOCK, RELOCK, FUNCTION, LONG = 0, 8, 16, 24, 32, 40
-GRAPH = 32
+GRAPHS, FIRST_GRAPH = 32, 40
 
-# A graph for one stream: how many addresses have to be what they were, and how many nodes change. Then, for each of
-# those addresses, which of a call's it is and what it was; and each node: its handle, its parameters, how many of its
-# kernel's addresses a call brings, and for each of those where it lies, which of a call's it is and what to add to it.
-LOCK, EXECUTABLE, STREAM, UPDATE, LAUNCH, RECORD, BOUND, COUNT = 0, *range(128, 184, 8)
-ROWS = 184
+# A graph for one stream: the context to make current, if there are several; how many addresses have to be what they
+# were, and how many nodes change. Then, for each of those addresses, which of a call's it is and what it was; and each
+# node: its handle, its parameters, how many of its kernel's addresses a call brings, and for each of those where it
+# lies, which of a call's it is and what to add to it.
+LOCK, EXECUTABLE, STREAM, UPDATE, LAUNCH, RECORD, BOUND, COUNT, ENTER, CONTEXT = 0, *range(128, 200, 8)
+ROWS = 200
 MOVED = 2**32 - 1  # in place of a result code: an address is not what it was
 
 
@@ -85,23 +86,33 @@ def call_driver_status_function(this: int, given: int, count: int) -> int:
 
 
 def launch_driver_graph_from_python(this: int, given: int, count: int) -> int:
-    """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
+    """A function for Python: an event for each graph, then the addresses of a call's buffers, to the driver's result
+    code. Where it is not 0, graphs before may have been launched."""
     head = this + BYTES_AT
     words = stack(8 * count)
     if not take_arguments_of_driver_call(head, words, given, count):
         return 0
-    graph = load(head + GRAPH)
+    place = head + FIRST_GRAPH
+    last = place + 8 * load(head + GRAPHS)
+    lock = load(place) + LOCK
+    event = words
+    words += 8 * load(head + GRAPHS)
+    code = 0
     state = unlock_python(load(head + UNLOCK))
-    mutex_lock(graph + LOCK)
-    code = issue_driver_graph_launch(graph, words)
-    mutex_unlock(graph + LOCK)
+    mutex_lock(lock)
+    while place != last:
+        code = issue_driver_graph_launch(load(place), load(event), words)
+        event += 8
+        place += 8
+        if code:
+            place = last
+    mutex_unlock(lock)
     lock_python(load(head + RELOCK), state)
     return as_int(load(head + AS_INT), code)
 
 
-def issue_driver_graph_launch(graph: int, words: int) -> int:
+def issue_driver_graph_launch(graph: int, event: int, words: int) -> int:
     """New addresses into the nodes where there are any, a launch, and the event after it."""
-    words += 8  # behind the event
     row = graph + ROWS
     last = row + 16 * load(graph + BOUND)
     while row != last:
@@ -109,6 +120,10 @@ def issue_driver_graph_launch(graph: int, words: int) -> int:
             return MOVED
         row += 16
     code = 0
+    if load(graph + CONTEXT):
+        code = driver(load(graph + ENTER), load(graph + CONTEXT), 0, 0, 0)
+        if code:
+            return code
     left = load(graph + COUNT)
     while left:
         node = row
@@ -129,7 +144,7 @@ def issue_driver_graph_launch(graph: int, words: int) -> int:
         left -= 1
     code = driver(load(graph + LAUNCH), load(graph + EXECUTABLE), load(graph + STREAM), 0, 0)
     if code == 0:
-        code = driver(load(graph + RECORD), load(words - 8), load(graph + STREAM), 0, 0)
+        code = driver(load(graph + RECORD), event, load(graph + STREAM), 0, 0)
     return code
 
 

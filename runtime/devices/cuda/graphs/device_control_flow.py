@@ -85,8 +85,8 @@ class GraphControlFlow:
         with graphs.lock:
             lane = graphs.lane() if self._whole.library else graphs.bodies
             streams = lane.streams_for_capture((False,) * (DEPTH + 1))
-            for stream in streams[: 1 + self._whole.depth] if self._whole.library else ():
-                self._device.blas.handle(stream)
+            if self._whole.library:
+                nodes.kept += self._device.blas.prepare(streams[: 1 + self._whole.depth])
             graph = self._capture_into_graph(nodes, streams)
             code, handle = driver.instantiate(graph)
             driver.destroy_graph(graph)

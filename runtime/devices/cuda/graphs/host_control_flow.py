@@ -131,8 +131,8 @@ class HostControlFlowStep:
         with graphs.lock:
             lane = graphs.lane() if self.whole.library else None
             stream = graphs.stream_for_capture() if lane is None else lane.streams_for_capture((False,))[0]
-            if lane is not None:
-                self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
+            # with memory that what is launched on the lane takes turns with
+            workspaces = [] if lane is None else self._device.blas.prepare([stream])
             require_graph_call_success(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 iteration = self._bodies[0].iteration(stream)
@@ -145,7 +145,7 @@ class HostControlFlowStep:
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
         require_graph_call_success(code)
-        return GraphExecutable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
+        return GraphExecutable(driver, executable, [self._bodies, workspaces], 0 if lane is None else lane.stream)
 
 
 class _CudaGraphHostLoopBody:

@@ -129,7 +129,7 @@ class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
     def __init__(self, driver: Any, lane: GraphReplayLane | MultiDeviceLane, graph: int, steps: Sequence[Any]) -> None:
-        """steps: whose kernels it has."""
+        """steps: whose kernels it has; and workspaces of libraries."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
         self.nodes: list[KernelArgumentBlock] = []
@@ -140,7 +140,6 @@ class GraphInstance:
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
         self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
-        self.numbers: tuple[int, ...] = ()  # of the plan, that such a launch has
         self.stream = self.known = lane.stream
 
     def idle(self) -> bool:

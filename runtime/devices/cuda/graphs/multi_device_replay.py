@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -20,12 +20,15 @@ from ....program.device import MultiDeviceReplay
 from ....program.plan import Launch, Plan, Record, Wait, is_device_copy
 from ....program.program import Pointer, Task, buffers_of_task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED
-from ..driver.events import CudaEvent
+from ..driver.events import CudaEvent, pending_gpu_events
+from ..driver.native_calls import native_driver_calls
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
+from .native_launch import native_graph_launch, native_graph_record
 from .nodes import MISTAKES
+from .parallel_launch import CudaParallelLaunch, are_launches_parallel
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
 ISSUE_US = 20.0  # of the host for a step that is issued by itself (measured on the host of two H100s)
@@ -40,7 +43,7 @@ KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, wh
 
 def make_multi_device_replay(
     plan: Plan, devices: Sequence[Any], elsewhere: Mapping[int, Any]
-) -> CudaMultiDeviceReplay | None:
+) -> MultiDeviceReplay | None:
     """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
     another one's memory, which it may not where that is another allocator's."""
     launches = [step for step in plan.steps if isinstance(step, Launch)]
@@ -57,6 +60,8 @@ def make_multi_device_replay(
     }
     if not is_replayable_as_graph([*runners.values()], plan):
         return None
+    if not elsewhere and are_launches_parallel(plan, runners):
+        return CudaParallelLaunch(plan, devices, runners)
     return CudaMultiDeviceReplay(plan, devices, runners, elsewhere)
 
 
@@ -123,7 +128,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self._calls = self._captures = self._launches = 0
         self.broken = not self._are_slots_worthwhile(self.slots)
 
-    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]) -> CudaEvent | None:
+    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]) -> Sequence[CudaEvent] | None:
         with self._lock:
             self._calls += 1
             addresses = [0 if m is None else m.address for m in memories]
@@ -133,12 +138,9 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                 bound = self._bound
             if self.broken or self._calls <= WARM_CALLS:
                 return None
-            after = {}
-            for event in events:
-                if event is not None:
-                    if type(event) is not CudaEvent or event.error is not None:
-                        return None
-                    after[event.handle] = event
+            if (pending := pending_gpu_events(events)) is None:
+                return None
+            after = {event.handle: event for event in pending}
             first, driver = self.devices[0], self._driver
             try:
                 first.context.enter()
@@ -153,12 +155,11 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                     graphs.by_pointers.move_to_end(bound)
                 self._launches += 1
                 graphs.latest = instance
-                self._update_changed_nodes(instance, addresses, scalars)
                 stream = instance.lane.stream
                 for event in after.values():
                     if event.stream != stream:
                         self._raise_if_driver_failed(driver.wait(stream, event.handle, 0), "waiting for an event")
-                self._raise_if_driver_failed(driver.launch_graph(instance.executable, stream), "launching a graph")
+                done = self._launch(instance, addresses, scalars)
             except MISTAKES:
                 raise
             except Exception as error:  # graphs are an optimisation: say so, and go on without
@@ -166,10 +167,9 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
                 text = f"no replay as a graph of several GPUs: {type(error).__name__}: {error}"
                 warn_at_user_line(f"{self.name}: {text}; its steps are issued one by one")
                 return None
-            done: CudaEvent = first.events.record(stream)
             instance.note(done, [done])
             first.recent_launches.append((done, (f"{self.name} on several GPUs",)))
-            return done
+            return [done] * len(self.devices)
 
     def is_large_copy(self, task: Task) -> bool:
         """Whether it is a copy to another device that the driver makes, which keeps its addresses."""
@@ -240,12 +240,20 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             graphs.by_pointers.popitem(last=False)
         return made
 
-    def _update_changed_nodes(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+    def _launch(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> CudaEvent:
+        """By one native call where nothing but addresses changes. The event at its end."""
+        events, stream = self.devices[0].events, instance.lane.stream
+        if instance.launch is not None:
+            done: CudaEvent = events.take(stream)
+            self._raise_if_driver_failed(instance.launch(done.handle, *addresses), "launching a graph")
+            return done
         places = [*addresses, *instance.fixed]
         for node in instance.nodes:
             if node.fill_arguments(places, scalars):
                 code = self._driver.update_kernel(instance.executable, node.handle, node.address)
                 self._raise_if_driver_failed(code, "updating a graph")
+        self._raise_if_driver_failed(self._driver.launch_graph(instance.executable, stream), "launching a graph")
+        return events.record(stream)  # type: ignore[no-any-return]
 
     def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code:
@@ -264,6 +272,7 @@ class _GraphCapture:
         self._replay, self._driver = replay, replay.devices[0].context.driver
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
+        self._workspaces = list[Any]()
         self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the tasks
@@ -314,7 +323,7 @@ class _GraphCapture:
             code, graph = driver.end_capture(origin)
         self._raise_if_driver_failed(code, "ending a capture")
         made = GraphInstance(driver, self._lane, graph, [*replay.runners.values(), *self._steps])
-        made.kept = [memory for _, memory in self._kept]
+        made.kept = [*(memory for _, memory in self._kept), *self._workspaces]
         for step, handle in self._nodes:
             node = step.node(handle, self._addresses, self._moved)
             node.places(len(self._given), made.fixed)
@@ -323,10 +332,20 @@ class _GraphCapture:
             node.fill_arguments([*self._given, *made.fixed], self._scalars)
         code, made.executable = driver.instantiate(graph)
         self._raise_if_driver_failed(code, "instantiating a graph")
+        if not self._scalars and native_driver_calls() is not None:
+            made.launch = self._native_launch(made)
         new = self._kept[self._before :]
         for device in replay.devices if new else ():
             device.graphs.keep(replay, sum(memory.nbytes for at, memory in new if at is device))
         return made
+
+    def _native_launch(self, made: GraphInstance) -> Callable[..., int]:
+        """Of a graph for calls without numbers: the places of values that move are those of a call's addresses."""
+        context, count = self._replay.devices[0].context, len(self._given)
+        record = native_graph_record(
+            self._driver, made.executable, made.stream, made.nodes, range(count), context=context.handle
+        )
+        return native_graph_launch([record], made.nodes)
 
     def _prepare_tables(self, device: Any) -> None:
         """What writes the pointers that batched products of a device read from memory."""
@@ -356,11 +375,11 @@ class _GraphCapture:
         for s, (home, section) in enumerate(zip(plan.homes, plan.sections, strict=True)):
             device = replay.devices[home]
             own = s - section if section in products else STREAMS_OF_PLAN + s
-            number = COPY_STREAM if s in copying else own
+            number = COPY_STREAM - s if s in copying else own  # none waits for another's copies
             made.append(self._lane.stream_for_capture(device, s in plan.high_priority, number))
             if section in products:
                 device.context.enter()
-                device.blas.handle(made[-1])
+                self._workspaces += device.blas.prepare(made[-1:])
         return made
 
     def _capture_plan(self, origin: int, streams: Sequence[int]) -> None:

@@ -24,26 +24,35 @@ class NativelyLaunchedGraph(Protocol):
     note_end: Callable[[CudaEvent], None]
 
 
-def native_graph_launch(
+def native_graph_record(
     driver: CudaDriver,
     executable: int,
     stream: int,
     nodes: Sequence[KernelArgumentBlock],
     order: Sequence[int],
     bound: Sequence[tuple[int, int]] = (),
-) -> Callable[..., int]:
-    """f(event, *addresses): the result code of a launch. order: the places that these addresses have in the nodes.
-    bound: places, each with the address that it must have. Raises KeyError for a place that the order lacks."""
+    context: int = 0,
+) -> Any:
+    """What `native_graph_launch` takes of a graph. order: the places that a call's addresses have in the nodes; a
+    plan's numbers come behind them, as `words_of_kernel_scalars` gives them. bound: places, each with the address that
+    it must have. context: to be made current. Raises KeyError for a place that the order lacks."""
     numbers = {place: i for i, place in enumerate(order)}
     handles = {
-        w.EXECUTABLE: executable, w.STREAM: stream,
+        w.EXECUTABLE: executable, w.STREAM: stream, w.CONTEXT: context,
         w.UPDATE: driver.address("cuGraphExecKernelNodeSetParams_v2"), w.LAUNCH: driver.address("cuGraphLaunch"),
-        w.RECORD: driver.address("cuEventRecord"),
+        w.RECORD: driver.address("cuEventRecord"), w.ENTER: driver.address("cuCtxSetCurrent") if context else 0,
     }  # fmt: skip
     calls = native_driver_calls()
     assert calls is not None
-    rows = [node.native_rows(numbers) for node in nodes]
-    return calls.launch_graph(handles, [(numbers[place], address) for place, address in bound], rows, list(nodes))
+    rows = [node.native_rows(numbers, len(order)) for node in nodes]
+    return calls.graph_record(handles, [(numbers[place], address) for place, address in bound], rows)
+
+
+def native_graph_launch(records: Sequence[Any], held: Any) -> Callable[..., int]:
+    """f(*events, *addresses, *numbers): the result code of a launch of each graph. held: what these need."""
+    calls = native_driver_calls()
+    assert calls is not None
+    return calls.launch_graphs(records, held)
 
 
 def make_native_graph_call(
@@ -51,10 +60,11 @@ def make_native_graph_call(
     choose: Callable[[Sequence[CudaEvent], int, Sequence[int]], NativelyLaunchedGraph | None],
     labels: tuple[str, ...],
 ) -> Start:
-    """f(after, caller, *addresses): launches a plan where that takes nothing but a launch, and gives the event of its
-    end; else None, and nothing is done. after: events of this device that may not have happened, to wait for. caller:
-    the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's. choose: the
-    graph for these. labels: the names of the plan's steps, for errors."""
+    """f(after, caller, *addresses, *numbers): launches a plan where that takes nothing but a launch, and gives the
+    event of its end; else None, and nothing is done. after: events of this device that may not have happened, to wait
+    for. caller: the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
+    choose: the graph for these; it gets the numbers behind the addresses. labels: the names of the plan's steps, for
+    errors."""
     clock, events, free = device.clock, device.events, device.events.free
     remember_launch, wait = device.recent_launches.append, device.context.driver.wait
     alone, enter = device.context.alone, device.context.enter

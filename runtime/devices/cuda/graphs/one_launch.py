@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, repeat
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
 from .instances import THREADS
-from .native_launch import Start, make_native_graph_call, native_graph_launch
+from .native_launch import Start, make_native_graph_call, native_graph_launch, native_graph_record
 from .nodes import MISTAKES
 
 PLAIN = 16  # calls before: graphs take some 0.1 ms each to make, and memory
@@ -40,13 +40,14 @@ class OneNodeGraph:
         self,
         device: Any,
         step: KernelStep,
-        order: Sequence[int],
-        numbers: Sequence[int],
+        places: Mapping[int, int],
+        count: int,
+        numbers: int,
         addresses: Sequence[int],
         stream: int,
     ) -> None:
-        """order: the buffers whose addresses a call gives. addresses: of every buffer, for the capture. numbers: the
-        plan's."""
+        """places: which of the `count` addresses that a call gives is that of each buffer. numbers: how many the plan
+        has. addresses: of every buffer, for the capture."""
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
@@ -56,14 +57,16 @@ class OneNodeGraph:
         with graphs.lock:
             capture = graphs.stream_for_capture()
             self._raise_if_driver_failed(device, driver.begin_capture(capture, CAPTURE_RELAXED))
-            launched = step(addresses, numbers, capture)
+            launched = step(addresses, [0] * numbers, capture)
             found, handle = driver.captured_node(capture)
             ended, self._graph = driver.end_capture(capture)
         code, self._executable = driver.instantiate(self._graph) if not ended else (ended, 0)
         for each in (launched, found, code):
             self._raise_if_driver_failed(device, each)
-        node = step.node(handle, addresses, {b: i for i, b in enumerate(order)})
-        self.launch = native_graph_launch(driver, self._executable, stream, [node], range(len(order)))
+        self.node = step.node(handle, addresses, dict(places))
+        context = 0 if device.context.alone else device.context.handle
+        self.record = native_graph_record(driver, self._executable, stream, [self.node], range(count), context=context)
+        self.launch = native_graph_launch([self.record], [self.node])
 
     def _raise_if_driver_failed(self, device: Any, code: int) -> None:
         if code:
@@ -88,7 +91,7 @@ class _OneNodeGraphs:
         device: Any,
         step: KernelStep,
         order: Sequence[int],
-        numbers: Sequence[int],
+        numbers: int,
         streams: Sequence[int],
         lock: Any,
     ) -> None:
@@ -131,12 +134,15 @@ class _OneNodeGraphs:
         if all(stream in made for stream in wanted):
             return
         places = [0] * (1 + max(self._order))
-        for buffer, address in zip(self._order, addresses, strict=True):
+        for buffer, address in zip(self._order, addresses, strict=False):
             places[buffer] = address
+        order = {buffer: i for i, buffer in enumerate(self._order)}
         with self._lock:
             try:
                 for stream in wanted:
-                    made[stream] = OneNodeGraph(self._device, self._step, self._order, self._numbers, places, stream)
+                    made[stream] = OneNodeGraph(
+                        self._device, self._step, order, len(order), self._numbers, places, stream
+                    )
             except MISTAKES:
                 raise
             except Exception:  # they are an optimisation: launches do as well
@@ -149,14 +155,14 @@ def make_one_node_graph_call(
     device: Any,
     step: KernelStep,
     order: Sequence[int],
-    numbers: Sequence[int],
+    numbers: int,
     cost: float,
     lock: Any,
     labels: tuple[str, ...],
 ) -> Start | None:
-    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: the
-    plan's, at each call. cost: of the launch, in us. lock: of `step`."""
-    if native_driver_calls() is None or step.empty or (step.numbers and not numbers):
+    """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: how
+    many the plan has. cost: of the launch, in us. lock: of `step`."""
+    if native_driver_calls() is None or step.empty:
         return None
     streams = device.take_common_streams(2 + int(cost / CALL_US))
     graphs = _OneNodeGraphs(device, step, order, numbers, streams, lock)

@@ -1,10 +1,10 @@
 """Replay: a plan's steps as one CUDA graph. It is captured once, given new pointers and launched at each call.
 
 The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
-A library call has its pointers fixed: an input that stays where it was is captured as it is, any other outer buffer of
-a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot overlap itself, so
-a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
-the plan is walked on streams, and `CUDAExecutable.notes` says why.
+A library call has its pointers fixed: an input that stays where it was is captured as it is, or if it is large; any
+other outer buffer of a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot
+overlap itself, so a second instance, with memory of its own, is made when a call comes while the first still runs.
+Whatever goes wrong, the plan is walked on streams, and `CUDAExecutable.notes` says why.
 
 Where outputs are done at different moments, each of these has a node that records an event, so that one output can be
 waited for alone.
@@ -13,7 +13,6 @@ waited for alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -24,17 +23,24 @@ from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
 from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
-from ..modules.launch import KernelStep
+from ..modules.launch import KernelStep, are_kernel_scalars_of_plan, words_of_kernel_scalars
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
-from .native_launch import NativelyLaunchedGraph, Start, make_native_graph_call, native_graph_launch
+from .native_launch import (
+    NativelyLaunchedGraph,
+    Start,
+    make_native_graph_call,
+    native_graph_launch,
+    native_graph_record,
+)
 from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 LIBRARY_US = 25.0  # of a call of a library, walked on streams
 COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
-EARLY_US = 100.0  # predicted work of a plan from which on each output has a moment of its own
+EARLY_US = 1000.0  # predicted work of a plan from which on each output has a moment of its own: that takes the host 60
+SLOT_BYTES = 1 << 24  # of inputs of libraries that are copied at each call: a graph gains no more than that takes
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
 FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
@@ -87,12 +93,12 @@ class PlanReplay:
         ]
         self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
         self.instances: list[GraphInstance] = []
-        self._scalars = len(self._plan.program.scalars)
-        self._native = native_driver_calls() is not None
-        self._numbers: tuple[Any, ...] | None = None if self._scalars else ()
+        self._scalars = self._plan.program.scalars
+        self._native = native_driver_calls() is not None and are_kernel_scalars_of_plan(self._plan.tasks, self._scalars)
         self._calls = self._turn = 0
         self._crowded = False  # whether a call has come while all instances ran
-        self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
+        self._bound: tuple[int, ...] = ()  # where the captured pointers are
+        self._elsewhere, self._patience = 0, 2  # calls in a row that had others, and so many until these are captured
         self.broken = False
         self.settled = False  # whether the latest call was a replay of what was there before
 
@@ -102,13 +108,11 @@ class PlanReplay:
         """Launch a graph; the completion events. None where this call is to be walked on streams instead."""
         self._calls += 1
         self.settled = self.broken
-        if self._scalars and self._native:
-            self._note_numbers(tuple(scalars))
         bound = tuple([memories[b] for b in self._pointers])
-        if bound != self._bound:
-            self._note_moved_pointers(bound)
-        if self.broken or self._calls <= WARM_CALLS:
+        elsewhere = bound != self._bound and not self._note_moved_pointers(bound)
+        if elsewhere or self.broken or self._calls <= WARM_CALLS:
             return None
+        self._elsewhere = 0
         for _, event in after:
             if not isinstance(event, CudaEvent) or event.error is not None:
                 return None
@@ -136,7 +140,8 @@ class PlanReplay:
         events, doing = self._device.events, "launching a graph"
         if instance.launch is not None:
             done: CudaEvent = events.take(instance.stream)
-            self._raise_if_driver_failed(instance.launch(done.handle, *[memories[b] for b in self._order]), doing)
+            given = [memories[b] for b in self._order] + words_of_kernel_scalars(scalars, self._scalars)
+            self._raise_if_driver_failed(instance.launch(done.handle, *given), doing)
             return done
         self._update_changed_nodes(instance, memories, scalars)
         self._raise_if_driver_failed(self._driver.launch_graph(instance.executable, instance.stream), doing)
@@ -148,22 +153,24 @@ class PlanReplay:
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
         warn_at_user_line(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
 
-    def _note_numbers(self, numbers: tuple[Any, ...]) -> None:
-        """Natively launched graphs keep the plan's numbers. Where they change, nodes are updated instead."""
-        if numbers == self._numbers:
-            return
-        self._native = self._numbers is None and all(type(n) is int for n in numbers)
-        self._numbers, self.instances = numbers, []
-
-    def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
-        """Captured pointers that are others now: those buffers get slots."""
+    def _note_moved_pointers(self, bound: tuple[int, ...]) -> bool:
+        """Captured pointers that are others now: those buffers get slots, unless they are large. Then this call is
+        walked, and others are captured once so many calls in a row had others, twice as many each time. Whether a
+        graph may do this call."""
         if self._bound:
             changed = {b for b, old, new in zip(self._pointers, self._bound, bound, strict=True) if old != new}
-            self._slots = sorted({*self._slots, *changed})
-            bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
-            self._pointers = [b for b in self._pointers if b not in changed]
+            if sum(self._plan.program.buffers[b].nbytes for b in changed) > SLOT_BYTES:
+                self._elsewhere += 1
+                if self._elsewhere < self._patience:
+                    return False
+                self._patience *= 2
+            else:
+                self._slots = sorted({*self._slots, *changed})
+                bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
+                self._pointers = [b for b in self._pointers if b not in changed]
             self.instances = []
         self._bound = bound
+        return True
 
     def _idle_or_new_instance(
         self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -201,9 +208,8 @@ class PlanReplay:
         tables = self._pointer_table_steps(words, count + len(slots))
         addresses = self._graph_buffer_addresses(base, memories)
         streams = lane.streams_for_capture(self._high)
-        for stream in streams:
-            if self._batches or any(isinstance(r, FIXED) for r in self._runners):
-                self._device.blas.handle(stream)
+        library = bool(self._batches) or any(isinstance(r, FIXED) for r in self._runners)
+        workspaces = self._device.blas.prepare(streams) if library else []
         before, behind = [*self._slot_copies(False), *tables], self._slot_copies(True)
         self._raise_if_driver_failed(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
@@ -211,7 +217,7 @@ class PlanReplay:
         finally:
             code, graph = driver.end_capture(streams[0])
         self._raise_if_driver_failed(code, "ending a capture")
-        made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind])
+        made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind, *workspaces])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
@@ -229,20 +235,20 @@ class PlanReplay:
         return made
 
     def _add_native_launch(self, made: GraphInstance) -> None:
-        """Where nothing but addresses changes from call to call."""
-        if self._native and self._numbers is not None and not made.moments:
+        """Where nothing but addresses and numbers changes from call to call."""
+        if self._native and not made.moments:
             bound, nodes = list(zip(self._pointers, self._bound, strict=True)), made.nodes
-            made.numbers = self._numbers
-            made.launch = native_graph_launch(self._driver, made.executable, made.stream, nodes, self._order, bound)
+            record = native_graph_record(self._driver, made.executable, made.stream, nodes, self._order, bound)
+            made.launch = native_graph_launch([record], nodes)
 
-    def direct(self, order: Sequence[int], numbers: tuple[int, ...], labels: tuple[str, ...]) -> Start | None:
-        """`make_native_graph_call` of the plan. order: whose addresses it gets. numbers: the plan's, at each call."""
-        if list(order) != self._order or len(numbers) != self._scalars or not self._native:
+    def direct(self, order: Sequence[int], labels: tuple[str, ...]) -> Start | None:
+        """`make_native_graph_call` of the plan. order: whose addresses it gets."""
+        if list(order) != self._order or not self._native:
             return None
-        return make_native_graph_call(self._device, partial(self._choose_instance, numbers), labels)
+        return make_native_graph_call(self._device, self._choose_instance, labels)
 
     def _choose_instance(
-        self, numbers: tuple[int, ...], after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
+        self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
     ) -> NativelyLaunchedGraph | None:
         """One that is there, and that needs no more than a launch."""
         if caller or self._device.clock.end is not None or not self.instances:
@@ -259,7 +265,7 @@ class PlanReplay:
                 return None
             self._turn += 1
             chosen = instances[self._turn % len(instances)]
-        return chosen if chosen.launch is not None and chosen.numbers == numbers else None  # type: ignore[return-value]
+        return chosen if chosen.launch is not None else None  # type: ignore[return-value]
 
     def _pointer_table_steps(self, words: Sequence[Pointer], first: int) -> list[KernelStep]:
         """What writes these pointers to tables, which are buffers from `first` on."""

@@ -132,7 +132,7 @@ class CublasLt:
         """Whether an algorithm means what the call says. What the trial has not seen counts as wrong."""
         if "relu" not in call.epilogue:
             return True
-        key = (algorithm["algo"].tobytes(), call.dtype, call.result, call.operations, call.epilogue, call.tf32)
+        key = algorithm["algo"].tobytes(), replace(call, offsets=(0,) * len(call.offsets))
         if key not in self._verdicts and trial:
             try:
                 self._verdicts[key] = self._keeps_nan(
@@ -159,11 +159,11 @@ class CublasLt:
         """With one of the library's choices that are right; None where there are not so many."""
         product, matrices = self._make_gemm_descriptors(call, alignments)
         tried = 1 if call.shape[2] >= DEEP and not choice else CHOICES
-        for algorithm in self._heuristic_algorithms(product, matrices, alignments)[:tried]:
-            if self._algorithm_keeps_nan(call, algorithm, trial):
-                if not choice:
-                    return LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
-                choice -= 1
+        found = self._heuristic_algorithms(product, matrices, alignments)[:tried]
+        # all are put to the trial: which is right for other alignments later does not depend on what was asked before
+        right = [algorithm for algorithm in found if self._algorithm_keeps_nan(call, algorithm, trial)]
+        if choice < len(right):
+            return LtMatmulForm(product, matrices, right[choice], (ctypes.c_float * 2)(1, 0), UINT64(0), True)
         self._destroy_gemm_descriptors(product, matrices)
         return None
 

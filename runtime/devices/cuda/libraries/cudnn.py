@@ -152,11 +152,14 @@ class Cudnn:
         if microseconds is None:
             graph.build_plans()
         with suppress(Exception):
-            kept = graph.serialize(as_bytes=True)
-            _CACHE.put(key, kept, {"operation": call.operation})
+            made, about = graph.serialize(as_bytes=True), {"operation": call.operation}
+            if kept is None:  # two processes that build it at once have the same
+                made = _CACHE.put_first(key, made, about)
+            else:
+                _CACHE.put(key, made, about)
             if microseconds is not None:
                 _CACHE.put(sha256_digest(key, "microseconds"), f"{microseconds:.3f}".encode(), {})
-            return self._plan_of_bytes(kept, call, microseconds)
+            return self._plan_of_bytes(made, call, microseconds)
         return CudnnPlan(graph, len(call.tensors), False, microseconds)
 
     def _build_fastest_plan(self, graph: Any, call: DnnCall, clock: TrialClock) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -79,6 +80,28 @@ def cufft_transform_of_call(
     return FftTransform(kind, direction, lengths, math.prod(source.shape[: rank - len(axes)]), scale)
 
 
+class CufftPlan:
+    """A transform on a stream. held: memory of so many bytes for what it overwrites, if there are any. The library's
+    workspace is ours too, so that it is in the account. What is left when it dies `CublasHandles.trim` destroys."""
+
+    def __init__(self, blas: CublasHandles, transform: FftTransform, stream: int, nbytes: int) -> None:
+        cufft = import_module("nvmath.bindings.cufft")
+        lengths, kind = list(transform.lengths), _KINDS[transform.kind][0]
+        blas.destroy_dropped()
+        self.handle = cufft.create()
+        self._drop = partial(blas.dropped.append, partial(cufft.destroy, self.handle))
+        cufft.set_auto_allocation(self.handle, 0)
+        size = cufft.make_plan_many(self.handle, len(lengths), lengths, 0, 1, 0, 0, 1, 0, kind, transform.batch)
+        self._workspace = blas.allocate(max(1, size))
+        cufft.set_work_area(self.handle, self._workspace.address)
+        cufft.set_stream(self.handle, stream)
+        self.held = blas.allocate(nbytes) if nbytes else None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_drop"):
+            self._drop()
+
+
 class FftStep:
     """A transform, one plan of cuFFT's for each stream."""
 
@@ -90,20 +113,16 @@ class FftStep:
         self._driver, self._blas, self._transform = driver, blas, transform
         self._source, self._target = source, target
         self.buffers = frozenset((source.buffer, target.buffer))
-        self._plans: dict[int, tuple[int, Any]] = {}  # stream -> plan, and memory for what it overwrites
+        self._plans: dict[int, CufftPlan] = {}  # by stream
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         cufft = import_module("nvmath.bindings.cufft")
-        transform, (kind, run, scal) = self._transform, _KINDS[self._transform.kind]
+        transform, (_, run, scal) = self._transform, _KINDS[self._transform.kind]
         if stream not in self._plans:
-            plan = cufft.create()
-            lengths = list(transform.lengths)
-            cufft.make_plan_many(plan, len(lengths), lengths, 0, 1, 0, 0, 1, 0, kind, transform.batch)
-            cufft.set_stream(plan, stream)
             overwrites = transform.kind[0].startswith("c") and transform.kind[1].startswith("f")
-            held = self._blas.allocate(self._region_bytes(self._source)) if overwrites else None
-            self._plans[stream] = (plan, held)
-        plan, held = self._plans[stream]
+            nbytes = self._region_bytes(self._source) if overwrites else 0
+            self._plans[stream] = CufftPlan(self._blas, transform, stream, nbytes)
+        plan, held = self._plans[stream].handle, self._plans[stream].held
         source = addresses[self._source.buffer] + self._source.offset
         target = addresses[self._target.buffer] + self._target.offset
         if held is not None:
@@ -115,8 +134,7 @@ class FftStep:
         if transform.scale != 1:
             factor = _SCALARS[scal](transform.scale)
             count = self._region_bytes(self._target) // ctypes.sizeof(factor)
-            cublas: Any = import_module("nvmath.bindings.cublas")
-            getattr(cublas, scal)(self._blas.handle(stream), count, ctypes.addressof(factor), target, 1)
+            self._blas.call(scal, stream, count, ctypes.addressof(factor), target, 1)
         return SUCCESS
 
     @staticmethod

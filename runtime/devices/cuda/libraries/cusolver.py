@@ -37,7 +37,6 @@ class CusolverWorkspace:
         self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
         self.itemsize = np.dtype(dtype).itemsize
         self.cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-        self.cublas: Any = import_module("nvmath.bindings.cublas")
         self._held: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
         self.info = self.memory("info", 4)
@@ -72,8 +71,8 @@ class CusolverWorkspace:
         """target, rows x columns by columns, becomes the transpose of source, which has `lead` rows: at least as many
         as there are columns, the default."""
         one, zero = self._scalar_argument(1), self._scalar_argument(0)
-        getattr(self.cublas, f"{self.letter}geam")(
-            self.blas.handle(self.stream), how, how, rows, columns, ctypes.addressof(one), source, lead or columns,
+        self.blas.call(
+            f"{self.letter}geam", self.stream, how, how, rows, columns, ctypes.addressof(one), source, lead or columns,
             ctypes.addressof(zero), source, lead or columns, target, rows,
         )  # fmt: skip
 
@@ -90,8 +89,8 @@ class CusolverWorkspace:
     def extract_triangle(self, target: int, source: int, n: int, which: int) -> None:
         """The triangle of a matrix, with zeros in the other: its product with the identity, which reads no more."""
         one, ones = self._scalar_argument(1), self.blas.solver.identity(self.driver, self.dtype, n, self.stream)
-        getattr(self.cublas, f"{self.letter}trmm")(
-            self.blas.handle(self.stream), LEFT, which, PLAIN, NON_UNIT, n, n, ctypes.addressof(one), source, n,
+        self.blas.call(
+            f"{self.letter}trmm", self.stream, LEFT, which, PLAIN, NON_UNIT, n, n, ctypes.addressof(one), source, n,
             ones, n, target, n,
         )  # fmt: skip
 

@@ -51,7 +51,8 @@ class SolverStep:
         places = [addresses[r.buffer] + r.offset for r in self._all]
         for number in range(self._count):
             these = [p + number * step for p, step in zip(places, self._steps, strict=True)]
-            self._do(work, self._reads, self._writes, these[:split], these[split:], self._options)
+            with self._blas.lock:
+                self._do(work, self._reads, self._writes, these[:split], these[split:], self._options)
         return SUCCESS
 
 

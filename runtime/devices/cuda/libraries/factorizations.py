@@ -116,8 +116,7 @@ def _batched_lu_factors_on_gpu(
         _matrix_pointer_table_on_gpu(work, "a", factors, count, n * n * work.itemsize),
         work.memory("infos", 4 * count),
     )
-    handle = work.blas.handle(work.stream)
-    getattr(work.cublas, f"{work.letter}getrf_batched")(handle, n, table, n, pivots, infos, count)
+    work.blas.call(f"{work.letter}getrf_batched", work.stream, n, table, n, pivots, infos, count)
     return table, infos
 
 
@@ -167,8 +166,7 @@ def batched_inverse_on_gpu(
         _nonsingular_lu_factors_on_gpu(work, reads, a[0]),
     )
     results = _matrix_pointer_table_on_gpu(work, "b", out[0], count, n * n * work.itemsize)
-    handle = work.blas.handle(work.stream)
-    getattr(work.cublas, f"{work.letter}getri_batched")(handle, n, table, n, pivots, results, n, infos, count)
+    work.blas.call(f"{work.letter}getri_batched", work.stream, n, table, n, pivots, results, n, infos, count)
     work.failed()
 
 
@@ -187,9 +185,10 @@ def batched_solve_on_gpu(
     )
     work.copy(out[0], a[1], n * count)
     results, wrong = _matrix_pointer_table_on_gpu(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
-    getattr(work.cublas, f"{work.letter}getrs_batched")(
-        work.blas.handle(work.stream), TRANSPOSED, n, 1, table, n, pivots, results, n, ctypes.addressof(wrong), count
-    )
+    work.blas.call(
+        f"{work.letter}getrs_batched", work.stream, TRANSPOSED, n, 1, table, n, pivots, results, n,
+        ctypes.addressof(wrong), count,
+    )  # fmt: skip
     work.failed()
 
 

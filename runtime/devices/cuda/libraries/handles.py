@@ -1,9 +1,13 @@
-"""The handles of cuBLAS and cuSOLVER, one for each stream. Calls in, work on the stream out."""
+"""The handle of cuBLAS, with a workspace for each stream, and cuSOLVER's handles. Calls in, work on a stream out.
+
+A handle of cuBLAS takes some 60 MiB of the GPU's memory beside its workspace: there is one, which is set to the stream
+of each call. What runs at the same time then shares no workspace, as the library asks for.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +32,7 @@ from .product_ways import (
     describe_product_ways,
     load_product_way,
     other_product_ways,
-    store_product_way,
+    pin_product_way,
 )
 
 SCRATCH_PARTS = 256  # of the memory, of which trials of products may take one
@@ -37,12 +41,22 @@ WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 
 
-class CusolverHandles:
-    """One cuSOLVER handle for each stream, and identity matrices."""
+def create_library_handle(driver: CudaDriver, create: Callable[[], Any]) -> tuple[Any, int]:
+    """A library's handle, and about what it takes of the GPU's memory: others may take and give some meanwhile."""
+    before = driver.memory_info()
+    handle = create()
+    after = driver.memory_info()
+    return handle, 0 if before is None or after is None else max(0, before[0] - after[0])
 
-    def __init__(self, allocate: Callable[[int], Any]) -> None:
-        self.allocate = allocate
-        self._handles: dict[int, tuple[int, int]] = {}
+
+class CusolverHandles:
+    """cuSOLVER's handle, which takes 160 MiB, and identity matrices. It is used by one thread at a time, and what it
+    works with by one stream at a time."""
+
+    def __init__(self, allocate: Callable[[int], Any], driver: CudaDriver) -> None:
+        self.allocate, self._driver = allocate, driver
+        self._handle: tuple[int, int] | None = None
+        self._set_to = self.handle_bytes = 0
         self._ones: dict[tuple[str, int], Any] = {}
         self._jacobi = 0
 
@@ -54,13 +68,17 @@ class CusolverHandles:
         return self._jacobi
 
     def handle(self, stream: int) -> tuple[int, int]:
-        """(handle, parameters) that work on a stream."""
-        if stream not in self._handles:
-            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-            handle = cusolver.create()
-            cusolver.set_stream(handle, stream)
-            self._handles[stream] = (handle, cusolver.create_params())
-        return self._handles[stream]
+        """(handle, parameters) that work on a stream, for one who holds the lock of `CublasHandles`."""
+        cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+        if self._handle is None:
+            handle, self.handle_bytes = create_library_handle(self._driver, cusolver.create)
+            self._handle = handle, cusolver.create_params()
+        if self._set_to != stream:
+            if self._set_to:
+                self._driver.synchronize_stream(self._set_to)
+            cusolver.set_stream(self._handle[0], stream)
+            self._set_to = stream
+        return self._handle
 
     def kept(self) -> list[Any]:
         """Memory that it holds."""
@@ -79,8 +97,9 @@ class CusolverHandles:
 
 
 class CublasHandles:
-    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
-    for trials; identity: of the GPU and its libraries; dnn: cuDNN, which has handles of its own."""
+    """The handle of cuBLAS, and a workspace for each stream, made at first use. allocate: device memory by size;
+    new_stream: for trials; identity: of the GPU and its libraries; dnn: cuDNN, which has a handle of its own. lock:
+    held by who uses the handle."""
 
     def __init__(
         self,
@@ -93,51 +112,89 @@ class CublasHandles:
     ) -> None:
         self.allocate, self.dnn, self._identity = allocate, dnn, identity
         self._scratch, self._ways = memory_bytes // SCRATCH_PARTS, dict[tuple[GemmCall, int], ChosenProductWay]()
-        self.solver = CusolverHandles(allocate)
+        self.solver = CusolverHandles(allocate, driver)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
         self._stopwatch: GpuStopwatch | None = None
         self._lt = CublasLt(self._workspace, self._relu_keeps_nan)
-        self._handles: dict[int, tuple[int, Any]] = {}
-        self._taken: list[int] = []  # bytes that the driver had less after each handle
+        self.lock = self._lt.lock
+        self._handle = self._set_to = 0  # and the stream that it works on
+        self._workspaces: dict[int, Any] = {}  # by stream
         self._cublas: Any = None
+        self.dropped: list[Callable[[], Any]] = []  # what destroys plans of libraries that nobody has any more
+        self._handle_bytes = 0
 
     @property
     def handle_bytes(self) -> int:
-        """About what cuBLAS itself has taken for handles: others may take and give memory meanwhile."""
-        taken = sorted(self._taken)
-        return max(0, taken[len(taken) // 2]) * len(taken) if taken else 0
+        """About what the libraries themselves have taken."""
+        return self._handle_bytes + self.solver.handle_bytes
 
     @property
     def nbytes(self) -> int:
         """Bytes of workspaces, and of what the solver keeps."""
-        held = [workspace for _, workspace in list(self._handles.values())]
-        return sum(memory.nbytes for memory in (*held, *self.solver.kept()))
+        return sum(memory.nbytes for memory in (*list(self._workspaces.values()), *self.solver.kept()))
 
     def handle(self, stream: int) -> int:
-        found = self._handles.get(stream)
-        if found is None:
-            if self._cublas is None:
-                self._cublas = import_module("nvmath.bindings.cublas")
-            before = self._driver.memory_info()
-            handle = self._cublas.create()
-            after = self._driver.memory_info()
-            if before is not None and after is not None:
-                self._taken.append(before[0] - after[0])
-            workspace = self.allocate(self._workspace)
-            self._cublas.set_stream(handle, stream)
-            self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
-            self._cublas.set_math_mode(handle, NO_REDUCED_PRECISION)
-            found = self._handles[stream] = (handle, workspace)
-        return found[0]
+        """The library's handle, set to a stream, for one who holds `lock`."""
+        if self._set_to != stream:
+            workspace = self._workspace_of_stream(stream)
+            self._cublas.set_stream(self._handle, stream)  # this takes the workspace away
+            self._cublas.set_workspace(self._handle, workspace.address, workspace.nbytes)
+            self._set_to = stream
+        return self._handle
+
+    def call(self, name: str, stream: int, *arguments: Any) -> None:
+        """A function of the library on a stream. Raises what the bindings raise."""
+        with self.lock:
+            handle = self.handle(stream)
+            getattr(self._cublas, name)(handle, *arguments)
+
+    def prepare(self, streams: Sequence[int]) -> list[Any]:
+        """Make ready for captures of these streams. The memory that what is captured works in, to live as long."""
+        with self.lock:
+            return [self._workspace_of_stream(stream) for stream in streams]
+
+    def workspaces(self, streams: Sequence[int]) -> list[Any]:
+        """Those that there are for these streams."""
+        return [found for stream in streams if (found := self._workspaces.get(stream)) is not None]
+
+    def trim(self) -> None:
+        """Give back the workspaces of streams that nobody captures. Waits for their work; graphs keep theirs."""
+        self.destroy_dropped()
+        with self.lock:
+            self._set_to = 0
+            for stream in list(self._workspaces):
+                if not self._driver.is_capturing(stream):
+                    self._driver.synchronize_stream(stream)
+                    del self._workspaces[stream]
+
+    def destroy_dropped(self) -> None:
+        """What is dropped may not be destroyed then and there: somebody may be capturing a stream."""
+        while self.dropped:
+            try:
+                destroy = self.dropped.pop()
+            except IndexError:  # another thread was faster
+                return
+            destroy()
+
+    def _workspace_of_stream(self, stream: int) -> Any:
+        if not self._handle:
+            self._create_handle()
+        if stream not in self._workspaces:
+            self._workspaces[stream] = self.allocate(self._workspace)
+        return self._workspaces[stream]
+
+    def _create_handle(self) -> None:
+        self._cublas = import_module("nvmath.bindings.cublas")
+        self._handle, self._handle_bytes = create_library_handle(self._driver, self._cublas.create)
+        self._cublas.set_math_mode(self._handle, NO_REDUCED_PRECISION)
 
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:
         """Enqueue `count` products of one form. `table` in device memory holds the addresses of B, of A, and of C."""
-        handle = self.handle(stream)
         kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
-        self._cublas.gemm_batched_ex(
-            handle, *call.operations, *call.shape, ctypes.addressof(one),
+        self.call(
+            "gemm_batched_ex", stream, *call.operations, *call.shape, ctypes.addressof(one),
             table, kinds[0], call.leading[0],
             table + 8 * count, kinds[1], call.leading[1],
             ctypes.addressof(zero), table + 16 * count, kinds[2], call.leading[2],
@@ -150,28 +207,27 @@ class CublasHandles:
 
     def _trial_stream(self) -> int:
         self._trials = self._trials or self._new_stream()
-        self.handle(self._trials)
         return self._trials
 
     def _relu_keeps_nan(self, call: GemmCall, enqueue: Enqueue) -> bool:
         stream = self._trial_stream()
-        workspace = self._handles[stream][1]
+        (workspace,) = self.prepare([stream])
         return gemm_relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
 
     def way(self, call: GemmCall, predicted: float, count: int = 1) -> ChosenProductWay:
         """How a product is done: as usual, unless that takes three times the predicted microseconds. It is measured
-        once, on arrays of its own. count: how many of one form are done together, as `run_batch` does."""
-        if not settings.tune:
-            return ChosenProductWay()
+        once, on arrays of its own, and the same for all functions and plans, whose bits are then the same. count: how
+        many of one form are done together, as `run_batch` does."""
         form = replace(call, offsets=tuple(gemm_alignment_of_address(offset) % ALIGNED for offset in call.offsets))
-        with self._lt.lock:  # which trials of its relus take too: they share a stream
+        with self.lock:  # which trials of relus take too: they share a stream
             if (form, count) not in self._ways:
                 key = sha256_digest(self._identity(), form, count)
                 found = load_product_way(key)
-                if found is None:
-                    found = self._try_product_ways(form, predicted, count)
-                    if found[1]:
-                        store_product_way(key, *found)
+                if found is None and settings.tune:
+                    found = pin_product_way(key, *self._try_product_ways(form, predicted, count))
+                found = found or (USUAL, {})
+                if found[0].choice is not None:
+                    self._lt.has_choice(form, found[0].choice)  # which puts its algorithms to the trial in each process
                 note = describe_product_ways(form, count, predicted, *found)
                 self._ways[form, count] = ChosenProductWay(found[0], note)
             return self._ways[form, count]
@@ -213,21 +269,21 @@ class CublasHandles:
     def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
         epilogue. Raises what the bindings raise."""
-        handle = self.handle(stream)
         if way.one_by_one:
             for one in call.one_by_one():
                 self.run(one, addresses, stream)
             return True
         places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
         if call.epilogue or way.choice is not None:
-            done = self._lt.run(call, places, self._handles[stream][1], stream, way.choice or 0)
+            (workspace,) = self.prepare([stream])
+            done = self._lt.run(call, places, workspace, stream, way.choice or 0)
             if done is not None:
                 return done
         kinds, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         b, a, c = places
-        self._cublas.gemm_strided_batched_ex(
-            handle, *call.operations, *call.shape, ctypes.addressof(one),
+        self.call(
+            "gemm_strided_batched_ex", stream, *call.operations, *call.shape, ctypes.addressof(one),
             b, kinds[0], call.leading[0], call.strides[0],
             a, kinds[1], call.leading[1], call.strides[1],
             ctypes.addressof(zero), c, kinds[2], call.leading[2], call.strides[2],

@@ -86,15 +86,19 @@ _cache = DiskCache("product_times")
 def load_product_way(key: str) -> tuple[ProductWay, dict[str, float]] | None:
     """What an earlier process has found."""
     payload = _cache.get(key)
-    if payload is None:
-        return None
+    return None if payload is None else _parse_product_way(payload)
+
+
+def pin_product_way(key: str, way: ProductWay, times: dict[str, float]) -> tuple[ProductWay, dict[str, float]]:
+    """What all processes do from now on: of two that measure at once, what the first has found."""
+    row = {"choice": way.choice, "one_by_one": way.one_by_one, "times": times}
+    return _parse_product_way(_cache.put_first(key, json.dumps(row).encode())) or (way, times)
+
+
+def _parse_product_way(payload: bytes) -> tuple[ProductWay, dict[str, float]] | None:
     try:
         row = json.loads(payload)
         way = ProductWay(None if row["choice"] is None else int(row["choice"]), bool(row["one_by_one"]))
         return way, {str(name): float(took) for name, took in row["times"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def store_product_way(key: str, way: ProductWay, times: dict[str, float]) -> None:
-    _cache.put(key, json.dumps({"choice": way.choice, "one_by_one": way.one_by_one, "times": times}).encode())

@@ -1,13 +1,16 @@
 """Sizes in, blocks of device memory out, recycled. A block goes back to its size class when its Python object dies.
 
 By then no launched work needs it (see `Executable.run`), so any stream may take it at once, without an event.
-Small blocks are cut from slabs; large ones are the driver's own, and go back to it when it runs out.
+Small blocks are cut from slabs; large ones are the driver's own. They go back to it when it runs out, and when a block
+of a new size is made while others are free: however many sizes come and go, what is held follows what is in use. What
+takes turns is kept.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,6 +24,8 @@ from ....core.recycling import FreeBlocks, RecyclingPool
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
 LARGE = 1 << 20
+SPARE, LEAST_SPARE = 4, 16  # parts: free beside a new block may be a fourth of the most in use, a 16th of `most_free`
+REMEMBERED = 16  # blocks that were let go: one that is made anew so soon had better been kept
 
 
 class DeviceBlock:
@@ -61,9 +66,12 @@ class GpuMemoryPool(RecyclingPool):
         self._free: dict[int, FreeBlocks] = {}  # by size class
         self._own = self._free  # those of its own, while a lender gives the memory
         self._sizes: dict[int, FreeBlocks] = {}  # those of what was asked for
-        self._large: dict[int, Any] = {}  # address -> memory
+        self._large: dict[int, tuple[Any, int]] = {}  # address -> memory and its size
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
+        self._most_in_use = 0  # since all was given back
+        self._let_go: deque[int] = deque(maxlen=REMEMBERED)  # sizes
+        self._missed = 0  # bytes of what was made anew, less those of what was new
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> DeviceBlock:
@@ -84,7 +92,9 @@ class GpuMemoryPool(RecyclingPool):
         return list(self._own.values())
 
     def _release_block(self, address: int) -> None:
-        self._release(self._large.pop(address))
+        memory, size = self._large.pop(address)
+        self._let_go.append(size)
+        self._release(memory)
 
     def _release_down_to(self, bound: int) -> int:
         with self._unforbidden():
@@ -116,12 +126,30 @@ class GpuMemoryPool(RecyclingPool):
             self._sizes[nbytes] = self._free[size]
         return self._free[size]
 
+    def trim(self) -> int:
+        with self._lock:
+            released = super().trim()
+            self._most_in_use = self._missed = 0
+            self._let_go.clear()
+            return released
+
+    def _let_other_sizes_go(self, size: int) -> None:
+        """Before a large block is made. What goes becomes the system's first: the driver's pool would make the new
+        block of a part of an old one, and could not give back the rest."""
+        cached = self._large_bytes_cached()
+        self._most_in_use = max(self._most_in_use, self._own_bytes - cached + size)
+        self._missed = max(0, self._missed + (size if size in self._let_go else -size))
+        spare = max(self._most_in_use // SPARE, self.bound // LEAST_SPARE, self._missed)
+        if cached > spare:
+            self._release_down_to(spare)
+
     def _allocate_own(self, size: int) -> int:
         if size < LARGE:
             return self._carve_from_slab(size)
+        self._let_other_sizes_go(size)
         memory = self.with_room(self._source, size)
         address = int(memory.handle)
-        self._large[address] = memory
+        self._large[address] = memory, size
         return address
 
     def _carve_from_slab(self, size: int) -> int:

@@ -112,11 +112,12 @@ class KernelArgumentBlock:
         else:
             self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
 
-    def native_rows(self, order: Mapping[int, int]) -> tuple[int, int, list[tuple[int, int, int]]]:
-        """What `NativeDriverCalls.launch_graph` takes of the node. order: which of a call's addresses that of each
-        place is."""
+    def native_rows(self, order: Mapping[int, int], addresses: int) -> tuple[int, int, list[tuple[int, int, int]]]:
+        """What `NativeDriverCalls.graph_record` takes of the node. order: which of a call's addresses that of each
+        place is. addresses: how many there are; the words of the plan's numbers come behind them."""
         start = ctypes.addressof(self._block)
         rows = [(start + SLOT * i, order[p], add) for i, (p, add) in enumerate(self._picks) if p is not None]
+        rows += [(start + offset, addresses + index, 0) for offset, index, _ in self._scalars]
         return self.handle, self.address, rows
 
     def fill_arguments(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
@@ -163,6 +164,22 @@ def write_kernel_scalar_argument(block: Any, offset: int, value: Any, dtype: str
         with np.errstate(all="ignore"):
             raw = np.asarray(value).astype(dtype).tobytes()
         block[offset : offset + len(raw)] = raw
+
+
+def words_of_kernel_scalars(values: Sequence[Any], dtypes: Sequence[str]) -> list[int]:
+    """A plan's numbers as natively launched graphs get them."""
+    block = ctypes.create_string_buffer(SLOT * len(dtypes))
+    for i, (value, dtype) in enumerate(zip(values, dtypes, strict=True)):
+        write_kernel_scalar_argument(block, SLOT * i, value, dtype)
+    return [*Struct(f"={len(dtypes)}Q").unpack(block.raw)]
+
+
+def are_kernel_scalars_of_plan(tasks: Sequence[Task], dtypes: Sequence[str]) -> bool:
+    """Whether all kernels take a plan's numbers with the dtypes that these have there, each in one word."""
+    arguments = (a for task in tasks for part in packed_member_tasks(task) for a in part.arguments)
+    return all(d in _FORMATS for d in dtypes) and all(
+        a.dtype == dtypes[a.index] for a in arguments if isinstance(a, Scalar)
+    )
 
 
 class NumpyHostStep:

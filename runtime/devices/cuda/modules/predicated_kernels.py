@@ -15,7 +15,7 @@ from ....core.frozen import dataclass, replace
 from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
 from .launch import pack_member_kernel_arguments
-from .ptx_kernels import COPY, HEAD, THREADS, thread_blocks_of_copy_kernel
+from .ptx_kernels import COPY, THREADS, thread_blocks_of_copy_kernel
 
 FLAGS, FLAGS_BYTES = 8, 24  # of a block
 LEAVES = 100  # rows of `make_selected_copies_kernel_task`: 4 KiB of parameters are the least that every GPU takes
@@ -50,28 +50,7 @@ def launch_predicate_on_first_flag(flags: int, value: bool) -> LaunchPredicate:
     return LaunchPredicate(flags, 0xFF, int(value))
 
 
-# Guards of kernels
-
-_GUARD = """.reg .pred %guarded;
-.reg .b64 %guard<4>;
-ld.param.u64 %guard0, [arguments+{first}];
-ld.param.u64 %guard1, [arguments+{first}+8];
-ld.param.u64 %guard2, [arguments+{first}+16];
-ld.global.u64 %guard3, [%guard0];
-and.b64 %guard3, %guard3, %guard1;
-setp.ne.u64 %guarded, %guard3, %guard2;
-@%guarded ret;
-"""
-
-
-def predicated_ptx_kernel_text(kernel: Kernel) -> str:
-    """The text of a kernel of the device's own, in its predicated form if that is asked for; of other kernels
-    `compile/entries.py` makes these forms."""
-    if "guarded" not in dict(kernel.options):
-        return kernel.source
-    nbytes = 8 * len(kernel.signature)
-    head, opening, body = kernel.source.replace(f"arguments[{nbytes}]", f"arguments[{nbytes + 24}]").partition("{\n")
-    return head + opening + _GUARD.format(first=nbytes) + body
+# Forms of kernels
 
 
 def kernel_has_advancing_form(kernel: Kernel) -> bool:
@@ -117,7 +96,7 @@ st.global.u64 [%rd0], %rd6;
 mov.u64 %rd7, 0;
 st.global.u64 [%rd0+8], %rd7;
 ret;
-}}
+}
 """
 
 # The flags; where the number of iterations is, or 0; that number; a guard. The flag of iteration i becomes whether i is
@@ -161,7 +140,7 @@ setp.ne.u64 %p, %rd6, %rd5;
 selp.b64 %rd9, 2, %rd9, %p;
 st.global.u64 [%rd0], %rd9;
 ret;
-}}
+}
 """
 
 # A guard; the handle of a condition, which becomes whether it holds.
@@ -173,15 +152,15 @@ ld.global.u64 %rd4, [%rd0];
 and.b64 %rd4, %rd4, %rd1;
 setp.eq.u64 %p, %rd4, %rd2;
 selp.u32 %r0, 1, 0, %p;
-{{
+{
 .param .b64 handle;
 .param .b32 value;
 st.param.b64 [handle], %rd3;
 st.param.b32 [value], %r0;
 call.uni cudaGraphSetConditional, (handle, value);
-}}
+}
 ret;
-}}
+}
 """
 _DECLARED = ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
 
@@ -206,9 +185,8 @@ setp.eq.u64 %p, %rd10, 0;
 
 @cache
 def _make_ptx_kernel(name: str, text: str, words: int) -> Kernel:
-    head = HEAD.replace(".visible", _DECLARED + ".visible") if name == "decide" else HEAD
-    text = (head + text).format(name=name, nbytes=8 * words)
-    return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
+    declared = (("declared", _DECLARED),) if name == "decide" else ()
+    return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name), *declared))
 
 
 def make_flag_initialization_kernel_task(flags: int, byte: int, guard: LaunchPredicate | None) -> Task:
@@ -234,8 +212,7 @@ def make_graph_condition_kernel_task(guard: LaunchPredicate, handle: int) -> Tas
 @cache
 def _selected_copies_ptx_kernel(rows: int) -> Kernel:
     name, sizes = f"leave_{rows}", 8 + 16 * rows
-    text = HEAD + COPY.replace("{check}", _EXIT)
-    text = text.format(name=name, nbytes=8 + 32 * rows, first=8, sizes=sizes, masks=sizes + 8 * rows)
+    text = COPY.format(first=8, sizes=sizes, check=_EXIT.format(masks=sizes + 8 * rows))
     return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
 
 

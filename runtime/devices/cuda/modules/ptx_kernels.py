@@ -1,6 +1,7 @@
 """Small kernels that the device itself needs, as PTX. Copies between buffers, words into a table, relu in place.
 
-All arguments lie in one block of parameters, 8 bytes each, pointers first; `compile_cuda` only links the text.
+All arguments lie in one block of parameters, 8 bytes each, pointers first. A kernel's source is what it does, to which
+`ptx_text_of_kernel` writes the head of its form.
 """
 
 from __future__ import annotations
@@ -16,16 +17,38 @@ COPIES = 160  # rows of one launch, for the same reason
 THREADS = 256
 BLOCKS = 8  # of a multiprocessor: what one copy takes at most
 
-HEAD = """.version 7.0
+_HEAD = """.version 7.0
 .target sm_60
 .address_size 64
-.visible .entry {name}(.param .align 8 .b8 arguments[{nbytes}])
+{declared}.visible .entry {name}(.param .align 8 .b8 arguments[{nbytes}])
 .maxntid 256, 1, 1
 {{
 .reg .pred %p;
 .reg .b32 %r<8>;
 .reg .b64 %rd<16>;
 """
+
+# Three more arguments: a guard.
+_GUARD = """.reg .pred %guarded;
+.reg .b64 %guard<4>;
+ld.param.u64 %guard0, [arguments+{first}];
+ld.param.u64 %guard1, [arguments+{first}+8];
+ld.param.u64 %guard2, [arguments+{first}+16];
+ld.global.u64 %guard3, [%guard0];
+and.b64 %guard3, %guard3, %guard1;
+setp.ne.u64 %guarded, %guard3, %guard2;
+@%guarded ret;
+"""
+
+
+def ptx_text_of_kernel(kernel: Kernel) -> str:
+    """The text of a kernel of the device's own, in its predicated form if that is asked for; of other kernels
+    `compile/entries.py` makes these forms."""
+    nbytes, options = 8 * len(kernel.signature), dict(kernel.options)
+    guard = _GUARD.format(first=nbytes) if "guarded" in options else ""
+    head = _HEAD.format(name=kernel.name, nbytes=nbytes + (24 if guard else 0), declared=options.get("declared", ""))
+    return head + guard + kernel.source
+
 
 # Row ctaid.y: (target, source) pointers from byte `first` on, then the sizes in bytes. 16 bytes at a time where all are
 # multiples of 16. check: what comes first; it may branch to DONE.
@@ -155,7 +178,7 @@ def ptx_relu_kernel(dtype: str) -> Kernel:
     bits = 32 if dtype == "float32" else 16
     name = f"relu_{dtype}"
     numbers = {"magnitude": (1 << bits - 1) - 1, "infinity": INFINITY[dtype]}
-    text = (HEAD + _RELU).format(name=name, nbytes=48, itemsize=bits // 8, bits=bits, **numbers)
+    text = _RELU.format(itemsize=bits // 8, bits=bits, **numbers)
     return Kernel(name, "cuda", text, ("ptr", *("i64",) * 5), (("ptx", name),))
 
 
@@ -172,7 +195,7 @@ def make_ptx_relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int],
 def ptx_copy_kernel(rows: int) -> Kernel:
     """(target, source) for each row, then the bytes of each."""
     name = f"copy_{rows}"
-    text = (HEAD + COPY).format(name=name, nbytes=24 * rows, first=0, sizes=16 * rows, check="")
+    text = COPY.format(first=0, sizes=16 * rows, check="")
     return Kernel(name, "cuda", text, ("ptr",) * 2 * rows + ("i64",) * rows, (("ptx", "copy"),))
 
 
@@ -180,8 +203,7 @@ def ptx_copy_kernel(rows: int) -> Kernel:
 def ptx_pointer_table_kernel(words: int) -> Kernel:
     """The table, then its words."""
     name = f"table_{words}"
-    text = (HEAD + _TABLE).format(name=name, nbytes=8 * (words + 1), words=words)
-    return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
+    return Kernel(name, "cuda", _TABLE.format(words=words), ("ptr",) * (words + 1), (("ptx", "table"),))
 
 
 def thread_blocks_of_copy_kernel(nbytes: int, gpu: GpuProperties) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.layout.operands import StridedBufferArray
+from kernelgraph.compiler.targets.cpu import matmul
 from kernelgraph.compiler.targets.cpu.matmul import cpu_matmul_kernel_task
 from kernelgraph.runtime.codegen import llvm_jit
 from kernelgraph.runtime.program.program import Int, Kernel, Region
@@ -22,7 +24,7 @@ KERNELS: dict[tuple[str, int], Any] = {}  # compiled
 
 
 def run(kernel: Kernel, vector_bytes: int, slots: list[int], begin: int, end: int) -> None:
-    key = kernel.name, vector_bytes
+    key = kernel.source, vector_bytes
     if key not in KERNELS:
         code = llvm_jit.compile_llvm_ir(kernel.source, kernel.name)
         KERNELS[key] = code.function(kernel.name, None, *[ctypes.c_uint64] * 3), code
@@ -49,9 +51,22 @@ def lying(rng: Any, shape: tuple[int, ...], dtype: str, how: str) -> Any:
 HOWS = st.sampled_from(["rows", "columns", "reversed", "shared"])
 
 
-@settings(max_examples=examples(60), deadline=None)
+@pytest.fixture(params=[False, True], ids=["as they are", "packed"])
+def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether all products that may be are done in copied panels, of a few rows."""
+    matmul.llvm_packed_products_kernel.cache_clear()
+    if request.param:
+        for name, value in (("MOST", 0), ("LARGEST_RIGHT", 0), ("LEAST_PACKED", 1), ("DEPTH", 16), ("FULL", 0)):
+            monkeypatch.setattr(matmul, name, value)
+    yield request.param
+    matmul.llvm_packed_products_kernel.cache_clear()
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["float32", "float64"]), st.sampled_from([16, 32, 64]), st.integers(1, 3), st.data())
-def test_kernels_of_any_shape_and_layout(dtype: str, vector_bytes: int, count: int, data: st.DataObject) -> None:
+def test_kernels_of_any_shape_and_layout(
+    packed: bool, dtype: str, vector_bytes: int, count: int, data: st.DataObject
+) -> None:
     """Near the exact sums; nothing beside the results is written, and any split of the units gives the same bits."""
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     m, n, k = (data.draw(LENGTHS) for _ in range(3))
@@ -61,7 +76,7 @@ def test_kernels_of_any_shape_and_layout(dtype: str, vector_bytes: int, count: i
     c = room[:, :m, 1 : n + 1]
     tasks = cpu_matmul_kernel_task(vector_bytes, [described(a, 0), described(b, 1)], [described(c, 2)], "")
     if tasks is None:  # a library does it
-        assert b.strides[-1] != b.itemsize
+        assert packed or b.strides[-1] != b.itemsize
         return
     (task,) = tasks
     assert isinstance(task.kernel, Kernel)
@@ -123,3 +138,24 @@ def test_a_loop_of_small_products_needs_no_library() -> None:
     w, h = np.eye(64, dtype=np.float32), np.ones((16, 64), np.float32)
     assert "k_row_products" in str(f.source(w, h))
     np.testing.assert_allclose(f(w, h), turns(w, h), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "own"),
+    [
+        ((20_000, 200, 10), True),
+        ((20_000, 200, 16), True),
+        ((20_000, 200, 2), False),  # most of a vector is empty
+        ((2000, 2000, 10), False),  # rows are fetched late
+        ((50, 1000, 10), True),  # small
+        ((20_000, 200, 17), False),
+    ],
+)
+def test_a_tall_product_with_one_vector_of_columns_is_a_kernel(shape: tuple[int, int, int], own: bool) -> None:
+    """A library packs the tall matrix, for a few columns."""
+    m, k, n = shape
+    dense = [
+        StridedBufferArray(Region(i, 0, s, (4 * s[1], 4), 4, "float32"), False)
+        for i, s in enumerate([(m, k), (k, n), (m, n)])
+    ]
+    assert (cpu_matmul_kernel_task(64, dense[:2], dense[2:], "") is not None) == own

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import scan
+from kernelgraph.compiler.targets.cuda.algorithms import scan, scan_kernels
 from kernelgraph.runtime.program.program import Library
 from tests.compiler.device_calls import on_device
 from tests.counts import examples
@@ -93,8 +93,9 @@ def test_running_extremes_and_products(case: Any) -> None:
 
 def test_tiles_look_back(monkeypatch: Any) -> None:
     """Groups of 4 tiles of 1024 elements, as if a row were that much longer."""
-    monkeypatch.setattr(scan, "TOGETHER", 2)
-    monkeypatch.setattr(scan, "AHEAD", 1)
+    for module in (scan, scan_kernels):
+        monkeypatch.setattr(module, "TOGETHER", 2)
+        monkeypatch.setattr(module, "AHEAD", 1)
     monkeypatch.setattr(scan, "TILES", (64,))
     rng = np.random.default_rng(0)
     agrees(lambda x: np.cumsum(x, axis=1), rng.integers(-9, 9, (2, 2600)).astype("f8"))

@@ -13,7 +13,12 @@ from kernelgraph.compiler.core import cost
 from kernelgraph.compiler.decompose import assignments
 from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import ordered_scatter, privatized_scatter, radix_sort_text
+from kernelgraph.compiler.targets.cuda.algorithms import (
+    ordered_scatter,
+    radix_sort_kernels,
+    scatter,
+    scatter_kernels,
+)
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.program import Library
 
@@ -151,7 +156,7 @@ def test_parts_of_many_values(monkeypatch: Any) -> None:
 
 def test_many_places_are_sorted_in_tiles(monkeypatch: Any) -> None:
     """Tiles of 256 elements, all passes one kernel."""
-    monkeypatch.setitem(radix_sort_text.EACH, 4, 1)
+    monkeypatch.setitem(radix_sort_kernels.EACH, 4, 1)
     i, v = RNG.integers(-300, 300, 600), RNG.standard_normal(600).astype("f4")
 
     def function(x: Any, i: Any, v: Any) -> Any:
@@ -175,7 +180,8 @@ def test_warps_with_private_copies(monkeypatch: Any) -> None:
     """Also where all lanes have one place, and where nobody has one."""
     for name, value in (("VALUES", 1), ("DENSITY", 1), ("WARPS", 2)):
         monkeypatch.setattr(cost, f"PRIVATE_COPY_{name}", value)
-    monkeypatch.setattr(privatized_scatter, "TOGETHER", 1)
+    for module in (scatter, scatter_kernels):
+        monkeypatch.setattr(module, "TOGETHER", 1)
     i = np.where(np.arange(90) < 60, RNG.integers(-7, 7, 90), RNG.choice([2, 99], 90))
     v = RNG.integers(-9, 9, 90)
 
@@ -194,10 +200,8 @@ def test_warps_with_private_copies(monkeypatch: Any) -> None:
         return y
 
     agrees(greatest, RNG.integers(-9, 9, 40).astype("i2"), i % 7, v.astype("i2"))
-    text = privatized_scatter.cuda_privatized_scatter_text
-    monkeypatch.setattr(
-        privatized_scatter, "cuda_privatized_scatter_text", lambda *args: text(*args).replace("sync_warp()", "")
-    )
+    text = scatter.kernel_text
+    monkeypatch.setattr(scatter, "kernel_text", lambda *args: text(*args).replace("sync_warp()", "pass"))
     with pytest.raises(AssertionError, match="without a barrier"):
         agrees(together, x, i % 7, v)
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import radix_select, radix_select_text
+from kernelgraph.compiler.targets.cuda.algorithms import radix_select, radix_select_kernels
 from kernelgraph.runtime.program.program import Library
 from kernelgraph.runtime.verify.plan import find_plan_violations
 
@@ -20,12 +20,12 @@ from .test_device_sort import numbers
 @pytest.fixture
 def small(monkeypatch: Any) -> None:
     """Small blocks, digits of at most 8 bits for keys and 4 for places, and no row that a block sorts."""
-    for module in (radix_select, radix_select_text):
+    for module in (radix_select, radix_select_kernels):
         monkeypatch.setattr(module, "THREADS", 32)
         monkeypatch.setattr(module, "PICKING", 32)
         monkeypatch.setattr(module, "BINS", 256)
         monkeypatch.setattr(module, "EACH", 2)
-    monkeypatch.setattr(radix_select_text, "BITS", 4)
+    monkeypatch.setattr(radix_select_kernels, "BITS", 4)
     monkeypatch.setattr(radix_select, "keys_of_thread_in_block_sort", lambda length, dtype: 0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.pipeline import compile_graph_to_program
-from kernelgraph.compiler.targets.cuda.algorithms import radix_sort_text
+from kernelgraph.compiler.targets.cuda.algorithms import radix_sort_kernels
 from kernelgraph.runtime.program.program import Library
 
 from .test_device_calls import agrees, graph_of
@@ -36,7 +36,7 @@ def test_rows_in_a_block() -> None:
 @pytest.mark.parametrize("dtype", ["f2", "u1"])
 def test_long_rows_in_tiles(dtype: str, monkeypatch: Any) -> None:
     for size in (1, 2):
-        monkeypatch.setitem(radix_sort_text.EACH, size, 1)
+        monkeypatch.setitem(radix_sort_kernels.EACH, size, 1)
     agrees(lambda x: np.sort(x, axis=1), numbers(dtype, (2, 300)))
     agrees(lambda x: np.argsort(x, kind="stable"), numbers(dtype, 520))
 

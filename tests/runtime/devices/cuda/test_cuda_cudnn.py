@@ -579,7 +579,11 @@ class RecordedGraph:
 @pytest.fixture
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
     kept: dict[str, bytes] = {}
-    stand_in = SimpleNamespace(get=kept.get, put=lambda key, data, about: kept.update({key: data}))
+    stand_in = SimpleNamespace(
+        get=kept.get,
+        put=lambda key, data, about: kept.update({key: data}),
+        put_first=lambda key, data, about: kept.setdefault(key, data),
+    )
     monkeypatch.setattr(cudnn, "_CACHE", stand_in)
     yield kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.devices.cuda.graphs import replay
+from kernelgraph.runtime.devices.cuda.modules.launch import words_of_kernel_scalars
 from kernelgraph.runtime.engine.direct_call import DirectArgument
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
@@ -147,6 +149,34 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
     del executable, kept
     gc.collect()
     assert not driver.graphs and not driver.functions
+
+
+def test_a_large_input_of_a_product_that_is_elsewhere_once_is_not_copied_ever_after(
+    always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a call is walked. After several in a row the graph reads the other place; later it takes more of them."""
+    monkeypatch.setattr(replay, "SLOT_BYTES", 100)
+    graph = branches(2, 2)
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(schedule(pipeline.compile_graph_to_program(graph, "cuda"), 1, machine=MACHINES["cuda"]))
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(4, 4)) for _ in range(3)]
+    places = [[device.allocate(128) for _ in arrays] for _ in range(2)]
+    for memories in places:
+        for memory, a in zip(memories, arrays, strict=True):
+            device.upload(a, memory).wait()
+    replayed = ""
+    for place in "AAABAABBBAAAAAB":
+        before = counted(device, "launch_graph")
+        found, (events, *_) = call(device, executable, [(memory, None) for memory in places[place == "B"]])
+        for memory, event, result in zip(found, events, interpret_graph(graph, arrays), strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-12, atol=1e-12)
+        replayed += place if counted(device, "launch_graph") > before else "-"
+    assert replayed == "-AA-AA-BB---AA-"
+    assert not executable.notes
 
 
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
@@ -374,6 +404,25 @@ def test_short_work_has_one_end(early: float, always: None, monkeypatch: pytest.
     assert (event is None) == (first is not last) == (early == 0.0)
 
 
+@pytest.mark.parametrize(("microseconds", "one"), [(1.0, True), (150.0, True), (900.0, True), (5000.0, False)])
+def test_moments_of_their_own_are_for_work_beside_which_the_host_s_is_little(
+    microseconds: float, one: bool, always: None
+) -> None:
+    """Each takes the host some microseconds, and calls then go through Python."""
+    plan = ready(uneven())
+    program = plan.program
+    tasks = tuple(replace(task, cost=microseconds / len(program.tasks)) for task in program.tasks)
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(replace(plan, program=replace(program, tasks=tasks)))
+    inputs = []
+    for b in program.inputs:
+        memory = device.allocate(program.buffers[b].nbytes)
+        inputs.append((memory, device.upload(np.zeros(program.buffers[b].nbytes, np.uint8), memory)))
+    for _ in range(3):
+        _, (events, *_) = call(device, executable, inputs)
+    assert (len(set(map(id, events))) == 1) == one
+
+
 def scaled() -> Any:
     """A chain of kernels of which one takes a number of the call's."""
     b = GraphBuilder("scaled")
@@ -387,7 +436,7 @@ def scaled() -> Any:
 )
 @pytest.mark.parametrize("native", [False, True])
 def test_replays_have_the_numbers_of_their_call(numbers: Any, native: bool, always: None) -> None:
-    """Also where those of the call before are equal to them and not the same; native calls have theirs alone."""
+    """Also where those of the call before are equal to them and not the same."""
     graph = scaled()
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(ready(graph))
@@ -395,11 +444,12 @@ def test_replays_have_the_numbers_of_their_call(numbers: Any, native: bool, alwa
     x = -np.ones(40, "f4")
     memory, target, (output,) = device.allocate(160), device.allocate(160), program.outputs
     event = device.upload(x, memory)
-    go = executable.direct([DirectArgument(b) for b in (*program.inputs, output)], (), (3,))
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, output)])
     for number in numbers:
         direct = None
-        if native and number == 3 and go is not None:
-            direct = go((event,), 0, memory.address, target.address)
+        if native:
+            numbered = words_of_kernel_scalars([number], program.scalars)
+            direct = go((event,), 0, memory.address, target.address, *numbered)
         memories = {program.inputs[0]: memory.address, output: target.address}
         places = [memories.get(b) for b in range(len(program.buffers))]
         arena = device.allocate(max(1, executable.plan.arena_bytes))

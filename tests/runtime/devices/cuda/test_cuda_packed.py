@@ -28,6 +28,7 @@ from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     ptx_copy_kernel,
     ptx_pointer_table_kernel,
     ptx_relu_kernel,
+    ptx_text_of_kernel,
 )
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.schedule.batching import BATCH_MOST, PACK_BYTES
@@ -79,7 +80,7 @@ def test_packed_kernels_may_call_functions() -> None:
 )
 def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> None:
     assert compile_cubin(kernel, cc)
-    (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
+    (nbytes,) = re.findall(r"arguments\[(\d+)\]", ptx_text_of_kernel(kernel))
     assert int(nbytes) == 8 * len(kernel.signature) <= 4096
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.runtime.devices.cuda.driver.driver import SUCCESS
+from kernelgraph.runtime.devices.cuda.libraries.cublaslt import CublasLt
 from kernelgraph.runtime.devices.cuda.libraries.gemm import GemmCall, cublas_calls_of_matmul_task
 from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.devices.cuda.libraries.product_ways import (
     GAIN,
     LEAST_US,
+    ONE_BY_ONE,
     SLOW,
     USUAL,
     ProductWay,
@@ -27,7 +30,7 @@ from kernelgraph.runtime.devices.cuda.libraries.product_ways import (
     describe_product_ways,
     load_product_way,
     other_product_ways,
-    store_product_way,
+    pin_product_way,
 )
 from kernelgraph.runtime.program.program import Library, Region, Task
 
@@ -71,8 +74,64 @@ def test_a_way_is_kept_on_disk(way: ProductWay, tmp_path: Path) -> None:
     with kg.override(cache_dir=tmp_path):
         key = "a" * 64
         assert load_product_way(key) is None
-        store_product_way(key, way, {str(USUAL): 47.2, str(way): 20.5})
-        assert load_product_way(key) == (way, {str(USUAL): 47.2, str(way): 20.5} if way != USUAL else {str(way): 20.5})
+        times = {str(USUAL): 47.2, str(way): 20.5}
+        assert pin_product_way(key, way, times) == load_product_way(key) == (way, times)
+        assert pin_product_way(key, ProductWay(7), {}) == (way, times)  # of a process that measured at the same time
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_form_of_product_has_one_way_in_a_process(
+    first: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whichever function comes first, tuned or not, and whatever is predicted of it."""
+    tried: list[float] = []
+
+    def measured(self: Any, call: Any, predicted: float, count: int) -> Any:
+        tried.append(predicted)
+        return ONE_BY_ONE, {str(USUAL): 47.2, str(ONE_BY_ONE): 20.5}
+
+    monkeypatch.setattr(CublasHandles, "_try_product_ways", measured)
+    driver: Any = SimpleNamespace()
+
+    def handles() -> CublasHandles:
+        return CublasHandles(lambda n: SimpleNamespace(address=0, nbytes=n), 80 << 30, driver, lambda: 0, lambda: "")
+
+    with kg.override(cache_dir=tmp_path):
+        blas = handles()
+        with kg.override(tune=first):
+            kept = blas.way(CALL, 5.0).way
+        assert kept == (ONE_BY_ONE if first else USUAL)
+        for tune in (True, False):
+            with kg.override(tune=tune):
+                assert blas.way(CALL, 500.0).way == kept
+        if first:  # and in later processes
+            with kg.override(tune=False):
+                assert handles().way(CALL, 5.0).way == ONE_BY_ONE
+    assert tried == [5.0] * first
+
+
+def test_what_is_known_of_an_algorithm_is_of_one_shape() -> None:
+    """Which algorithm a product takes, where its arrays lie at odd places, does not depend on products before it."""
+    asked: list[tuple[Any, ...]] = []
+
+    def keeps_nan(call: GemmCall, enqueue: Any) -> bool:
+        asked.append(call.shape)
+        return True
+
+    relu = replace(CALL, epilogue=("relu",))
+    other = replace(relu, shape=(10, 256, 900))
+    algorithm = {"algo": np.arange(8)}
+
+    def known(*before: GemmCall) -> bool:
+        library = CublasLt(1 << 20, keeps_nan)
+        library._lib = SimpleNamespace(cuBLASLtError=RuntimeError)
+        for call in before:
+            assert library._algorithm_keeps_nan(call, algorithm, True)
+        return library._algorithm_keeps_nan(relu, algorithm, False)
+
+    assert not known() and not known(other)
+    assert known(replace(relu, offsets=(0, 64, 128)))
+    assert len(asked) == 2
 
 
 def regions_of(a: Any, b: Any, c: Any) -> tuple[Region, Region, Region]:
