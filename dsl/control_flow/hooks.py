@@ -22,6 +22,7 @@ from .decisions import (
     whether_none,
 )
 from .loops import for_, items, while_
+from .turn_number import indexed
 
 __all__ = [
     "UNSET",
@@ -38,6 +39,7 @@ __all__ = [
     "generated",
     "handled",
     "if_",
+    "indexed",
     "is_",
     "is_not",
     "items",

@@ -137,6 +137,7 @@ class RepeatedBodyLoop(CompiledLoop):
         self.stored: dict[int, Tracer] = {}  # arrays that turns write parts of
         self.parts: dict[int, list[MovingPart]] = {}  # of each
         self.grown: dict[int, list[Any]] = {}  # lists that turns append to
+        self.tables: dict[tuple[str, bytes], Any] = {}  # numbers of Python's as arrays
 
     # a body
 
@@ -495,7 +496,7 @@ class RepeatedBodyLoop(CompiledLoop):
         if slot.name.startswith(PREFIX):
             return UNSET
         if type(value) is TurnNumber:
-            return self.spoil(slot.name) if value._line is None and value._at is None else value.at(self.last)
+            return value.at(self.last) if value.is_known else self.spoil(slot.name)
         if type(value) in (*PLAIN, float):
             return value
         found: list[Any] = []
@@ -529,6 +530,17 @@ class RepeatedBodyLoop(CompiledLoop):
                 if nodes[number].op == "placeholder" and (inside is None or number in inside):
                     raise LoopNotRecordable("it reads by its turn what changes from turn to turn")
                 todo += nodes[number].args
+
+    # numbers of Python's
+
+    def number_of_turn(self, numbers: Sequence[Any]) -> Tracer:
+        """What stands for one of these numbers of one type of Python's, one for each turn."""
+        array = np.array(numbers, np.int64 if type(numbers[0]) is int else None)
+        known = array.dtype.char, array.tobytes()
+        array = self.tables.setdefault(known, array)
+        base = self.trace.capture_constant(array)
+        row = self._row_of_window(Tracer(self.trace, base), base, MovingPart((0,), (1,), (1,), (1,), ()), (0,))._held
+        return Tracer(self.trace, Value(row.number, row.type, type(numbers[0])), SCALAR)
 
     # parts that move
 
@@ -785,7 +797,9 @@ def _nodes_in_order_of_use(graph: Graph) -> list[Node | int]:
 def _value_at_body_turn(x: Any, turn: int) -> Any:
     if isinstance(x, np.integer) and not isinstance(x, Tracer):
         return int(x)
-    return x.at(turn) if type(x) is TurnNumber else x
+    if type(x) is not TurnNumber:
+        return x
+    return x.refuse() if x._line is None else x.at(turn)  # which moves evenly
 
 
 def _key_has_body_turn_number(key: Any) -> bool:

@@ -498,6 +498,14 @@ class _ExpressionRewriter(ast.NodeTransformer):
             else node
         )
 
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """What is indexed by more than constants may be a list of numbers, one for each turn of a loop."""
+        self.generic_visit(node)
+        by_name = any(isinstance(n, ast.Name) for n in ast.walk(node.slice))
+        if isinstance(node.ctx, ast.Load) and by_name and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
+            node.value = _node_at_source_place(_hook_call_expression("indexed", node.value), node.value)
+        return node
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.Not):
             return self.generic_visit(node)

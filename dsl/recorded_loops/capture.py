@@ -20,7 +20,7 @@ from ...runtime.core.settings import settings
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain
-from .iterables import axes_of_indices, count_loop_items
+from .iterables import axes_of_indices, count_loop_items, goes_over_list
 from .record import record_loop_as_repeated_body, record_loop_as_routine, record_while_as_routine
 
 # When a loop is captured, by the operations that it will have made:
@@ -96,11 +96,12 @@ class LoopCapture:
         """`for item in iterable: body(item)`, until `stop()`."""
         trace, count = self.trace, count_loop_items(iterable)
         captures: dict[str, Callable[[], Any]] = {}
-        if count is not None:
+        is_listed = goes_over_list(iterable)
+        if count is not None and not is_listed:
             captures[ROUTINE] = partial(record_loop_as_routine, trace, iterable, body, stop, count <= FEW)
-            if stop is None and not axes_of_indices(iterable):
-                captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count, self.known)
-        elif length_hint(iterable) > FEW:
+        if count is not None and stop is None and not axes_of_indices(iterable):
+            captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count, self.known)
+        if (count is None or is_listed) and length_hint(iterable) > FEW:
             self.known.refuse(body.__code__, ROUTINE, "it goes over more than ranges and arrays")
         self._run(UserLoop(body.__code__, count, (body, *([stop] if stop else [])), turns, captures))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..control_flow.loops import DeferredIterator
+from ..control_flow.turn_number import NUMBERS, container_kind, item_at_turn
 from ..trace.aliasing import rows_of_tracer
 from ..trace.number_kinds import Kind
 from ..trace.operands import to_traced_array
@@ -34,6 +35,9 @@ class LoopItems:
     start: LinearExpression = LinearExpression(0)
 
 
+SHORT = 8  # items of a list for which no loop is made
+
+
 def count_loop_items(iterable: Any) -> int | None:
     """How many items a loop outside of all recorded ones goes over; None of what is not followed."""
     if isinstance(iterable, DeferredIterator) and iterable.function in (np.ndindex, np.ndenumerate):
@@ -41,6 +45,13 @@ def count_loop_items(iterable: Any) -> int | None:
         return prod(shape) if shape and all(type(n) is int and n >= 0 for n in shape) else None
     items = loop_items(iterable)
     return None if items is None else items.count
+
+
+def goes_over_list(iterable: Any) -> bool:
+    """Whether some of the items are those of a list or a tuple."""
+    if isinstance(iterable, DeferredIterator):
+        return iterable.function in (zip, enumerate, reversed) and any(map(goes_over_list, iterable.args))
+    return issubclass(type(iterable), (list, tuple))
 
 
 def is_array(x: Any) -> bool:
@@ -77,6 +88,8 @@ def loop_items(iterable: Any, recorder: Recorder | None = None) -> LoopItems | N
         return None
     if is_of_loop or (is_array(iterable) and iterable.ndim):
         return _loop_items_of_array(iterable, recorder)
+    if recorder is None and issubclass(type(iterable), (list, tuple)):
+        return _loop_items_of_list(iterable)
     return _loop_items_of_iterator(iterable, recorder) if isinstance(iterable, DeferredIterator) else None
 
 
@@ -142,6 +155,21 @@ def _loop_items_of_array(given: Any, recorder: Recorder | None) -> LoopItems | N
         return None
     recorder.materialize(array)
     return LoopItems(array.expression.shape[0], lambda k: array[recorder.extent(k)])
+
+
+def _loop_items_of_list(given: Any) -> LoopItems | None:
+    """Numbers of one type of Python's, or tuples of such."""
+    if len(given) <= SHORT or container_kind(type(given)) not in (list, tuple) or not _are_numbers_of_one_type(given):
+        return None
+    return LoopItems(len(given), lambda k: given[k] if type(k) is int else item_at_turn(given, k))
+
+
+def _are_numbers_of_one_type(values: Sequence[Any]) -> bool:
+    kind, *others = {type(x) for x in values}
+    if others or kind in NUMBERS:
+        return not others
+    is_table = container_kind(kind) is tuple and len({*map(len, values)}) == 1
+    return is_table and all(map(_are_numbers_of_one_type, zip(*values, strict=True)))
 
 
 LARGEST = 1 << 20  # elements that a list of lists outside of loops may have
