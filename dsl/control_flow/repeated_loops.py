@@ -25,6 +25,7 @@ from ...compiler.graph.control_flow import (
 from ...compiler.graph.graph import Graph, Node, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
+from ..core.errors import UnsupportedError
 from ..core.object_journal import CONTENTS, Slot
 from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
@@ -414,7 +415,10 @@ class RepeatedBodyLoop(CompiledLoop):
                 if not self._is_array_of_body_turn(x, held) and not self._is_handed_on(x, held):
                     raise LoopNotRecordable(f"{carried.slot.name} shares its memory with another array")
                 x = x.traced() if type(x) is TurnNumber else x
-                taken = leaf.taken(trace, x)
+                try:
+                    taken = leaf.taken(trace, x)
+                except UnsupportedError as error:
+                    raise LoopNotRecordable(str(error), apart=int(not self.is_peeled)) from None
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
                 raw.append(trace.builder.value(to_graph_operand(x)))
@@ -471,7 +475,9 @@ class RepeatedBodyLoop(CompiledLoop):
         self, changed: dict[Identity, tuple[Slot, Any, Any]], held: set[int]
     ) -> tuple[list[tuple[Slot, Tree, list[Value]]], list[tuple[Slot, Any]]]:
         """What names that a turn assigns stand for after the loop: arrays, and all else."""
-        ends, lasts = [], []
+        now = {key: changed[key][2] for key in self.carried if key in changed}
+        known = {key: x for key, x in now.items() if type(x) is TurnNumber and x.is_known}
+        ends, lasts = [], [(self.carried[key].slot, x.at(self.last)) for key, x in known.items()]
         for key, slot in self.temporary.items():
             end = self._end_of(slot, changed[key][2] if key in changed else UNSET, held)
             if isinstance(end, tuple):

@@ -167,7 +167,7 @@ class TurnNumber(TurnSymbol):
         others = [x for x in inputs if not isinstance(x, TracedLoopSymbolBase)]
         if method != "__call__" or options:
             self.refuse()
-        if all(type(x) in (int, float) for x in others):  # NumPy makes numbers of its own of Python's
+        if all(type(x) in NUMBERS for x in others):  # NumPy makes numbers of its own of Python's
             found = [_strong(x.traced()) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
         else:
             beside = others[0] if len(others) == 1 else self.refuse()

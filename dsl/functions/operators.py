@@ -211,6 +211,8 @@ def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
             lifted = recorder.lift(self)
             found = recorder.update_in_place(lifted, row, other)
             return self if found is lifted else found
+        if isinstance(other, TracedLoopSymbolBase):
+            other = other.traced(self)
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
         if type(self) is Tracer and self._owner == SCALAR:  # its name is bound anew

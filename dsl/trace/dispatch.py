@@ -58,6 +58,9 @@ class NumpyProtocols:
         for x in (*inputs, *options.get("out", ())):
             if type(x) in SPECIAL:
                 return SPECIAL[type(x)][2](ufunc, method, inputs, options)
+        symbols = any(isinstance(x, TracedLoopSymbolBase) for x in inputs)
+        if symbols and not isinstance(self, TracedLoopSymbolBase) and loop_recorder_of_trace() is None:
+            return NotImplemented  # which they know of
         handler = UFUNCS.get(method)
         if handler is None:
             raise UnsupportedError(

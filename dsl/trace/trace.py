@@ -134,6 +134,10 @@ class TracedLoopSymbolBase:
         """Nobody may have it outside of its loop."""
         raise LoopNotRecordable("a value of a turn is used outside of its loop")
 
+    def traced(self, beside: Any = None) -> Any:
+        """What stands for it as an operand. beside: what it is computed with."""
+        return self.refuse()
+
     def check_is_not(self, other: Any) -> None:
         """To be called where it is asked for by identity: no number is None."""
         if other is not None:
