@@ -537,7 +537,10 @@ def is_asked_by_traced_code() -> bool:
     """Whether the traced function itself has called the caller of this. No other Python function is between.
 
     Its globals are no exact dict (`environment.Scope`); whoever else looks, such as a debugger, may see a stand-in."""
-    return type(sys._getframe(2).f_globals) is not dict
+    frame: Any = sys._getframe(2)
+    if frame.f_code.co_name == "ask_in_traced_code":  # `isinstance` and `hasattr` of the traced function
+        frame = frame.f_back
+    return type(frame.f_globals) is not dict
 
 
 _PASSING = ("proxies.py", "frozen_containers.py", "decisions.py", "loops.py", "comprehensions.py")  # what they call

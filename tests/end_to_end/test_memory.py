@@ -136,7 +136,7 @@ def test_kernels_are_let_go_of_once_no_plan_needs_them(monkeypatch: pytest.Monke
 
     def watched(*args: Any) -> Any:
         code = load(*args)
-        made.append(weakref.ref(code.keep))
+        made.append(weakref.ref(code.keep.memory))
         return code
 
     monkeypatch.setattr(llvm_jit, "_load_object_code", watched)

@@ -190,6 +190,7 @@ def test_who_runs_ahead_of_the_budget_waits_and_a_profile_says_so() -> None:
     waits = 0
     for _ in range(50):  # a caller who is slow himself runs ahead of nothing
         device = CPUDevice()
+        sorted_big = kg.kernel_graph(device="cpu")(lambda x: np.sort(x) + np.cumsum(x))
         with opened("cpu", device), kg.override(in_flight_bytes=8 << 20), kg.profile() as profile:
             x = kg.asarray(np.ones(1 << 18), device="cpu")
             kept = [sorted_big(x * float(i)) for i in range(12)]
@@ -199,9 +200,6 @@ def test_who_runs_ahead_of_the_budget_waits_and_a_profile_says_so() -> None:
         if waits:
             break
     assert waits
-
-
-sorted_big = kg.kernel_graph(device="cpu")(lambda x: np.sort(x) + np.cumsum(x))
 
 
 @pytest.mark.parametrize(

@@ -443,6 +443,3 @@ def looks_at_names(n: int) -> Any:
 async def awaits(n: int) -> Any:
     if n:
         return n
-
-
-TWO = [lambda n: 1 if n else 2, lambda n: 3 if n else 4]

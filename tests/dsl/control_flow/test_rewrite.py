@@ -115,7 +115,6 @@ def no_source() -> Any:
         (hard_functions.looks_at_names, "own names"),
         (hard_functions.jumps_of_finally, "finally"),
         (no_source(), "not there"),
-        (hard_functions.TWO[0], "several functions"),
     ],
 )
 def test_what_is_not_rewritten(function: Any, why: str) -> None:

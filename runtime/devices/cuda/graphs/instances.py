@@ -89,12 +89,14 @@ class GraphReplays:
             self._bodies = GraphReplayLane(self._device)
         return self._bodies
 
-    def lane(self) -> GraphReplayLane:
-        """They take turns."""
+    def lane(self, taken: Sequence[GraphReplayLane] = ()) -> GraphReplayLane:
+        """They take turns, but for those that are taken: fewer than `LANES`, of the plan's other instances, which are
+        to run at the same time."""
         if len(self._lanes) < LANES:
             self._lanes.append(GraphReplayLane(self._device))
         self._turn += 1
-        return self._lanes[(self._turn - 1) % LANES]
+        found = self._lanes[(self._turn - 1) % LANES]
+        return self.lane(taken) if found in taken else found
 
     def multi_device_lane(self, devices: Sequence[Any]) -> MultiDeviceLane:
         """The lane of the next graph over this device, which is the first, and others. Lanes take turns."""

@@ -195,7 +195,7 @@ class PlanReplay:
     def _capture_instance(self, memories: Sequence[Any], scalars: Sequence[Any]) -> GraphInstance:
         """Capture the plan with memory of its own: temporaries, slots and tables."""
         plan, driver, pool = self._plan, self._driver, self._device.pool
-        lane = self._device.graphs.lane()
+        lane = self._device.graphs.lane([instance.lane for instance in self.instances])
         count = len(plan.program.buffers)
         arena = pool.allocate(max(1, plan.arena_bytes))
         slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]

@@ -136,7 +136,7 @@ def test_vectors_in_the_machine_code() -> None:
     assert re.search(r"vcvtps2pd\s+.*zmm", code) and re.search(r"vaddpd\s+.*zmm", code)  # float64 lanes
     assert re.search(r"vaddps", code) is None
     assert re.search(r"vmaxps\s+.*zmm", machine_code(total("s1", combine="max")))
-    assert re.search(r"vp?unpck\w+\s+.*zmm", machine_code(copy("ss", "s1")))  # transposed in registers
+    assert re.search(r"vp?unpck\w+\s+.*zmm", machine_code(copy("1s", "s1")))  # transposed in registers
 
 
 def test_only_light_bodies_stream() -> None:

@@ -76,6 +76,22 @@ def test_replayed_plans_mean_what_graphs_mean(always: None, case: Any, seed: int
         assert counted(device, "launch_graph") == 4
 
 
+@pytest.mark.parametrize("others", range(cuda_instances.LANES))
+def test_the_instances_of_a_plan_have_lanes_of_their_own(always: None, others: int) -> None:
+    """However many graphs of other plans were captured between them: on one lane they would not overlap."""
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    replayed = executable._replay
+    kept = []
+    while not replayed.instances:
+        kept.append(call(device, executable, inputs))
+    for _ in range(others):
+        device.graphs.lane()
+    while len(replayed.instances) < replay.INSTANCES:
+        kept.append(call(device, executable, inputs))
+    assert len({instance.lane for instance in replayed.instances}) == replay.INSTANCES
+
+
 def test_replay_writes_new_pointers_alone(always: None) -> None:
     device = device_on(FakeContext(), replay=True)
     executable, inputs = start(device, chain(4))
