@@ -110,7 +110,7 @@ class TurnNumber(TurnSymbol):
     @property
     def is_known(self) -> bool:
         """Whether it is known what it is at each turn."""
-        return not self._line is self._at is self._listed is None
+        return any(x is not None for x in (self._line, self._at, self._listed))
 
     def at(self, turn: int) -> Any:
         """What it is at a turn. Raises LoopNotRecordable where that is not known."""
@@ -134,7 +134,7 @@ class TurnNumber(TurnSymbol):
         if self.__class__ is int:
             low, high = self.limits()
             is_whole = dtype is not None and dtype.kind in "iu"
-            least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if is_whole else (-EXACT, EXACT)  # type: ignore[arg-type]
+            least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if is_whole else (-EXACT, EXACT)
             if low < least or high > most:
                 self.refuse()
         if self._made is None and self._listed is not None:
@@ -160,7 +160,7 @@ class TurnNumber(TurnSymbol):
     def __pos__(self) -> Any:
         return self
 
-    def __abs__(self) -> Any:  # type: ignore[override]
+    def __abs__(self) -> Any:
         return self.refuse() if self._listed is None else value_of_turns(self._loop, [*map(abs, self._listed)])
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -168,16 +168,16 @@ class TurnNumber(TurnSymbol):
         if method != "__call__" or options:
             self.refuse()
         if all(type(x) in NUMBERS for x in others):  # NumPy makes numbers of its own of Python's
-            found = [_strong(x.traced()) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+            found = [_strong(x.traced()) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]
         else:
             beside = others[0] if len(others) == 1 else self.refuse()
-            found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+            found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]
         return ufunc(*found)
 
     def __bool__(self) -> bool:  # type: ignore[override]
-        return self._compared(operator.ne, 0)
+        return bool(self._compared(operator.ne, 0))
 
-    def _compared(self, comparison: Callable[[int, int], bool], other: Any) -> bool:
+    def _compared(self, comparison: Callable[[Any, Any], Any], other: Any) -> Any:
         """Whether a comparison holds, where it is one for all turns; else the turns are apart in which it does."""
         if type(other) is Tracer or isinstance(other, (np.ndarray, np.generic)):
             return comparison(self.traced(other), other)
