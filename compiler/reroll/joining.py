@@ -9,7 +9,7 @@ from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
-from .prediction import predict_rerolled_microseconds
+from .prediction import predict_graph_microseconds
 
 MIN_ITERATIONS = 9  # of a loop, after joining too
 MOST_NODES = 256  # of several iterations that are one
@@ -76,10 +76,10 @@ def _joined_iteration_count(loop: Loop, target_name: Callable[[], str]) -> tuple
     cost = first = 0.0
     while number * size <= MOST_NODES and loop.count is not None and loop.count // number >= MIN_ITERATIONS:
         if not cost:
-            cost = first = predict_rerolled_microseconds(loop.body, target_name()) + ITERATION_US
+            cost = first = predict_graph_microseconds(loop.body, target_name()) + ITERATION_US
         count = loop.count
         even = min(range(number, number // 2, -1), key=lambda n: count % n)  # as few left over as can be
-        took = (predict_rerolled_microseconds(_joined_loop(loop, even).body, target_name()) + ITERATION_US) / even
+        took = (predict_graph_microseconds(_joined_loop(loop, even).body, target_name()) + ITERATION_US) / even
         if took > GAIN * cost:
             break
         best, cost, number = even, took, 2 * number

@@ -11,29 +11,25 @@ from ..pipeline import run_fusion_stage, run_graph_pass_stages
 from ..targets.target import target_of
 
 
-def predict_rerolled_microseconds(graph: Graph, target: str) -> float:
+def predict_graph_microseconds(graph: Graph, target: str) -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
     prepared, fusion = run_fusion_stage(run_graph_pass_stages(graph, made_for)[0], layouts, made_for)
     return sum(
-        _predict_rerolled_group_microseconds(prepared, group, target)
-        for group in fusion.groups
-        if group.kind != "assembly"
+        _predict_group_microseconds(prepared, group, target) for group in fusion.groups if group.kind != "assembly"
     )
 
 
-def _predict_rerolled_group_microseconds(graph: Graph, group: Group, target: str) -> float:
+def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> float:
     node = graph.nodes[group.stores[0]]
     if node.op in ("loop", "branch"):
         control = node.attr("control")
         iterations = getattr(control, "count", None) or 1
         return float(
-            iterations * (ITERATION_US + max(predict_rerolled_microseconds(body, target) for body in control.bodies))
+            iterations * (ITERATION_US + max(predict_graph_microseconds(body, target) for body in control.bodies))
         )
-    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(
-        _arrays_loaded_by_rerolled_group(graph, group).values()
-    )
+    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_arrays_loaded_by_group(graph, group).values())
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1
     for n in group.domain:
@@ -41,7 +37,7 @@ def _predict_rerolled_group_microseconds(graph: Graph, group: Group, target: str
     return target_of(target).model.time(moved, rate * size)
 
 
-def _arrays_loaded_by_rerolled_group(graph: Graph, group: Group) -> dict[int, int]:
+def _arrays_loaded_by_group(graph: Graph, group: Group) -> dict[int, int]:
     """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
     inside, found = set(group.computes), dict[int, int]()
     for number in group.computes or group.stores:
