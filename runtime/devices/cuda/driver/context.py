@@ -153,6 +153,10 @@ class GpuDriverContext:
         if self._pool:
             self.driver.trim_pool(self._pool, 0)
 
+    def free_bytes_of_pool(self) -> int:
+        """Bytes that the driver's pool keeps, and that nobody uses."""
+        return self.driver.free_bytes_of_pool(self._pool) if self._pool else 0
+
     @property
     def copy_thread_count(self) -> int:
         """How many threads help with large copies."""

@@ -22,7 +22,7 @@ IF, WHILE = 0, 1  # kinds of conditional nodes
 CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
 NO_DESTRUCTOR_SYNC = MOVE = 1
 MEMORY_TYPE, HOST_MEMORY = 2, 1
-RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+RELEASE_THRESHOLD, POOL_RESERVED, POOL_USED = 4, 5, 7  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD and others
 CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
 LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
 
@@ -133,6 +133,7 @@ class CudaDriver:
         self._memory_info = ctypes_driver_function("cuMemGetInfo_v2", c_void_p, c_void_p)
         self.trim_pool = ctypes_driver_function("cuMemPoolTrimTo", c_void_p, c_size_t)  # pool, bytes to keep
         self._set_pool_attribute = ctypes_driver_function("cuMemPoolSetAttribute", c_void_p, c_int, c_void_p)
+        self._pool_attribute = ctypes_driver_function("cuMemPoolGetAttribute", c_void_p, c_int, c_void_p)
         self._version = ctypes_driver_function("cuDriverGetVersion", c_void_p)
         self.conditionals = self.version() >= CONDITIONALS
         if self.conditionals:
@@ -260,6 +261,15 @@ class CudaDriver:
         """Bytes of the current context's GPU that are free, and all; None where the driver does not say."""
         free, every = c_size_t(), c_size_t()
         return None if self._memory_info(byref(free), byref(every)) else (free.value, every.value)
+
+    def free_bytes_of_pool(self, pool: int) -> int:
+        """Bytes that a pool of the driver's has of the GPU and has given to nobody; 0 where the driver does not say."""
+        reserved, used = c_ulonglong(), c_ulonglong()
+        failed = any(
+            self._pool_attribute(pool, which, byref(found))
+            for which, found in ((POOL_RESERVED, reserved), (POOL_USED, used))
+        )
+        return 0 if failed else reserved.value - used.value
 
     def set_release_threshold(self, pool: int, nbytes: int) -> int:
         """Result code. How much free memory a pool keeps when the driver next waits for something."""

@@ -142,6 +142,7 @@ class GraphInstance:
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
         self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
+        self.make_event: Callable[[int], CudaEvent]  # for that
         self.stream = self.known = lane.stream
 
     def idle(self) -> bool:

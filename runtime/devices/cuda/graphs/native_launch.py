@@ -15,11 +15,12 @@ Start = Callable[..., CudaEvent | None]
 
 
 class NativelyLaunchedGraph(Protocol):
-    """A graph for one stream. known: the stream as events tell it; launch: `native_graph_launch`; note_end: takes the
-    event after a launch."""
+    """A graph for one stream. known: the stream as events tell it; make_event: the `maker` of these; launch:
+    `native_graph_launch`; note_end: takes the event after a launch."""
 
     stream: int
     known: int
+    make_event: Callable[[int], CudaEvent]
     launch: Callable[..., int]
     note_end: Callable[[CudaEvent], None]
 
@@ -70,7 +71,7 @@ def make_native_graph_call(
     alone, enter = device.context.alone, device.context.enter
 
     def start_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
-        graph = choose(after, caller, addresses)
+        graph = choose(after, caller, addresses) if clock.end is None else None
         if graph is None:
             return None
         if not alone:  # the default stream is that of the current GPU
@@ -83,7 +84,7 @@ def make_native_graph_call(
                 return None
         clock.runs += 1
         try:
-            event = CudaEvent(events, free.pop(), graph.known)
+            event = graph.make_event(free.pop())
         except IndexError:
             event = events.take(graph.known)
         if graph.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example

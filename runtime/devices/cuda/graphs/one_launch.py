@@ -50,6 +50,7 @@ class OneNodeGraph:
         has. addresses: of every buffer, for the capture."""
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
+        self.make_event = device.events.maker(self.known)
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
         self.note_end = self.ends.append
         self._graph, self._executable = 0, 0
@@ -108,7 +109,7 @@ class _OneNodeGraphs:
             node = self.callers.get(caller)
         else:
             node = (self.nodes.get(after[-1].stream) or self.of_followed_stream(after)) if after else next(self.turns)
-        if node is None or self._device.clock.end is not None:
+        if node is None:
             self.make_when_due(after, caller, addresses)
             return None
         return node
