@@ -214,13 +214,28 @@ class Soak:
 
 @dataclass(frozen=True)
 class Check:
-    """The account beside the driver's figure at one moment. apart: bytes that they differ by; in_use, reserved: ours;
-    taken: what the driver says that neither is free nor the peers' nor the context's."""
+    """The account beside the driver's figure at one moment. seconds: since the start; theirs: what each peer has
+    reserved; taken: what the driver says that neither is free nor the peers' nor the context's."""
 
-    apart: int
-    in_use: int
-    reserved: int
+    seconds: float
+    account: Any
+    theirs: Mapping[str, int]
     taken: int
+
+    @property
+    def apart(self) -> int:
+        """By how much the driver's figure is above the account."""
+        return self.taken - int(self.account.held)
+
+    def lines(self) -> list[str]:
+        more, less = max(0, self.apart), max(0, -self.apart)
+        theirs = ", ".join(f"{words(nbytes)} of {name}" for name, nbytes in self.theirs.items())
+        return [
+            f"after {self.seconds:.1f} s the driver has {words(more or less)} {'more' if more else 'less'}: "
+            f"{words(self.taken)} beside {theirs or 'nobody'} and the context; the account has "
+            f"{words(self.account.held)}:",
+            *str(self.account).split("\n")[1:],
+        ]
 
 
 def leaves(results: Any) -> tuple[Any, ...]:
@@ -235,12 +250,11 @@ def checks_of_soak(soak: Soak, peers: Peers, context: int) -> list[Check]:
         if soak.is_over():
             break
         with peers.lock:  # theirs is read in one go
-            account, theirs = kg.memory("cuda"), peers.reserved()
+            account, theirs = kg.memory("cuda"), {name: held() for name, held in peers.held.items()}
         assert account.system is not None
         free, every = account.system
-        taken = every - free - theirs - context
-        apart = abs(account.others - theirs - context)
-        checks.append(Check(apart, sum(account.in_use.values()), account.reserved, taken))
+        taken = every - free - sum(theirs.values()) - context
+        checks.append(Check(time.monotonic() - soak.start, account, theirs, taken))
     return checks
 
 
@@ -286,16 +300,19 @@ def print_verdicts(soak: Soak, peers: Peers, checks: list[Check], start: Any) ->
     )
     for failure in failures[:10]:
         print("        failed:", failure)
-    apart = [check.apart for check in checks]
+    apart = [abs(check.apart) for check in checks]
     above = sum(a > TOLERANCE for a in apart)
     good &= print_verdict(
         len(checks) == CHECKS and not above,
         f"account and driver: {len(checks)} checks of {CHECKS}, at most {words(max(apart))} apart, {above} times more "
-        f"than {words(TOLERANCE)}",
+        f"than {words(TOLERANCE)}; in each tenth at most "
+        + ", ".join(words(max(apart[len(apart) * i // 10 : len(apart) * (i + 1) // 10])) for i in range(10)),
     )
+    for line in max(checks, key=lambda check: abs(check.apart)).lines():
+        print("       ", line)
     quarters = [checks[len(checks) * i // 4 : len(checks) * (i + 1) // 4] for i in range(4)]
     for name, figures in (
-        ("reserved by us", [[check.reserved for check in quarter] for quarter in quarters]),
+        ("reserved by us", [[check.account.reserved for check in quarter] for quarter in quarters]),
         ("taken by us, says the driver", [[check.taken for check in quarter] for quarter in quarters]),
     ):
         means, peaks = [sum(each) // len(each) for each in figures], [max(each) for each in figures]
@@ -304,7 +321,8 @@ def print_verdicts(soak: Soak, peers: Peers, checks: list[Check], start: Any) ->
             f"flat: {name} in each quarter at most {', '.join(map(words, peaks))}, on average "
             f"{', '.join(map(words, means))}; the last / the second {means[3] / means[1]:.2f} (at most {FLAT_MEAN})",
         )
-    used, reserved = max(check.in_use for check in checks), max(check.reserved for check in checks)
+    used = max(sum(check.account.in_use.values()) for check in checks)
+    reserved = max(check.account.reserved for check in checks)
     print(f"        reserved / in use, each at its most: {reserved / used:.2f} of {words(used)}")
     end, _ = settled_account(peers)
     assert start.system is not None and end.system is not None

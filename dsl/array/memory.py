@@ -44,11 +44,15 @@ class MemoryAccount:
         return sum(self.in_use.values()) + self.cached
 
     @property
+    def held(self) -> int:
+        """Bytes of the device that are this process' by this account, but for the context's."""
+        return self.reserved + sum(nbytes for name, nbytes in self.beside.items() if "host" not in name)
+
+    @property
     def others(self) -> int:
         """Bytes of the device that are neither free nor this process' by this account: the context's, and others'."""
         free, every = self.system or (0, 0)
-        beside = sum(nbytes for name, nbytes in self.beside.items() if "host" not in name)
-        return max(0, every - free - self.reserved - beside)
+        return max(0, every - free - self.held)
 
     def __str__(self) -> str:
         rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("peak", self.peak)]
@@ -80,7 +84,8 @@ def account_of_device(device: Device) -> MemoryAccount:
     temporaries = [thing.nbytes for key, thing in flying.items() if key not in held]
     owners = {"results": sum(m.nbytes for m in held.values()), "temporaries": sum(temporaries)}
     owners |= device.memory_by_owner()
-    stats, system = device.statistics(), device.system_memory()  # at one moment, as near as can be
+    with device.memory_at_rest():
+        stats, beside, system = device.statistics(), device.memory_beside(), device.system_memory()
     owners["rounding"] = stats["in_use"] - sum(owners.values())
     return MemoryAccount(
         name_of(device),
@@ -88,7 +93,7 @@ def account_of_device(device: Device) -> MemoryAccount:
         stats["cached"],
         stats["peak"],
         device.limit,
-        device.memory_beside(),
+        beside,
         system,
     )
 

@@ -41,6 +41,7 @@ class FakeContext:
     def __init__(self, seed: int = 0, capacity: int = 1 << 30) -> None:
         self.properties = H200
         self.capacity, self.used = capacity, 0
+        self.fragments = 0  # bytes that the driver's pool keeps
         self.locked: list[tuple[int, Any]] = []  # pinned memory
         self.driver = FakeDriver(self, random.Random(seed))
         self.kernels: dict[int, Kernel] = {}  # loaded, by the function's handle
@@ -107,6 +108,9 @@ class FakeContext:
     def release(self, memory: Handle) -> None:
         self.used -= self.memories.pop(memory.handle).size
 
+    def free_bytes_of_pool(self) -> int:
+        return self.fragments
+
     def shrink_pool(self) -> None:
         self.driver.log.append(("shrink",))
 
@@ -170,7 +174,7 @@ class FakeDriver:
         return self.refuse.pop(name, SUCCESS)
 
     def memory_info(self) -> tuple[int, int]:
-        return self.context.capacity - self.context.used, self.context.capacity
+        return self.context.capacity - self.context.used - self.context.fragments, self.context.capacity
 
     def version(self) -> tuple[int, int]:
         return (13, 0)

@@ -241,8 +241,12 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes}
+        kept = self.context.free_bytes_of_pool()
+        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes, "driver's pool": kept}
         return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+
+    def memory_at_rest(self) -> AbstractContextManager[Any]:
+        return self.pool.at_rest()
 
     def system_memory(self) -> tuple[int, int] | None:
         self.context.enter()

@@ -400,6 +400,11 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
         assert account.system is not None
         free, every = account.system
         assert every - free == made.context.used >= account.reserved
+        others = account.others
+        made.context.fragments = 300 << 20  # the driver's pool keeps what nobody uses
+        account = kg.memory("cuda")
+        assert account.beside["driver's pool"] == 300 << 20 and account.others == others
+        made.context.fragments = 0
         made.context.driver.log.clear()
         del x, y
         assert kg.empty_cache("cuda") >= 2 << 20
