@@ -108,6 +108,15 @@ class FakeContext:
     def release(self, memory: Handle) -> None:
         self.used -= self.memories.pop(memory.handle).size
 
+    def local_bytes(self, function: int) -> int:
+        return 0
+
+    def stack_bytes(self, local: int) -> int:
+        return local * 1000
+
+    def shrink_stacks(self) -> None:
+        self.driver.log.append(("shrink_stacks",))
+
     def free_bytes_of_pool(self) -> int:
         return self.fragments
 
@@ -154,6 +163,7 @@ class FakeDriver:
         self.refuse: dict[str, int] = {}  # name of a call -> code of its next result
         self.events: dict[tuple[int, int], int] = {}  # by executable graph and node
         self.callbacks: list[Any] = []
+        self.executable_bytes = 0
 
     def address(self, name: str) -> int:
         """As the driver's: of a C function that calls the one here."""

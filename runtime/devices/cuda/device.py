@@ -241,8 +241,9 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        kept = self.context.free_bytes_of_pool()
-        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes, "driver's pool": kept}
+        context, stacks = self.context, self.context.stack_bytes(self.modules.local_bytes)
+        on_gpu = {"code": self.modules.nbytes, "stacks": stacks, "libraries": self.blas.handle_bytes}
+        on_gpu |= {"executables": context.driver.executable_bytes, "driver's pool": context.free_bytes_of_pool()}
         return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 
     def memory_at_rest(self) -> AbstractContextManager[Any]:
@@ -258,6 +259,7 @@ class CUDADevice(Device):
         self._transfers.let_go()
         self.captures.let_go()
         with self.relaxed(), self.graphs.lock:  # nobody captures a lane
+            self.graphs.trim()
             self.modules.trim()
             self.blas.trim()
         self.pinned.pool.trim()

@@ -415,6 +415,27 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
             )
 
 
+def test_stacks_stay_in_the_account_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver keeps them when the kernel that needed them is gone."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    with opened("cuda", made):
+        f = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
+        x = kg.asarray(np.ones(200), device="cuda")
+        assert f(x).wait().device == "cuda:0" and kg.memory("cuda").beside["stacks"] == 0
+        monkeypatch.setattr(made.context, "local_bytes", lambda function: 4096)
+        g = kg.kernel_graph(device="cuda")(lambda x: np.exp(x) - 1)
+        g(x).wait()
+        made.context.driver.log.clear()
+        kg.empty_cache("cuda")
+        assert kg.memory("cuda").beside["stacks"] == made.context.stack_bytes(4096) > 0
+        del g
+        gc.collect()
+        assert kg.memory("cuda").beside["stacks"] > 0
+        kg.empty_cache("cuda")
+        assert kg.memory("cuda").beside["stacks"] == 0 and ("shrink_stacks",) in made.context.driver.log
+
+
 def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits may make no other call for long: others may need what the calls before held."""
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))

@@ -153,6 +153,20 @@ class GpuDriverContext:
         if self._pool:
             self.driver.trim_pool(self._pool, 0)
 
+    def local_bytes(self, function: int) -> int:
+        """Bytes of its own that each thread of a kernel has in the GPU's memory."""
+        return self.driver.local_bytes(function)
+
+    def stack_bytes(self, local: int) -> int:
+        """What the driver takes for stacks, beside the context's first ones, once a kernel has so many local bytes."""
+        threads = self.properties.multiprocessors * self.properties.threads_per_multiprocessor
+        return max(0, local - self.driver.stack_size()) * threads
+
+    def shrink_stacks(self) -> None:
+        """Give back what stacks have taken."""
+        self.enter()
+        self.driver.shrink_stacks()
+
     def free_bytes_of_pool(self) -> int:
         """Bytes that the driver's pool keeps, and that nobody uses."""
         return self.driver.free_bytes_of_pool(self._pool) if self._pool else 0

@@ -111,6 +111,14 @@ class GraphReplays:
         with self.lock:
             return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
 
+    def trim(self) -> None:
+        """Let all instances go. Calls make theirs anew."""
+        with self.lock:
+            kept, self._kept = self._kept, OrderedDict()
+            for found, _ in kept.values():
+                if (replay := found()) is not None:
+                    replay.instances = []
+
     def keep(self, replay: InstanceHolder, nbytes: int) -> None:
         """A replay has made an instance of so many bytes. Those that made theirs longest ago give them back."""
         with self.lock:
