@@ -133,7 +133,17 @@ class DeviceFlights(Flights):
 
     def forget_finished(self) -> None:
         self.finish_in_order()
-        super().forget_finished()
+        calls = self.calls
+        try:
+            while True:
+                flight = calls.popleft()
+                for event in flight[0]:
+                    if not event.query():
+                        calls.appendleft(flight)
+                        return
+                self.held -= flight[2]
+        except IndexError:
+            self.held = 0
 
     def finish_in_order(self) -> None:
         """Ask of each thread's latest call on each stream first: where that is over, so are those before it."""

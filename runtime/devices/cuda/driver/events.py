@@ -40,7 +40,9 @@ class CudaEvent:
     def finish(self) -> None:
         """Another one, which was recorded behind it, has happened."""
         if not self.done:
-            self._finish_with_result_code(SUCCESS)
+            if self._pool.lost_code:
+                self._finish_with_result_code(SUCCESS)
+            self.done = True
 
     def wait(self) -> None:
         if not self.done and self.error is None:
