@@ -58,7 +58,9 @@ class Flights:
     nothing is in flight. ahead: calls that may always be in flight; more only while all hold less than `nbytes`. many:
     bytes from which on each call looks whether others are over."""
 
-    events_of, things_of, nbytes_of = map(attrgetter, ("events", "things", "nbytes"))
+    events_of: Any = attrgetter("events")
+    things_of: Any = attrgetter("things")
+    nbytes_of: Any = attrgetter("nbytes")
 
     def __init__(self, ahead: int, nbytes: int, many: int) -> None:
         self.ahead, self.nbytes, self.many = ahead, nbytes, many
@@ -122,7 +124,7 @@ class Flights:
 class DeviceFlights(Flights):
     """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
 
-    events_of, things_of, nbytes_of = map(itemgetter, range(3))
+    events_of, things_of, nbytes_of = (itemgetter(place) for place in range(3))
 
     def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
         """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""

@@ -65,7 +65,7 @@ def native_maker_of_objects(kind: type, slots: Sequence[str], others: Mapping[st
     allocator = ctypes.cast(ctypes.pythonapi.PyType_GenericAlloc, ctypes.c_void_p).value or 0
     words: list[Any] = [allocator, id(kind), len(slots), len(others), *places[: len(slots)]]
     words += [word for at, value in zip(places[len(slots) :], others.values(), strict=True) for word in (at, id(value))]
-    return make_builtin_from_machine_code(native.make_object, words, (kind, others))  # type: ignore[arg-type]
+    return make_builtin_from_machine_code(native.make_object, words, (kind, others))
 
 
 def native_test_of_item_types(kinds: Sequence[type]) -> Callable[[Any], bool] | None:

@@ -470,7 +470,8 @@ class CUDADevice(Device):
 
     def _mark_lost(self, why: str) -> DeviceLost:
         if self.lost is None:
-            steps = [step for end, steps in self.recent_launches if not end.is_known_to_be_done for step in steps]
+            launches = [*self.recent_launches, *self.graphs.recent_launches()]
+            steps = [step for end, steps in launches if not end.is_known_to_be_done for step in steps]
             more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
             self.lost = DeviceLost(
                 f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "

@@ -252,8 +252,8 @@ def number_as_python_object(at: int, frame: int) -> int:
 
 
 def make_native_object(this: int, given: int, count: int) -> int:
-    """A function for Python (METH_FASTCALL, `this` is bytes) of values: a new object of a class of slots, which has them
-    and what the record says."""
+    """A function for Python (METH_FASTCALL, `this` is bytes) of values: a new object of a class of slots, which has
+    them and what the record says."""
     head = this + BYTES_AT
     if count != load(head + OBJECT_VALUES):
         return 0

@@ -101,13 +101,17 @@ class EventPool:
 
     def take(self, stream: int, kind: type[CudaEvent] = CudaEvent) -> CudaEvent:
         """An event that is to be recorded on the stream."""
-        try:
-            handle = self.free.pop()
-        except IndexError:
-            made = self._make()
-            self._objects.append(made)
-            handle = int(made.handle)
-        return kind(self, handle, stream)
+        while True:
+            try:
+                return kind(self, self.free.pop(), stream)
+            except IndexError:
+                self.add_free_handle()
+
+    def add_free_handle(self) -> None:
+        """One more."""
+        made = self._make()
+        self._objects.append(made)
+        self.free.append(int(made.handle))
 
     def maker(self, stream: int) -> Callable[[int], CudaEvent]:
         """make(handle) gives an event that is to be recorded on the stream. handle: one of those that are free."""
