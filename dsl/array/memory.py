@@ -23,8 +23,8 @@ class MemoryAccount:
     in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
     `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
     bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
-    of libraries' handles, and of the host's memory. system: what is free, and all there is, by what the driver says;
-    None where nobody knows.
+    stacks, libraries' handles, executable graphs, what the driver's pool keeps, and of the host's memory. system: what
+    is free, and all there is, by what the driver says; None where nobody knows.
 
     >>> "results" in kg.memory("cpu").in_use
     True
@@ -195,8 +195,8 @@ def empty_cache(device: str | None = None) -> int:
     """Give a device's free memory back to the system. Returns how many bytes those are.
 
     It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
-    since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs, and what
-    was free in its driver's pool is any process' again.
+    since what they hold is free after them. A GPU lets replayed graphs go, unloads the kernels that no function or call
+    needs, gives back their stacks, and what was free in its driver's pool is any process' again.
 
     >>> kg.empty_cache("cpu") >= 0
     True

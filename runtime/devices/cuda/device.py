@@ -243,7 +243,7 @@ class CUDADevice(Device):
         pinned = self.pinned.pool.statistics()["reserved"]
         context, stacks = self.context, self.context.stack_bytes(self.modules.local_bytes)
         on_gpu = {"code": self.modules.nbytes, "stacks": stacks, "libraries": self.blas.handle_bytes}
-        on_gpu |= {"executables": context.driver.executable_bytes, "driver's pool": context.free_bytes_of_pool()}
+        on_gpu |= {"graph executables": context.driver.executable_bytes, "driver's pool": context.free_bytes_of_pool()}
         return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 
     def memory_at_rest(self) -> AbstractContextManager[Any]:
