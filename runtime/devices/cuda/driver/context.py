@@ -159,6 +159,7 @@ class GpuDriverContext:
 
     def stack_bytes(self, local: int) -> int:
         """What the driver takes for stacks, beside the context's first ones, once a kernel has so many local bytes."""
+        self.enter()
         threads = self.properties.multiprocessors * self.properties.threads_per_multiprocessor
         return max(0, local - self.driver.stack_size()) * threads
 
