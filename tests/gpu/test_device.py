@@ -234,10 +234,13 @@ def test_calls_return_before_the_work_is_done(device: Any) -> None:
     a = np.zeros(1 << 26, "f4")
     first = Call(device, executable, [a])
     first.events[0].wait()
-    call = Call(device, executable, [a])
-    assert not call.events[0].query()
-    call.events[0].wait()
-    assert call.events[0].query()
+    before = 0
+    for _ in range(8):  # others may use the machine between two lines
+        call = Call(device, executable, [a])
+        before += not call.events[0].query()
+        call.events[0].wait()
+        assert call.events[0].query()
+    assert before
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1000, 262145, (20 << 20) + 5])
