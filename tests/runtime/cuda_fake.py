@@ -42,6 +42,7 @@ class FakeContext:
         self.properties = H200
         self.capacity, self.used = capacity, 0
         self.fragments = 0  # bytes that the driver's pool keeps
+        self.stack_size = 0  # bytes that each thread has
         self.locked: list[tuple[int, Any]] = []  # pinned memory
         self.driver = FakeDriver(self, random.Random(seed))
         self.kernels: dict[int, Kernel] = {}  # loaded, by the function's handle
@@ -111,11 +112,11 @@ class FakeContext:
     def local_bytes(self, function: int) -> int:
         return 0
 
-    def stack_bytes(self, local: int) -> int:
-        return local * 1000
+    def stack_bytes(self) -> int:
+        return 1000 * self.stack_size
 
-    def shrink_stacks(self) -> None:
-        self.driver.log.append(("shrink_stacks",))
+    def shrink_stacks(self, local: int) -> None:
+        self.stack_size *= self.stack_size > local
 
     def free_bytes_of_pool(self) -> int:
         return self.fragments

@@ -241,8 +241,8 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        context, stacks = self.context, self.context.stack_bytes(self.modules.local_bytes)
-        on_gpu = {"code": self.modules.nbytes, "stacks": stacks, "libraries": self.blas.handle_bytes}
+        context = self.context
+        on_gpu = {"code": self.modules.nbytes, "stacks": context.stack_bytes(), "libraries": self.blas.handle_bytes}
         on_gpu |= {"graph executables": context.driver.executable_bytes, "driver's pool": context.free_bytes_of_pool()}
         return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
 

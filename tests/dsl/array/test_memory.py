@@ -415,25 +415,23 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
             )
 
 
-def test_stacks_stay_in_the_account_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver keeps them when the kernel that needed them is gone."""
+@pytest.mark.parametrize("wished", [False, True])
+def test_stacks_are_in_the_account_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch, wished: bool) -> None:
+    """Those that somebody wished for stay."""
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     made = device_on(SharedContext())
+    monkeypatch.setattr(made.context, "local_bytes", lambda function: 4096)
     with opened("cuda", made):
         f = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
-        x = kg.asarray(np.ones(200), device="cuda")
-        assert f(x).wait().device == "cuda:0" and kg.memory("cuda").beside["stacks"] == 0
-        monkeypatch.setattr(made.context, "local_bytes", lambda function: 4096)
-        g = kg.kernel_graph(device="cuda")(lambda x: np.exp(x) - 1)
-        g(x).wait()
-        made.context.driver.log.clear()
-        kg.empty_cache("cuda")
-        assert kg.memory("cuda").beside["stacks"] == made.context.stack_bytes(4096) > 0
-        del g
+        f(kg.asarray(np.ones(200), device="cuda")).wait()
+        made.context.stack_size = 9000 if wished else 4096
+        taken = kg.memory("cuda").beside["stacks"]
+        assert taken == made.context.stack_bytes() > 0
+        del f
         gc.collect()
-        assert kg.memory("cuda").beside["stacks"] > 0
+        assert kg.memory("cuda").beside["stacks"] == taken
         kg.empty_cache("cuda")
-        assert kg.memory("cuda").beside["stacks"] == 0 and ("shrink_stacks",) in made.context.driver.log
+        assert kg.memory("cuda").beside["stacks"] == (taken if wished else 0)
 
 
 def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,14 +283,14 @@ class CudaDriver:
         return found.value
 
     def stack_size(self) -> int:
-        """Bytes that each thread of the current context has in any case."""
+        """Bytes that the driver has for each thread of the current context: as many as a launch so far has needed."""
         found = c_size_t()
         self._get_limit(byref(found), STACK_SIZE)
         return found.value
 
-    def shrink_stacks(self) -> int:
-        """Result code. What threads had beyond that goes back; kernels that need it get it anew."""
-        return int(self._set_limit(STACK_SIZE, self.stack_size()))
+    def set_stack_size(self, nbytes: int) -> int:
+        """Result code. Launches that need more get it anew."""
+        return int(self._set_limit(STACK_SIZE, nbytes))
 
     def free_bytes_of_pool(self, pool: int) -> int:
         """Bytes that a pool of the driver's has of the GPU and has given to nobody; 0 where the driver does not say."""

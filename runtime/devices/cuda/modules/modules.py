@@ -88,7 +88,7 @@ class LoadedGpuModules:
                     with suppress(Exception):  # it stays with the arrays that it concerns
                         event.wait()
             self._unload_retired()
-            self._context.shrink_stacks()
+            self._context.shrink_stacks(self.local_bytes)
             self.local_bytes = max((local for _, local in self._sizes.values()), default=0)
 
     def forget_unheld_kernels(self) -> None:
