@@ -77,7 +77,10 @@ class GpuMemoryPool(RecyclingPool):
 
     def allocate(self, nbytes: int) -> DeviceBlock:
         """Uninitialised memory, aligned to 256 bytes. Raises OutOfMemory."""
-        free, make = self._sizes.get(nbytes) or self._blocks_of_size(nbytes)
+        try:
+            free, make = self._sizes[nbytes]
+        except KeyError:
+            free, make = self._blocks_of_size(nbytes)
         try:
             return make(free.pop())
         except IndexError:
