@@ -144,6 +144,27 @@ def test_an_order_of_places_serves_all_sums_of_it(sparse: int, dtype: str, monke
     assert names.count("starts") == 2 and names.count("combine_at") == 6
 
 
+@pytest.mark.parametrize("sparse", [0, 1000], ids=["elements", "places"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
+def test_sums_of_a_table_times_a_number_do_not_wait_for_it(sparse: int, dtype: str, monkeypatch: Any) -> None:
+    """What a table is divided or multiplied by is read by the sums, also by those in parts; tables of halves are made
+    first. Whole numbers, which are the same in any order."""
+    monkeypatch.setattr(assignments, "PART", 8)
+    monkeypatch.setattr(assignments, "SPARSE", sparse)
+    source, goal = RNG.integers(-40, 40, 300), np.where(RNG.random(300) < 0.1, 7, RNG.integers(-40, 40, 300))
+    x, n = RNG.integers(-4, 5, 40).astype(dtype), np.array(4, dtype)
+
+    def sums(x: Any, n: Any, source: Any, goal: Any) -> Any:
+        there, back = np.ones(40, x.dtype), np.ones(40, x.dtype)
+        np.add.at(there, goal, (x / n)[source])
+        np.subtract.at(back, source, (n * x)[goal])
+        return there, back
+
+    agrees(sums, x, n, source, goal)
+    names = {task.name for task in compile_graph_to_program(graph_of(sums, x, n, source, goal), "cuda").tasks}
+    assert ("divide_multiply" in names) == (dtype == "f2") and not names & {"divide", "multiply"}
+
+
 def test_parts_of_many_values(monkeypatch: Any) -> None:
     """Parts of parts, in a block's shared memory and beyond, of whole numbers, which are the same in any order."""
     monkeypatch.setattr(assignments, "PART", 8)
