@@ -231,9 +231,9 @@ def combine_places_of_block(values: InOrder, count, b, given, result) -> None:
         held = kinds.words.shared(AHEAD * THREADS)
         while first < last:
             for i in range(AHEAD):
-                w[i] = U32.load_if(values.which, first + (i * THREADS) + t, first + (i * THREADS) + t < last)
+                w[i] = place_of(values.which, least(first + (i * THREADS) + t, last - 1))
             for i in range(AHEAD):
-                v[i] = values.table.load_if(U32.convert(I64, w[i]), first + (i * THREADS) + t < last)
+                v[i] = values.table.load(w[i])
             for i in range(AHEAD):
                 kinds.words.store_shared(held, t + (i * THREADS), v[i])
             barrier()
