@@ -92,14 +92,15 @@ def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value
         return ""
     starts = size <= SPARSE * length
     types = [ArrayType((1 + 2 * length + (size + 1 if starts else 0),), UINT32)]
+    places = builder.cast(places, UINT32)  # -1 is out of range still
     (order,) = builder.host("places_in_order", [places], types, length=size, part=PART, starts=starts)
     which = builder.slice(order, [1 + length], [1], [length])
     table, source = values, builder.nodes[values.number]
     if source.op == "gather" and len(source.args) == 2 and len(builder.at(source.args[0]).shape) == 1:
         table, index = map(builder.at, source.args)
         if source.attr("checked"):  # as the index is, for all turns of a loop at once
-            index = builder.gather(builder.index(table.shape, 0), [index], [0], [], (length,))
-        which = builder.cast(builder.gather(index, [which], [0], [], (length,), checked=False), UINT32)
+            index = builder.gather(builder.cast(builder.index(table.shape, 0), UINT32), [index], [0], [], (length,))
+        which = builder.gather(builder.cast(index, UINT32), [which], [0], [], (length,), checked=False)
     scaled, table, factor = _table_and_factor(builder, table)
     arrays = [a, order, table, which, *factor]
     return builder.host("combine_in_order", arrays, [node.type], ufunc=ufunc, part=PART, scaled=scaled)[0]
