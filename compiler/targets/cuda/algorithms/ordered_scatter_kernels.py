@@ -20,7 +20,8 @@ from .kernel_language import (
 from .radix_sort_kernels import I64, U32
 from .scatter_kernels import THREADS, gpu_scatter_op_before_place
 
-AHEAD = 8  # values of a place whose loads are under way together
+AHEAD = 8  # values of a thread whose loads are under way together
+TILES = 4  # of AHEAD values of each thread, that a block brings into shared memory at most
 F32 = DtypeWords(DTYPES["f32"])
 
 
@@ -118,6 +119,10 @@ class InOrder:
     def value(self, j, k=0):
         return self.table.load(place_of(self.which, j + k))
 
+    def start(self, count, place):
+        """Where in the order a place begins; the end of all, where there is none."""
+        return place_of(self.order, 1 + 2 * count + least(place, self.end))
+
 
 class OfParts:
     """Values by place that parts have."""
@@ -208,6 +213,49 @@ def combine_part_in_order(values: InOrder, length, c, places, totals) -> None:
     kinds.words.store(totals, c, total)
 
 
+def combine_places_of_block(values: InOrder, count, b, given, result) -> None:
+    """THREADS places, each by a thread. Their values, which are neighbours, are first brought into shared memory by all
+    threads together; not those of a block that has most of them to skip."""
+    kinds, end = values.kinds, values.end
+    t = I64(tid_x())
+    p = b * THREADS + t
+    first = values.start(count, b * THREADS)
+    last = values.start(count, b * THREADS + THREADS)
+    j = values.start(count, p)
+    to = values.start(count, p + 1)
+    stop = (udiv(j, I64(kinds.part)) + 1) * kinds.part
+    to = stop if to >= stop + kinds.part else to
+    r = kinds.words.load_if(given, p, p < end)
+    w, v = [None] * AHEAD, [None] * AHEAD
+    if last - first <= TILES * AHEAD * THREADS:
+        held = kinds.words.shared(AHEAD * THREADS)
+        while first < last:
+            for i in range(AHEAD):
+                w[i] = place_of(values.which, least(first + (i * THREADS) + t, last - 1))
+            for i in range(AHEAD):
+                v[i] = values.table.load(w[i])
+            for i in range(AHEAD):
+                kinds.words.store_shared(held, t + (i * THREADS), v[i])
+            barrier()
+            till = least(to, first + AHEAD * THREADS)
+            while j < till:
+                value = kinds.words.load_shared(held, j - first)
+                r = kinds.combined(kinds.op, r, value)
+                j += 1
+            barrier()
+            first += AHEAD * THREADS
+    else:
+        while j < to:
+            for i in range(AHEAD):
+                w[i] = U32.load_if(values.which, j + i, j + i < to)
+            for i in range(AHEAD):
+                v[i] = values.table.load_if(U32.convert(I64, w[i]), j + i < to)
+            for i in range(AHEAD):
+                r = select(j + i < to, kinds.combined(kinds.op, r, v[i]), r)
+            j += AHEAD
+    kinds.words.store_if(result, p, r, p < end)
+
+
 def combine_by_place_kernel(kinds: CombinedKinds) -> Callable[..., None]:
     """A thread for each place, then one for each part. order: what `places_in_order` gives, which: of a table in order,
     factor: what its elements are combined with first, if kinds say so, given: what these are combined with,
@@ -219,23 +267,8 @@ def combine_by_place_kernel(kinds: CombinedKinds) -> Callable[..., None]:
         values = InOrder(kinds, order, Table(kinds, table, scale), which, end)
         b = I64(bid_x())
         blocks = udiv(end + (THREADS - 1), I64(THREADS))
-        p = b * THREADS + I64(tid_x())
-        if p < end:
-            j = place_of(order, 1 + 2 * count + p)
-            to = place_of(order, 2 + 2 * count + p)
-            stop = (udiv(j, I64(kinds.part)) + 1) * kinds.part
-            to = stop if to >= stop + kinds.part else to
-            r = kinds.words.load(given, p)
-            w, v = [None] * AHEAD, [None] * AHEAD
-            while j < to:
-                for i in range(AHEAD):
-                    w[i] = U32.load_if(which, j + i, j + i < to)
-                for i in range(AHEAD):
-                    v[i] = values.table.load_if(U32.convert(I64, w[i]), j + i < to)
-                for i in range(AHEAD):
-                    r = select(j + i < to, kinds.combined(kinds.op, r, v[i]), r)
-                j += AHEAD
-            kinds.words.store(result, p, r)
+        if b < blocks:
+            combine_places_of_block(values, count, b, given, result)
         if b >= blocks and U32.load(order, I64(0)) > 0:
             c = (b - blocks) * THREADS + I64(tid_x())
             if c < parts:

@@ -15,6 +15,7 @@ from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import (
     ordered_scatter,
+    ordered_scatter_kernels,
     radix_sort_kernels,
     scatter,
     scatter_kernels,
@@ -144,13 +145,16 @@ def test_an_order_of_places_serves_all_sums_of_it(sparse: int, dtype: str, monke
     assert names.count("starts") == 2 and names.count("combine_at") == 6
 
 
-@pytest.mark.parametrize("sparse", [0, 1000], ids=["elements", "places"])
+@pytest.mark.parametrize(("sparse", "tiles"), [(0, 0), (1000, 0), (1000, 1)], ids=["elements", "places", "tiles"])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
-def test_sums_of_a_table_times_a_number_do_not_wait_for_it(sparse: int, dtype: str, monkeypatch: Any) -> None:
+def test_sums_of_a_table_times_a_number_do_not_wait_for_it(
+    sparse: int, tiles: int, dtype: str, monkeypatch: Any
+) -> None:
     """What a table is divided or multiplied by is read by the sums, also by those in parts; tables of halves are made
     first. Whole numbers, which are the same in any order."""
     monkeypatch.setattr(assignments, "PART", 8)
     monkeypatch.setattr(assignments, "SPARSE", sparse)
+    monkeypatch.setattr(ordered_scatter_kernels, "TILES", tiles)
     source, goal = RNG.integers(-40, 40, 300), np.where(RNG.random(300) < 0.1, 7, RNG.integers(-40, 40, 300))
     x, n = RNG.integers(-4, 5, 40).astype(dtype), np.array(4, dtype)
 
