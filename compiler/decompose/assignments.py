@@ -92,7 +92,7 @@ def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value
         return ""
     starts = size <= SPARSE * length
     types = [ArrayType((1 + 2 * length + (size + 1 if starts else 0),), UINT32)]
-    places = builder.cast(places, UINT32)  # -1 is out of range still
+    places = _places_in_32_bits(builder, places, size)
     (order,) = builder.host("places_in_order", [places], types, length=size, part=PART, starts=starts)
     which = builder.slice(order, [1 + length], [1], [length])
     table, source = values, builder.nodes[values.number]
@@ -104,6 +104,15 @@ def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value
     scaled, table, factor = _table_and_factor(builder, table)
     arrays = [a, order, table, which, *factor]
     return builder.host("combine_in_order", arrays, [node.type], ufunc=ufunc, part=PART, scaled=scaled)[0]
+
+
+def _places_in_32_bits(builder: GraphBuilder, places: Value, size: int) -> Value:
+    """Those of 64 bits in half of them; what is out of range stays so."""
+    if places.dtype.itemsize < 8:
+        return places
+    places = builder.map("minimum", places, builder.const(size, places.dtype))
+    signed = places.dtype.kind == "i"
+    return builder.cast(builder.map("maximum", places, np.int64(-1)) if signed else places, UINT32)
 
 
 def _table_and_factor(builder: GraphBuilder, table: Value) -> tuple[str, Value, list[Value]]:
