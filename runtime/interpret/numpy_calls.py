@@ -99,8 +99,12 @@ def _numpy_places_in_order(indices: View, length: int, part: int, starts: bool) 
     return np.concatenate([[parts], kept[order], order, begins]).astype(np.uint32)
 
 
-def _numpy_combine_in_order(a: View, order: View, table: View, which: View, ufunc: str, part: int) -> View:
-    """`a` after `ufunc.at(a, places, table[which])`; order: what `places_in_order` says of the places."""
+def _numpy_combine_in_order(
+    a: View, order: View, table: View, which: View, *factor: View, ufunc: str, part: int, scaled: str
+) -> View:
+    """`a` after `ufunc.at(a, places, table[which])`; order: what `places_in_order` says of the places; scaled: what the
+    table is to be combined with the factor by, if there is one."""
+    table = getattr(np, scaled)(table, *factor) if scaled else table
     result, places = a.copy(), order[1 : 1 + len(which)]
     there = places < len(a)
     getattr(np, ufunc).at(result, places[there], table[which[there]])
