@@ -230,7 +230,8 @@ CHANGES = (
     "o.sub = made(type(o.sub), np.ones(3), 2.0)",
     "x = o.x", "x = np.array([0.5, 0.25, 2.0])", "o.l.append(np.ones(3))",
     "d = o.p | {'u': o.x, 'c': 1.0, 'in': {'v': o.y}}",
-    "o.n = 2.5", "o.name = 'other'", "del o.p['b']", "o.l[0] = o.l[1]", "a = 3", "a = 0.5", "pass", "pass", "pass",
+    "o.n = 2.5", "o.name = 'other'", "del o.p['b']", "o.l[0] = o.l[1]", "a = 3", "a = 0.5", "names[0][0] += 1",
+    "names[0], names[-1] = o.x, o.l", "pass", "pass", "pass",
 )  # fmt: skip
 
 
@@ -281,7 +282,8 @@ o.sub = made($K, np.array([2.0, 2.0, 1.0]), 1.5)
 d = {"u": np.array([4.0, 3.0, 2.0]), "c": 2.0, "in": OrderedDict(v=np.array([1.0, 0.0, 1.0]))}
 x = np.array([1.5, 2.5, -0.5])
 a = 2.0
-"""
+names = [o.x, o.y, *o.p.values(), *o.l, o.sub.z, *d.values()]
+"""  # names: other names of what the arguments hold, which the program does not see
 
 
 def random_program(rng: random.Random) -> Program:
@@ -387,7 +389,7 @@ def _called(module: types.ModuleType, text: str) -> tuple[Any, Exception | None]
 
 
 def _state(module: types.ModuleType) -> Any:
-    return pictured({name: vars(module)[name] for name in ("o", "d", "x")})
+    return pictured({name: vars(module)[name] for name in ("o", "d", "x", "names")})
 
 
 _labels = itertools.count()

@@ -402,6 +402,11 @@ class _LauncherWriter(PythonText):
         self.given = given
         for number in sorted(state.shared):
             yield f"r{number}._part = True"
+        for i, (*rows, (_, last)) in enumerate(state.chosen):
+            text = self._result_expression(LEAF, iter([last]))
+            for flag, place in rows:
+                text = f"{self._result_expression(LEAF, iter([place]))} if r{flag}.numpy() else {text}"
+            yield f"q{i} = {text}"
         for i, (tree, places) in enumerate(state.made):
             yield f"n{i} = {self._result_expression(tree, iter(places))}"
         writes: list[str] = []
@@ -441,7 +446,7 @@ class _LauncherWriter(PythonText):
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
-        if captured.watched or (self.state is not None and self.state.shared):
+        if captured.watched or (self.state is not None and (self.state.shared or self.state.chosen)):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
@@ -898,6 +903,7 @@ _RESULTS = {
     "fresh": "deepcopy({})",
     "holder": "leaves[{}]",
     "made": "n{}",
+    "chosen": "q{}",
 }
 
 

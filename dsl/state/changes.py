@@ -8,7 +8,9 @@ from typing import Any
 from ...runtime.core.frozen import dataclass
 from ..core.pytree import Tree
 
-Places = tuple[tuple[str, Any], ...]  # for each leaf of a structure where a call finds it
+Place = tuple[str, Any]
+Places = tuple[Place, ...]  # for each leaf of a structure where a call finds it
+Alternatives = tuple[tuple[int, Place], ...]  # flags, outputs of which one is set, and what is taken then
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,14 @@ class StateChanges:
 
     leaves: how many there are, before the holders and the leaves as they are given. holders: their classes. made:
     containers that are put there, the innermost first. Leaves are those of results, or ("holder", number),
-    ("made", place), or ("old", name) for what the holder held there. scalars: outputs that are NumPy scalars; shared:
-    those that may be another array, too."""
+    ("made", place), ("chosen", number) for one of several arrays, or ("old", name) for what the holder held there.
+    scalars: outputs that are NumPy scalars; shared: those that may be another array, too."""
 
     leaves: int
     holders: tuple[type, ...]
     made: tuple[tuple[Tree, Places], ...]
     changes: tuple[HolderChange, ...]
+    chosen: tuple[Alternatives, ...]
     scalars: frozenset[int]
     shared: frozenset[int]
 
@@ -47,9 +50,11 @@ class StateChanges:
             )
             for c in self.changes
         )
-        return StateChanges(self.leaves, self.holders, made, changes, self.scalars, self.shared)
+        return StateChanges(self.leaves, self.holders, made, changes, self.chosen, self.scalars, self.shared)
 
     def places(self) -> list[tuple[str, Any]]:
         """Where all that is put somewhere is found."""
         structures = [places for _, places in self.made] + [places for c in self.changes for *_, places in c.put]
-        return [place for places in structures for place in places]
+        rows = [row for alternatives in self.chosen for row in alternatives]
+        flags = [("array", flag) for flag, _ in rows]
+        return [*(place for places in structures for place in places), *flags, *(place for _, place in rows)]

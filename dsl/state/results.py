@@ -26,10 +26,8 @@ from ..trace.failures import fail_where, fail_where_number_differs
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
-from .changes import HolderChange, Places, StateChanges
+from .changes import Alternatives, HolderChange, Place, Places, StateChanges
 from .opened_arguments import OpenedArguments
-
-Place = tuple[str, Any]
 
 
 def _arrays_chosen_among(array: Tracer) -> Iterator[tuple[Tracer, list[Value]]]:
@@ -58,13 +56,16 @@ class ResultAndStateLocations:
         self.numbers: list[str] = []
         self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
         self.shared: set[int] = set()  # and those that may be another array, as a traced value decided
-        self._arrays: dict[int, tuple[Tracer, int]] = {}  # those that are stored: by identity, which output
+        self._arrays: dict[int, tuple[Tracer, Place]] = {}  # those that are stored, by identity
+        self._kept: set[int] = set()  # and those that were there before and are stored at another place
+        self._flags: dict[int, int] = {}  # nodes -> outputs
         self._returned: dict[int, tuple[Tracer, Place]] = {}  # those that the function makes and returns
         self._made: dict[int, tuple[Any, int]] = {}  # the containers that are stored: which of `made`
         self._making: set[int] = set()
         self._linked: list[tuple[Tracer, str, str | None]] = []  # what is stored and may be another array; where; line
         self._name = ""  # of what is being stored
         self.made: list[tuple[Tree, tuple[Place, ...]]] = []
+        self.chosen: list[Alternatives] = []
 
     # results
 
@@ -76,7 +77,7 @@ class ResultAndStateLocations:
         if (number := self._leaf_with_contents_of(leaf)) is not None:
             return "argument", number
         if id(leaf) in self._arrays:
-            return "array", self._arrays[id(leaf)][1]
+            return self._arrays[id(leaf)][1]
         if type(leaf) is TracedNumber:
             return self._location_of_result_number(leaf)
         if (
@@ -144,6 +145,7 @@ class ResultAndStateLocations:
             opened.kinds,
             tuple(self.made),
             tuple(found),
+            tuple(self.chosen),
             frozenset(self.scalars),
             frozenset(self.shared),
         )
@@ -220,14 +222,17 @@ class ResultAndStateLocations:
         trace = self._trace
         known = self._arrays.get(id(array))
         if known is not None:
-            return "array", known[1]
+            return known[1]
         if array._owner != SCALAR and array._parent is not None:
             settle_reshapes_of_tracers(array)
             array = unwrap_contiguous_view(array)
             if id(array) in self._arrays:
-                return "array", self._arrays[id(array)][1]
+                return self._arrays[id(array)][1]
         root = root_of_view(array)
         if array._owner != SCALAR and root is array:
+            if isinstance(root._step, TracerChoice):
+                return self._location_of_chosen_array(array, label)
+            self._kept.add(id(root))
             if type(root._owner) is int:
                 return "argument", root._owner
             if root._owner == CAPTURED:
@@ -236,7 +241,8 @@ class ResultAndStateLocations:
                     return "static", trace.captured[captured]
         if array._owner != SCALAR:
             others = [x for x, _ in self._arrays.values() if root_of_view(x) is root]
-            if (root is not array and root._owner is not None) or any(shares_memory(array, x) for x in others):
+            foreign = root is not array and (root._owner is not None or root._step is not None)
+            if foreign or any(shares_memory(array, x) for x in others):
                 what = "an argument" if type(root._owner) is int else "another array"
                 raise TraceError(
                     f"{label} becomes a view of {what}, which NumPy would let share its memory with that in later "
@@ -244,13 +250,26 @@ class ResultAndStateLocations:
                     self._user_line_that_stores_array(array),
                 )
         place = self._location_of_result_output(array)
-        self._arrays[id(array)] = (array, place[1])
+        self._arrays[id(array)] = array, place
         if array._owner == SCALAR:
             self.scalars.add(place[1])
-        elif trace.possible_aliases(root):
+        elif trace.noted_aliases(root):
             self.shared.add(place[1])
             self._linked.append((root, label, self._user_line_that_stores_array(array)))
         return place
+
+    def _location_of_chosen_array(self, array: Tracer, label: str) -> Place:
+        """Where one of several arrays is found, which flags say that the call reads: it stays itself."""
+        found = []
+        for part, flags in _arrays_chosen_among(array):
+            flag = reduce(partial(self._trace.builder.map, "logical_and"), flags)
+            if flag.number not in self._flags:
+                self._flags[flag.number] = len(self.outputs)
+                self.outputs.append(flag)
+            found.append((self._flags[flag.number], self._location_of_array_in_state(part, label)))
+        self.chosen.append(tuple(found))
+        self._arrays[id(array)] = array, ("chosen", len(self.chosen) - 1)
+        return self._arrays[id(array)][1]
 
     def _user_line_that_stores_array(self, array: Tracer | None = None) -> str | None:
         """The user's line that assigns what is stored, or that has made an array."""
@@ -264,9 +283,9 @@ class ResultAndStateLocations:
             return
         for holder in opened.holders:  # it may hold the other array where the function does not look
             self._trace.world.require_opened(holder, "__dict__")
-        stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
+        stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays(), *self._kept}
         for root, label, line in self._linked:
-            if any(other in stay for other in map(id, self._trace.possible_aliases(root))):
+            if any(id(other) in stay for other in self._trace.noted_aliases(root)):
                 raise TraceError(
                     f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
                     "another place too; write .copy() behind what is assigned",
