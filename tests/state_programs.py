@@ -210,6 +210,8 @@ BLOCKS = (
     "if $A.sum() > $N:\n$1", "if $A.sum() > $N:\n$1\nelse:\n$2", "for i in range(2):\n$1", "if o.n % 2 == 0:\n$1",
     "for v in o.l:\n    v += 1", "for key in list(o.p):\n    o.p[key] = o.p[key] * 2", "try:\n$1\nfinally:\n$2",
     "while $A.sum() < 1:\n    $A += 1\n    o.n += 1", "if $A.max() > 1 and $N > 0:\n$1",
+    "v = $A\nwhile v.sum() < $N:\n    v = v + 1\n$B = v",
+    "v, w = $A, $B\nwhile v.sum() < $N + 4:\n    v, w = w + 1, v\n$A = w",
     "with_local = lambda: $E\n$A = with_local()",
     "if $N > 2:\n    raise ValueError('large')", "if $A.sum() > $N:\n    raise ValueError('large', o.n)",
     "if o is not None:\n$1\nassert $A.max() > $N - 4, 'small'",

@@ -400,8 +400,6 @@ class _LauncherWriter(PythonText):
         state = self.state
         assert state is not None
         self.given = given
-        for number in sorted(state.shared):
-            yield f"r{number}._part = True"
         for i, (*rows, (_, last)) in enumerate(state.chosen):
             text = self._result_expression(LEAF, iter([last]))
             for flag, place in rows:
@@ -446,7 +444,7 @@ class _LauncherWriter(PythonText):
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
-        if captured.watched or (self.state is not None and (self.state.shared or self.state.chosen)):
+        if captured.watched or (self.state is not None and self.state.chosen):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]

@@ -31,7 +31,7 @@ class StateChanges:
     leaves: how many there are, before the holders and the leaves as they are given. holders: their classes. made:
     containers that are put there, the innermost first. Leaves are those of results, or ("holder", number),
     ("made", place), ("chosen", number) for one of several arrays, or ("old", name) for what the holder held there.
-    scalars: outputs that are NumPy scalars; shared: those that may be another array, too."""
+    scalars: outputs that are NumPy scalars."""
 
     leaves: int
     holders: tuple[type, ...]
@@ -39,7 +39,6 @@ class StateChanges:
     changes: tuple[HolderChange, ...]
     chosen: tuple[Alternatives, ...]
     scalars: frozenset[int]
-    shared: frozenset[int]
 
     def with_places(self, moved: Callable[[Places], Places]) -> StateChanges:
         """The same with its leaves found elsewhere."""
@@ -50,7 +49,7 @@ class StateChanges:
             )
             for c in self.changes
         )
-        return StateChanges(self.leaves, self.holders, made, changes, self.chosen, self.scalars, self.shared)
+        return StateChanges(self.leaves, self.holders, made, changes, self.chosen, self.scalars)
 
     def places(self) -> list[tuple[str, Any]]:
         """Where all that is put somewhere is found."""

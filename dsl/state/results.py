@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any
@@ -16,6 +16,7 @@ from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
 from ..environment.returned_objects import returned_user_object
 from ..trace.aliasing import (
     TracerChoice,
+    arrays_chosen_among,
     root_of_view,
     settle_reshapes_of_tracers,
     shares_memory,
@@ -28,16 +29,6 @@ from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
 from .changes import Alternatives, HolderChange, Place, Places, StateChanges
 from .opened_arguments import OpenedArguments
-
-
-def _arrays_chosen_among(array: Tracer) -> Iterator[tuple[Tracer, list[Value]]]:
-    """The arrays that an array may be, itself if values decide nothing, and the flags that are set then."""
-    if not isinstance(array._step, TracerChoice):
-        yield array, []
-        return
-    for part, flag in zip(array._step.arrays, array._step.flags, strict=True):
-        for found, flags in _arrays_chosen_among(part):
-            yield found, [flag, *flags]
 
 
 def _exclude_each_other(trace: Trace, a: Sequence[Value], b: Sequence[Value]) -> bool:
@@ -55,7 +46,6 @@ class ResultAndStateLocations:
         self.outputs: list[Value] = []
         self.numbers: list[str] = []
         self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
-        self.shared: set[int] = set()  # and those that may be another array, as a traced value decided
         self._arrays: dict[int, tuple[Tracer, Place]] = {}  # those that are stored, by identity
         self._kept: set[int] = set()  # and those that were there before and are stored at another place
         self._flags: dict[int, int] = {}  # nodes -> outputs
@@ -110,7 +100,7 @@ class ResultAndStateLocations:
         trace = self._trace
         alternatives: dict[int, list[list[Value]]] = {}
         for leaf, _ in self._returned.values():
-            for array, flags in _arrays_chosen_among(leaf):
+            for array, flags in arrays_chosen_among(leaf):
                 alternatives.setdefault(id(array), []).append(flags)
         if not trace.reruns or trace.depth:
             return
@@ -147,7 +137,6 @@ class ResultAndStateLocations:
             tuple(found),
             tuple(self.chosen),
             frozenset(self.scalars),
-            frozenset(self.shared),
         )
 
     def stops(self, opened: OpenedArguments) -> dict[int, Place]:
@@ -232,13 +221,8 @@ class ResultAndStateLocations:
         if array._owner != SCALAR and root is array:
             if isinstance(root._step, TracerChoice):
                 return self._location_of_chosen_array(array, label)
-            self._kept.add(id(root))
-            if type(root._owner) is int:
-                return "argument", root._owner
-            if root._owner == CAPTURED:
-                captured = trace.captured_at[root._held.number]
-                if captured not in trace.constants:
-                    return "static", trace.captured[captured]
+            if (place := self._location_of_earlier_array(array)) is not None:
+                return place
         if array._owner != SCALAR:
             others = [x for x, _ in self._arrays.values() if root_of_view(x) is root]
             foreign = root is not array and (root._owner is not None or root._step is not None)
@@ -254,14 +238,22 @@ class ResultAndStateLocations:
         if array._owner == SCALAR:
             self.scalars.add(place[1])
         elif trace.noted_aliases(root):
-            self.shared.add(place[1])
             self._linked.append((root, label, self._user_line_that_stores_array(array)))
         return place
+
+    def _location_of_earlier_array(self, array: Tracer) -> Place | None:
+        """Where an array is found that is no view, and was there before the call; None for others."""
+        trace = self._trace
+        self._kept.add(id(array))
+        if type(array._owner) is int:
+            return "argument", array._owner
+        number = trace.captured_at[array._held.number] if array._owner == CAPTURED else None
+        return None if number is None or number in trace.constants else ("static", trace.captured[number])
 
     def _location_of_chosen_array(self, array: Tracer, label: str) -> Place:
         """Where one of several arrays is found, which flags say that the call reads: it stays itself."""
         found = []
-        for part, flags in _arrays_chosen_among(array):
+        for part, flags in arrays_chosen_among(array):
             flag = reduce(partial(self._trace.builder.map, "logical_and"), flags)
             if flag.number not in self._flags:
                 self._flags[flag.number] = len(self.outputs)
@@ -285,7 +277,7 @@ class ResultAndStateLocations:
             self._trace.world.require_opened(holder, "__dict__")
         stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays(), *self._kept}
         for root, label, line in self._linked:
-            if any(id(other) in stay for other in self._trace.noted_aliases(root)):
+            if any(other._owner is not None or id(other) in stay for other in self._trace.noted_aliases(root)):
                 raise TraceError(
                     f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
                     "another place too; write .copy() behind what is assigned",

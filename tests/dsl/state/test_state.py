@@ -105,6 +105,11 @@ CHOSEN_ARRAYS = (
     "if c:\n    if x[0] > 0:\n        s.x = s.y\n    else:\n        s.x = x * 3\ns.l.append(s.x)",
     "s.x = s.l[0] if c else s.y\ns.x += 1\ns.y = x",
     "s.l[:] = [s.y, s.x] if c else [s.x, s.x]",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\ns.y = v",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\nv += 1\ns.y = v",
+    "v = w = s.x\nwhile v.sum() + x.sum() < 4:\n    v, w = v + 1, w / 2\ns.y, s.x, s.q = v, w, v",
+    "v = s.x\nfor i in range(20):\n    if c:\n        break\n    v = v * 0.5 + i\ns.y = v",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\nwhile v[0] < 9:\n    v = v + 2\ns.y = v",
 )
 
 
