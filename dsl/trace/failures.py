@@ -18,7 +18,6 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
-from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import (
     ConversionError,
     IndexingError,
@@ -314,7 +313,7 @@ def _lengths_of_indexed_axes(nodes: Sequence[Node], node: Node) -> list[int]:
     if node.op != "host" or node.attr("function") != "setitem":
         return []
     axes = [entry for entry in dict(node.attr("options"))["key"] if entry is not None and entry is not Ellipsis]
-    return [n for n, entry in zip(node.type.shape, axes, strict=False) if entry == ARRAY]
+    return [n for n, entry in zip(node.type.shape, axes, strict=False) if type(entry) is str]  # an array's place
 
 
 def _varying_axes(nodes: Sequence[Node], gather: Node) -> set[int]:
