@@ -47,7 +47,6 @@ class ResultAndStateLocations:
         self.numbers: list[str] = []
         self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
         self._arrays: dict[int, tuple[Tracer, Place]] = {}  # those that are stored, by identity
-        self._kept: set[int] = set()  # and those that were there before and are stored at another place
         self._flags: dict[int, int] = {}  # nodes -> outputs
         self._returned: dict[int, tuple[Tracer, Place]] = {}  # those that the function makes and returns
         self._made: dict[int, tuple[Any, int]] = {}  # the containers that are stored: which of `made`
@@ -129,7 +128,7 @@ class ResultAndStateLocations:
                 else:
                     put.append((name, *self._locations_of_value_in_state(value, opened, label)))
             found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
-        self._check_state_arrays_not_aliased(opened)
+        self._check_state_arrays_not_aliased()
         return StateChanges(
             self._trace.leaves - len(opened.kinds) - 1,
             opened.kinds,
@@ -244,7 +243,6 @@ class ResultAndStateLocations:
     def _location_of_earlier_array(self, array: Tracer) -> Place | None:
         """Where an array is found that is no view, and was there before the call; None for others."""
         trace = self._trace
-        self._kept.add(id(array))
         if type(array._owner) is int:
             return "argument", array._owner
         number = trace.captured_at[array._held.number] if array._owner == CAPTURED else None
@@ -269,15 +267,11 @@ class ResultAndStateLocations:
         found = world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
-    def _check_state_arrays_not_aliased(self, opened: OpenedArguments) -> None:
+    def _check_state_arrays_not_aliased(self) -> None:
         """Raises TraceError where what is stored may be another array of the arguments. A value decides that."""
-        if not self._linked:
-            return
-        for holder in opened.holders:  # it may hold the other array where the function does not look
-            self._trace.world.require_opened(holder, "__dict__")
-        stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays(), *self._kept}
-        for root, label, line in self._linked:
-            if any(other._owner is not None or id(other) in stay for other in self._trace.noted_aliases(root)):
+        stored = {id(root_of_view(x)) for x, _ in self._arrays.values()}
+        for root, label, line in self._linked:  # another place may hold what was there before
+            if any(other._owner is not None or id(other) in stored for other in self._trace.noted_aliases(root)):
                 raise TraceError(
                     f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
                     "another place too; write .copy() behind what is assigned",
