@@ -444,7 +444,7 @@ class _LauncherWriter(PythonText):
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
-        if captured.watched or (self.state is not None and self.state.chosen):
+        if captured.watched or (self.state is not None and self.state.chosen and not self.on_cpu):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
