@@ -403,3 +403,21 @@ def test_an_ordered_dict_is_not_changed_past_its_class(change: Any) -> None:
     with pytest.raises(kg.TraceError, match=r"test_\w+.py:\d+: an OrderedDict was changed past its class"):
         kg.kernel_graph(f, device="cpu")(np.ones(2), given)
     assert [*given.items()] == [("k", 2.0)] and len(given) == 1
+
+
+def test_an_array_that_stays_on_a_gpu_is_itself(gpu: Any) -> None:
+    """Which one it is comes with the call's work."""
+
+    @kg.kernel_graph(device="cuda")
+    def accepted(state: Any, x: Any) -> Any:
+        if x.sum() > state.x.sum():
+            state.before, state.x = state.x, x
+        return state.x * 1
+
+    zeros = kg.asarray(np.zeros(2), device="cuda")
+    state, kept = types.SimpleNamespace(x=zeros, before=zeros), list[float]()
+    for value in (-1.0, 2.0, 1.0, 3.0):
+        x, held = kg.asarray(np.full(2, value), device="cuda"), state.x
+        assert accepted(state, x).numpy().tolist() == [max(value, *kept, 0.0)] * 2
+        assert state.x is (x if value in (2.0, 3.0) else held)
+        kept.append(value)
