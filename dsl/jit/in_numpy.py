@@ -263,11 +263,16 @@ def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any
             part = new.get(id(x)) if type(x) in _LEAVES else _with_parts_replaced(x, new, done)
             if part is not None and part is not x:
                 base.__setitem__(value, key, part)
-    elif is_user_class(kind) or is_namespace_class(kind) or hasattr(kind, "__dataclass_fields__"):
+    elif _keeps_attributes(kind):
         held = attributes_of_object(value).items()
         replaced = [(name, x, _with_parts_replaced(x, new, done)) for name, x in held]
         put_attributes(value, [(name, part) for name, x, part in replaced if part is not x])
     return value
+
+
+def _keeps_attributes(kind: type) -> bool:
+    """Whether objects of a class may hold what the caller puts there."""
+    return is_user_class(kind) or is_namespace_class(kind) or hasattr(kind, "__dataclass_fields__")
 
 
 def _leaves_of(value: Any) -> list[Any]:
