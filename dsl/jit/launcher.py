@@ -414,13 +414,13 @@ class _LauncherWriter(PythonText):
                 change, state.holders[change.holder], f"o{change.holder}", self.constant
             )
             yield f"o{change.holder} = {holder}"
-            for i, (_, tree, places) in enumerate(change.put):
-                if places[0][0] == "old":
+            for i, (_, place) in enumerate(change.put):
+                if place[0] == "old":
                     value = old_value_expression(
-                        state.holders[change.holder], f"o{change.holder}", places[0][1], self.constant
+                        state.holders[change.holder], f"o{change.holder}", place[1], self.constant
                     )
                 else:
-                    value = self._result_expression(tree, iter(places))
+                    value = self._result_expression(LEAF, iter([place]))
                 yield f"o{change.holder}_{i} = {value}"
         yield from writes
 

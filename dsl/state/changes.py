@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree
 
 Place = tuple[str, Any]
@@ -16,12 +16,12 @@ Alternatives = tuple[tuple[int, Place], ...]  # flags, outputs of which one is s
 @dataclass(frozen=True, slots=True)
 class HolderChange:
     """What a call does to a holder. whole: all that it holds is put anew. removed: the names that go.
-    put: for each name (of a list: each place) the structure of what is put there, and its leaves."""
+    put: for each name (of a list: each place) what is put there."""
 
     holder: int
     whole: bool
     removed: tuple[Hashable, ...]
-    put: tuple[tuple[Hashable, Tree, Places], ...]
+    put: tuple[tuple[Hashable, Place], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,13 @@ class StateChanges:
         """The same with its leaves found elsewhere."""
         made = tuple((tree, moved(places)) for tree, places in self.made)
         changes = tuple(
-            HolderChange(
-                c.holder, c.whole, c.removed, tuple((name, tree, moved(places)) for name, tree, places in c.put)
-            )
-            for c in self.changes
+            replace(c, put=tuple((name, moved((place,))[0]) for name, place in c.put)) for c in self.changes
         )
-        return StateChanges(self.leaves, self.holders, made, changes, self.chosen, self.scalars)
+        return replace(self, made=made, changes=changes)
 
     def places(self) -> list[tuple[str, Any]]:
         """Where all that is put somewhere is found."""
-        structures = [places for _, places in self.made] + [places for c in self.changes for *_, places in c.put]
         rows = [row for alternatives in self.chosen for row in alternatives]
         flags = [("array", flag) for flag, _ in rows]
-        return [*(place for places in structures for place in places), *flags, *(place for _, place in rows)]
+        put = [place for change in self.changes for _, place in change.put]
+        return [*(place for _, places in self.made for place in places), *put, *flags, *(place for _, place in rows)]

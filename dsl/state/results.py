@@ -27,7 +27,7 @@ from ..trace.failures import fail_where, fail_where_number_differs
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
-from .changes import Alternatives, HolderChange, Place, Places, StateChanges
+from .changes import Alternatives, HolderChange, Place, StateChanges
 from .opened_arguments import OpenedArguments
 
 
@@ -61,14 +61,10 @@ class ResultAndStateLocations:
     def place(self, leaf: Any) -> Place:
         """Where a call finds a leaf of what the function returns."""
         trace = self._trace
-        if isinstance(leaf, TracedLoopSymbolBase):
-            leaf.refuse()
-        if (number := self._leaf_with_contents_of(leaf)) is not None:
-            return "argument", number
+        if (place := self._location_of_number_or_argument(leaf)) is not None:
+            return place
         if id(leaf) in self._arrays:
             return self._arrays[id(leaf)][1]
-        if type(leaf) is TracedNumber:
-            return self._location_of_result_number(leaf)
         if (
             isinstance(leaf, Tracer)
             and leaf._owner in trace.assigned
@@ -86,8 +82,15 @@ class ResultAndStateLocations:
             return place
         return returned_user_object(trace, leaf)
 
-    def _location_of_result_number(self, number: TracedNumber) -> Place:
-        self.numbers.append(number._name)
+    def _location_of_number_or_argument(self, leaf: Any) -> Place | None:
+        """Where Python's own number is found, or an argument that is known by its contents; None of anything else."""
+        if isinstance(leaf, TracedLoopSymbolBase):
+            leaf.refuse()
+        if (number := self._leaf_with_contents_of(leaf)) is not None:
+            return "argument", number
+        if type(leaf) is not TracedNumber:
+            return None
+        self.numbers.append(leaf._name)
         return "number", len(self.numbers) - 1
 
     def _location_of_result_output(self, array: Any) -> Place:
@@ -117,16 +120,16 @@ class ResultAndStateLocations:
         for difference in opened.differences():
             kind = opened.kinds[difference.holder]
             before = opened.before(difference.holder)
-            put: list[tuple[Hashable, Tree, Places]] = []
+            put: list[tuple[Hashable, Place]] = []
             for name, value in difference.put:
                 self._name = str(name)
                 label = (
                     f"{kind.__name__}.{name}" if kind not in (list, dict) else f"the {kind.__name__}'s item {name!r}"
                 )
                 if difference.whole and id(value) in before:
-                    put.append((name, LEAF, (("old", before[id(value)]),)))
+                    put.append((name, ("old", before[id(value)])))
                 else:
-                    put.append((name, *self._locations_of_value_in_state(value, opened, label)))
+                    put.append((name, self._location_of_value_in_state(value, opened, label)))
             found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
         self._check_state_arrays_not_aliased()
         return StateChanges(
@@ -143,46 +146,35 @@ class ResultAndStateLocations:
         found: dict[int, Place] = {id(x): ("holder", i) for i, x in enumerate(opened.holders)}
         return found | {number: ("made", place) for number, (_, place) in self._made.items()}
 
-    def _locations_of_value_in_state(
-        self, value: Any, opened: OpenedArguments, label: str
-    ) -> tuple[Tree, tuple[Place, ...]]:
+    def _location_of_value_in_state(self, value: Any, opened: OpenedArguments, label: str) -> Place:
         """A value that is put into a holder."""
-        self._trace.chosen.check_kept(value, self._trace.world)
-        if id(value) in opened.numbers:
-            return LEAF, (("holder", opened.numbers[id(value)]),)
-        if id(value) in self._made:
-            return LEAF, (("made", self._made[id(value)][1]),)
         world = self._trace.world
-        own = (
-            None
-            if isinstance(value, Tracer) or self._leaf_with_contents_of(value) is not None
-            else world.users_object_told_apart(value)
-        )
-        if own is not None:
-            return LEAF, (("static", own),)
+        self._trace.chosen.check_kept(value, world)
+        if id(value) in opened.numbers:
+            return "holder", opened.numbers[id(value)]
+        if id(value) in self._made:
+            return "made", self._made[id(value)][1]
+        told = not isinstance(value, Tracer) and self._leaf_with_contents_of(value) is None
+        if told and (own := world.users_object_told_apart(value)) is not None:
+            return "static", own
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
         tree = renamed_pytree(tree, world.original_value)
         if tree == LEAF:
             place = self._location_of_leaf_in_state(value, label)
             if place[0] != "fresh":
-                return LEAF, (place,)
-            found: tuple[Tree, tuple[Place, ...]] = (LEAF, (place,))
+                return place
+            places = [place]
         else:
             if id(value) in self._making:
                 raise TraceError(
                     f"what is assigned to {label} holds itself; return it instead", self._user_line_that_stores_array()
                 )
             self._making.add(id(value))
-            places: list[Place] = []
-            for part in parts:
-                inner, its = self._locations_of_value_in_state(part, opened, label)
-                assert inner == LEAF
-                places += its
-            found = (tree, tuple(places))
-        self.made.append(found)
+            places = [self._location_of_value_in_state(part, opened, label) for part in parts]
+        self.made.append((tree, tuple(places)))
         self._made[id(value)] = (value, len(self.made) - 1)
-        return LEAF, (("made", len(self.made) - 1),)
+        return "made", len(self.made) - 1
 
     def _leaf_with_contents_of(self, value: Any) -> int | None:
         """The argument that a value stands for, where each call has another one with the same contents."""
@@ -190,13 +182,9 @@ class ResultAndStateLocations:
         return world.leaves_by_contents.get(id(world.original_value(value)))
 
     def _location_of_leaf_in_state(self, leaf: Any, label: str) -> Place:
-        if (number := self._leaf_with_contents_of(leaf)) is not None:
-            return "argument", number
+        if (place := self._location_of_number_or_argument(leaf)) is not None:
+            return place
         leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
-        if isinstance(leaf, TracedLoopSymbolBase):
-            leaf.refuse()
-        if type(leaf) is TracedNumber:
-            return self._location_of_result_number(leaf)
         if isinstance(leaf, Tracer):
             fail_where_number_differs(self._trace, leaf._held)
             return self._location_of_array_in_state(leaf, label)
