@@ -160,10 +160,12 @@ def _dispatch_device_call_to_cpu_target(
     function: str, reads: Any, results: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
     (result,) = results.values()
-    if function == "shifted_products":
-        from .cpu.matmul import cpu_shifted_products_task
+    if function in ("shifted_products", "shifted_dots"):
+        from .cpu import shifted_rows
 
-        return [cpu_shifted_products_task(jit_vector_register_bytes(), reads, result, options, line)]
+        task = shifted_rows.cpu_shifted_products_task
+        task = task if function == "shifted_products" else shifted_rows.cpu_shifted_dots_task
+        return [task(jit_vector_register_bytes(), reads, result, options, line)]
     from .cpu.running import cpu_running_total_task
 
     return [cpu_running_total_task(CPU, function, reads[0], result, options["axis"], line)]
