@@ -342,9 +342,7 @@ class _Phases:
     count: int
 
 
-def _image_of_phases(
-    builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]
-) -> Value:
+def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]) -> Value:
     """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of the
     windows: the cotangent convolved with these alone, for all that meet equally many at once"""
     groups, stride, lengths, rank = options["groups"], options["stride"], node.type.shape[2:], len(node.type.shape) - 2
@@ -367,7 +365,9 @@ def _image_of_phases(
             return builder.broadcast(builder.const(0, node.type.dtype), shape)
         both = [a for pair in zip(places, counts, strict=True) for a in pair]
         starts = [a for p in phases for a in (p.places - 1, p.first)]
-        met = builder.slice(weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, out // groups, each, *both))
+        met = builder.slice(
+            weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, out // groups, each, *both)
+        )
         axes = range(3, 3 + 2 * rank)
         met = builder.permute(met, (0, 2, *axes[1::2], 1, *axes[::2]))
         met = builder.reshape(met, (groups * each * math.prod(counts), out // groups, *places))

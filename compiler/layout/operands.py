@@ -141,8 +141,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 def lies_without_gaps(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
     """Whether elements lie in C order, side by side; how far apart those of an axis of length 1 are says nothing."""
     return all(
-        n == 1 or s == wanted
-        for n, s, wanted in zip(shape, strides, contiguous_strides(shape, itemsize), strict=True)
+        n == 1 or s == wanted for n, s, wanted in zip(shape, strides, contiguous_strides(shape, itemsize), strict=True)
     )
 
 

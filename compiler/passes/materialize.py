@@ -19,8 +19,8 @@ from ..graph.control_flow import memory_argument_count_of_node
 from ..graph.graph import Graph, Node, Value
 from ..layout.operands import (
     contiguous_strides,
-    lies_without_gaps,
     has_matrix_order,
+    lies_without_gaps,
     reshape_strides,
     shapes_differ_in_unit_axes_only,
     strides_of_memory_view_node,

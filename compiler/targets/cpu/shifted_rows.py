@@ -3,7 +3,6 @@ tap, from the window's first one, so that all of them are one row that is shifte
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -35,8 +34,9 @@ def cpu_shifted_products_task(
     dtype, taps, n = result.dtype, options["taps"], options["length"]
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
-    rows = even_cpu_product_block(m, TILE_ROWS)
-    wide = min(MOST_VECTORS, max(TILE_VECTORS, SUMS // rows))
+    sums = SUMS * (1 + (vector_bytes == 64))
+    rows = even_cpu_product_block(m, sums // TILE_VECTORS)
+    wide = min(MOST_VECTORS, max(TILE_VECTORS, sums // rows))
     columns = wide * vector_bytes // item
     edges = n // columns > 0, n % columns > 0
     kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, wide), m % rows, *edges, len(taps))
