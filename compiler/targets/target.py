@@ -13,7 +13,7 @@ from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
-from ..core.cost import CPU, WorkCostModel, work_cost_model_of_gpu
+from ..core.cost import CLUSTER, CLUSTERS_FROM, CPU, WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
@@ -39,8 +39,8 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
 @dataclass(frozen=True, slots=True)
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
-    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
-    a point -> the size class `LoopNest.width`; calls: the tasks of a host call that has kernels of its own; own: a
+    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
+    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call that has kernels of its own; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
@@ -58,7 +58,7 @@ class Target:
     machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
-    width: Callable[[Sequence[int], int, float], int]
+    width: Callable[[Sequence[int], int, float, bool], int]
     calls: Calls
     own: Callable[[CustomKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
@@ -174,13 +174,18 @@ def _dispatch_device_call_to_cpu_target(
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
-def _dispatch_reduction_width_to_cuda_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cuda_target(
+    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool
+) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
-    return cuda_threads_of_resident_row(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+    if not reduced:
+        return 1 + (flops >= HEAVY)
+    cluster = CLUSTER if again and len(reduced) == 1 and gpu.compute_capability >= CLUSTERS_FROM else 1
+    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
 
 
-def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float, again: bool) -> int:
     return 1
 
 
@@ -226,7 +231,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     parts = (
         _dispatch_kernel_to_cuda_target,
         launch,
-        _dispatch_reduction_width_to_cuda_target,
+        partial(_dispatch_reduction_width_to_cuda_target, gpu),
         calls,
         _dispatch_custom_kernel_to_cuda_target,
     )

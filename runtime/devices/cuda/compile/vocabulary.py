@@ -21,6 +21,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
     shared_f32_512()          512 elements of shared memory, other ones for each call in the text
     sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
+    cstore_f32(s, n, i, x)    element i of this shared memory in block n of the cluster
     fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
     sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
@@ -59,6 +60,7 @@ from .lanes import (
     widen_numba_integers,
 )
 from .loads_and_stores import (
+    cluster_store_intrinsic,
     gather_intrinsic,
     load_intrinsic,
     report_bad_index_intrinsic,
@@ -349,6 +351,7 @@ _PATTERNS = tuple(
         (rf"shared_{_DTYPE}_(\d+)", shared_memory_intrinsic),
         (rf"sload_{_DTYPE}_(\d+)", shared_load_intrinsic),
         (rf"sstore_{_DTYPE}_(\d+)", shared_store_intrinsic),
+        (rf"cstore_{_DTYPE}", cluster_store_intrinsic),
         (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_gather_intrinsic),
         (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_scatter_intrinsic),
         (r"part_(\d+)_(\d+)", _part_of_lanes_intrinsic),
