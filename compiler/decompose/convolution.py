@@ -262,12 +262,12 @@ class _ConvolutionRows:
 
 
 def _rows_of_convolution(
-    builder: GraphBuilder, x: Value, wanted: Sequence[int], kernel: Sequence[int], options: Mapping[str, Any]
+    builder: GraphBuilder, x: Value, counts: Sequence[int], kernel: Sequence[int], options: Mapping[str, Any]
 ) -> _ConvolutionRows:
-    """The image as rows, of a convolution whose results have the lengths `wanted`."""
+    """The image as rows, of a convolution whose results have the lengths `counts`."""
     stride = options["stride"]
     if math.prod(kernel) == 1:  # the other phases are not needed
-        x = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *wanted))
+        x = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *counts))
         stride = (1,) * len(stride)
     x, lengths = _phases_of_convolution_input(builder, x, options["groups"], stride)
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
@@ -278,7 +278,7 @@ def _rows_of_convolution(
         for i, d, s, step in zip(place, options["dilation"], stride, steps, strict=True):
             phase, tap = phase * s + i * d % s, tap + i * d // s * step
         taps.append(phase * apart + tap)
-    length = 1 + sum((n - 1) * step for n, step in zip(wanted, steps, strict=True))
+    length = 1 + sum((n - 1) * step for n, step in zip(counts, steps, strict=True))
     return _ConvolutionRows(x, lengths, tuple(taps), length)
 
 
@@ -343,10 +343,10 @@ class _Phases:
 
 
 def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]) -> Value:
-    """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of the
-    windows: the cotangent convolved with these alone, for all that meet equally many at once"""
-    groups, stride, lengths, rank = options["groups"], options["stride"], node.type.shape[2:], len(node.type.shape) - 2
-    n, _, *own = ct.shape
+    """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of
+    the windows: the cotangent convolved with these alone, for all that meet equally many at once"""
+    groups, stride, lengths = options["groups"], options["stride"], node.type.shape[2:]
+    n, rank = ct.shape[0], len(lengths)
     out, each, *kernel = w.shape
     most = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
     wide = [-(-length // s) for length, s in zip(lengths, stride, strict=True)]

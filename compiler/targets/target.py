@@ -40,12 +40,12 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
-    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call that has kernels of its own; own: a
-    kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
-    memory differ from those for any other; windows: from how many points on its threads take twice as many
-    rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
-    in one array; short: lengths of the parallel and the reduced axes, and whether a reduction finds a place -> the size
-    class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
+    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call
+    that has kernels of its own; own: a kernel of the user's and its arrays -> the kernel, where the target has such;
+    aligns: whether its texts for aligned memory differ from those for any other; windows: from how many points on its
+    threads take twice as many rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs
+    together that lie in turn in one array; short: lengths of the parallel and the reduced axes, and whether a reduction
+    finds a place -> the size class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:

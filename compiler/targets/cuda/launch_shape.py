@@ -55,8 +55,8 @@ class CudaShape:
     `groups` of `length` elements.
 
     loop: a row too long for registers is read once a phase. across: the other axis of a tile, or that of a thread's
-    rows in windows (-1: there is none). cluster: the blocks that have a row together. threads: the largest block of any launch, which bounds the registers of a
-    thread, as does `blocks`: as many are resident at once.
+    rows in windows (-1: there is none). cluster: the blocks that have a row together. threads: the largest block of
+    any launch, which bounds the registers of a thread, as does `blocks`: as many are resident at once.
     """
 
     strategy: str
