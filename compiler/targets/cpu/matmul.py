@@ -204,6 +204,10 @@ class _CpuProductsKernel:
             place.store(self.f.const(0.0, self.elem, self.lanes), 64)
         return places
 
+    def prefetch(self, place: LlvmValue) -> None:
+        self.f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.f.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+
     def add_to(self, place: LlvmValue, a: LlvmValue, b: LlvmValue) -> None:
         place.store(a * b + place.load(self.elem, self.lanes, 64), 64)
 
@@ -253,6 +257,9 @@ def llvm_row_products_kernel(
 
             def add_terms(line: LlvmValue, i: LlvmValue) -> None:
                 vectors = [made.vector(line.at(v * lanes, elem), mask) for v, mask in enumerate(masks)]
+                if taps:  # of the next panel but one: a core foresees nothing that is read in so short pieces
+                    for v in range(wide):
+                        made.prefetch(line.at((2 * wide + v) * lanes, elem, inside=False))
                 for left, each in zip(lefts, sums, strict=True):
                     number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
                     for vector, place in zip(vectors, each, strict=True):
