@@ -13,7 +13,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.cost import TF32_SPEED, WorkCostModel
-from ..core.types import FLOAT32, FLOAT64, ArrayType
+from ..core.types import FLOAT32, FLOAT64, HALVES, ArrayType, DType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Node, Value
@@ -120,10 +120,10 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     groups, lengths = options["groups"], node.type.shape[2:]
     n, count = x.shape[0], each * math.prod(kernel)
     if count <= FEW:
-        x, w = (builder.cast(a, node.type.dtype) for a in args)
+        x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
         views = [_elements_at_place_in_window(builder, x, place, node) for place in product(*map(range, kernel))]
         result = _sum_of_convolution_windows(builder, views, builder.reshape(w, (groups, out // groups, each, -1)))
-        return builder.reshape(result, node.type.shape)
+        return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
     if math.prod(kernel) == 1:
         windows = _elements_at_place_in_window(builder, x, (0,) * len(kernel), node)
     else:
@@ -226,12 +226,12 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     """convolution(x, w) -> sums of rows of x, which lie behind each other and are shifted as a whole: an element of a
     window lies at one distance from its first one. What such a row gives behind the end of a line is left out; with
     strides, x is taken apart into the elements that are as far apart first."""
-    x, w = args
+    if refusal := _why_no_convolution_of_rows(args, node):
+        return refusal
+    x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
     options = dict(node.attr("options"))
     out, each, *kernel = w.shape
     groups = options["groups"]
-    if refusal := _why_no_convolution_of_rows(args, node):
-        return refusal
     if out // groups <= FEW_OUT and each * math.prod(kernel) <= FEW:
         return "few products for each element"
     rows = _rows_of_convolution(builder, x, node.type.shape[2:], kernel, options)
@@ -247,7 +247,8 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
         width=width,
     )
     lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *rows.lengths[1:]))
-    return builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
+    result = builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
+    return builder.cast(result, node.type.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +284,14 @@ def _rows_of_convolution(
 
 
 def _why_no_convolution_of_rows(args: Sequence[Value], node: Node) -> str:
-    types = [node.type, *(a.type for a in args)]
-    if node.type.dtype not in (FLOAT32, FLOAT64) or len({t.dtype for t in types}) > 1:
-        return "a dtype other than float32 or float64"
-    return "" if all(t.size for t in types) else "no elements"
+    if dtype_kind(node.type.dtype) != "f":
+        return "no floats"
+    return "" if all(t.size for t in (node.type, *(a.type for a in args))) else "no elements"
+
+
+def _dtype_of_convolution_sums(node: Node) -> DType:
+    """Of 16-bit numbers they are in float32."""
+    return FLOAT32 if node.type.dtype in HALVES else node.type.dtype
 
 
 def _phases_of_convolution_input(
@@ -345,53 +350,64 @@ class _Phases:
 def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]) -> Value:
     """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of
     the windows: the cotangent convolved with these alone, for all that meet equally many at once"""
-    groups, stride, lengths = options["groups"], options["stride"], node.type.shape[2:]
-    n, rank = ct.shape[0], len(lengths)
-    out, each, *kernel = w.shape
-    most = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+    stride, kernel, lengths = options["stride"], w.shape[2:], node.type.shape[2:]
     wide = [-(-length // s) for length, s in zip(lengths, stride, strict=True)]
-    ones = (1,) * len(w.shape)
-    if (whole := (out, each, *(m * s for m, s in zip(most, stride, strict=True)))) != w.shape:
-        w = builder.update(builder.broadcast(builder.const(0, w.dtype), whole), w, (0,) * len(ones), ones)
-    pairs = (a for pair in zip(most, stride, strict=True) for a in pair)
-    weights = builder.reshape(w, (groups, out // groups, each, *pairs))
-    plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * rank}
-
-    def part(phases: Sequence[_Phases]) -> Value:
-        """(batch, channels, for each axis elements and phases)"""
-        counts, places = [p.count for p in phases], [p.places for p in phases]
-        shape = (n, node.type.shape[1], *(a for pair in zip(wide, counts, strict=True) for a in pair))
-        if not all(places):
-            return builder.broadcast(builder.const(0, node.type.dtype), shape)
-        both = [a for pair in zip(places, counts, strict=True) for a in pair]
-        starts = [a for p in phases for a in (p.places - 1, p.first)]
-        met = builder.slice(
-            weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, out // groups, each, *both)
-        )
-        axes = range(3, 3 + 2 * rank)
-        met = builder.permute(met, (0, 2, *axes[1::2], 1, *axes[::2]))
-        met = builder.reshape(met, (groups * each * math.prod(counts), out // groups, *places))
-        around = (n, out, *(q + p - 1 for q, p in zip(wide, places, strict=True)))
-        given = ct
-        if around != ct.shape:
-            zeros = builder.broadcast(builder.const(0, ct.dtype), around)
-            given = builder.update(zeros, ct, (0, 0, *(p - 1 for p in places)), (1,) * (2 + rank))
-        made = ArrayType((n, met.shape[0], *wide), node.type.dtype)
-        (found,) = builder.host("convolution", [given, met], [made], **plain)
-        found = builder.reshape(found, (n, groups * each, *counts, *wide))
-        order = (a for i in range(rank) for a in (2 + rank + i, 2 + i))
-        return builder.permute(found, (0, 1, *order))
+    weights = _weights_by_phases(builder, w, options["groups"], stride)
 
     def joined(phases: tuple[_Phases, ...]) -> Value:
-        if (axis := len(phases)) == rank:
-            return part(phases)
+        if (axis := len(phases)) == len(kernel):
+            return _part_of_phases(builder, node, (ct, weights), options, phases, wide)
         fewer, rest = divmod(kernel[axis], stride[axis])
         ways = (_Phases(fewer + 1, 0, rest), _Phases(fewer, rest, stride[axis] - rest))
         parts = [joined((*phases, way)) for way in ways if way.count]
         return parts[0] if len(parts) == 1 else builder.concat(parts, 3 + 2 * axis)
 
-    image = builder.reshape(joined(()), (n, groups * each, *(q * s for q, s in zip(wide, stride, strict=True))))
-    return builder.slice(image, (0,) * (2 + rank), (1,) * (2 + rank), node.type.shape)
+    whole = (q * s for q, s in zip(wide, stride, strict=True))
+    image = builder.reshape(joined(()), (*node.type.shape[:2], *whole))
+    return builder.slice(image, (0,) * len(image.shape), (1,) * len(image.shape), node.type.shape)
+
+
+def _weights_by_phases(builder: GraphBuilder, w: Value, groups: int, stride: Sequence[int]) -> Value:
+    """(groups, out / groups, channels / groups, for each axis places and phases), with zeros where there are none."""
+    out, each, *kernel = w.shape
+    pairs = [(-(-k // s), s) for k, s in zip(kernel, stride, strict=True)]
+    whole = (out, each, *(places * s for places, s in pairs))
+    if whole != w.shape:
+        zeros = builder.broadcast(builder.const(0, w.dtype), whole)
+        w = builder.update(zeros, w, (0,) * len(whole), (1,) * len(whole))
+    return builder.reshape(w, (groups, out // groups, each, *(n for pair in pairs for n in pair)))
+
+
+def _part_of_phases(
+    builder: GraphBuilder,
+    node: Node,
+    args: tuple[Value, Value],
+    options: Mapping[str, Any],
+    phases: Sequence[_Phases],
+    wide: Sequence[int],
+) -> Value:
+    """Of an image the elements of some phases: (batch, channels, for each axis elements and phases)."""
+    ct, weights = args
+    rank, groups, inner, each = len(wide), *weights.shape[:3]
+    counts, places = [p.count for p in phases], [p.places for p in phases]
+    if not all(places):
+        shape = (*node.type.shape[:2], *(a for pair in zip(wide, counts, strict=True) for a in pair))
+        return builder.broadcast(builder.const(0, node.type.dtype), shape)
+    both = (a for p in phases for a in (p.places, p.count))
+    starts = (a for p in phases for a in (p.places - 1, p.first))
+    met = builder.slice(weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, inner, each, *both))
+    axes = range(3, 3 + 2 * rank)
+    met = builder.permute(met, (0, 2, *axes[1::2], 1, *axes[::2]))
+    met = builder.reshape(met, (groups * each * math.prod(counts), inner, *places))
+    around = (*ct.shape[:2], *(q + p - 1 for q, p in zip(wide, places, strict=True)))
+    if around != ct.shape:
+        zeros = builder.broadcast(builder.const(0, ct.dtype), around)
+        ct = builder.update(zeros, ct, (0, 0, *(p - 1 for p in places)), (1,) * len(around))
+    plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * rank}
+    made = ArrayType((ct.shape[0], met.shape[0], *wide), node.type.dtype)
+    (found,) = builder.host("convolution", [ct, met], [made], **plain)
+    found = builder.reshape(found, (*node.type.shape[:2], *counts, *wide))
+    return builder.permute(found, (0, 1, *(a for i in range(rank) for a in (2 + rank + i, 2 + i))))
 
 
 def decompose_convolution_weights_without_windows(
@@ -399,11 +415,12 @@ def decompose_convolution_weights_without_windows(
 ) -> Value | str:
     """convolution_weights(x, ct) -> products of rows of the cotangent with rows of x, shifted by each tap; between the
     lines of the cotangent there are zeros where x has elements that no window begins at"""
-    (x, ct), options = args, dict(node.attr("options"))
-    out, each, *kernel = node.type.shape
-    groups, (n, _, *wanted) = options["groups"], ct.shape
     if refusal := _why_no_convolution_of_rows(args, node):
         return refusal
+    x, ct = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
+    options = dict(node.attr("options"))
+    out, each, *kernel = node.type.shape
+    groups, (n, _, *wanted) = options["groups"], ct.shape
     if math.prod(kernel) == 1:
         return "windows of one element: products of matrices"
     rows = _rows_of_convolution(builder, x, wanted, kernel, options)
@@ -418,7 +435,7 @@ def decompose_convolution_weights_without_windows(
         taps=rows.taps,
         length=rows.length,
     )
-    return builder.reshape(sums, node.type.shape)
+    return builder.cast(builder.reshape(sums, node.type.shape), node.type.dtype)
 
 
 def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
