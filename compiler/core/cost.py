@@ -60,7 +60,7 @@ def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
     moved = flops / gpu.bandwidth
     blocks = 2 * gpu.multiprocessors
-    cluster = 2 * CLUSTER if gpu.compute_capability >= CLUSTERS_FROM else 1
+    cluster = CLUSTER if gpu.compute_capability >= CLUSTERS_FROM else 1
     return WorkCostModel(
         gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, written=moved, read=moved, load=0.5, cluster=cluster
     )

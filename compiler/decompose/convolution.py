@@ -13,7 +13,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.cost import TF32_SPEED, WorkCostModel
-from ..core.types import FLOAT32, FLOAT64, HALVES, ArrayType, DType, dtype_kind
+from ..core.types import FLOAT32, HALVES, ArrayType, DType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Node, Value

@@ -34,7 +34,9 @@ class _AsGenerator(ast.NodeTransformer):
         match kind, which:
             case "barrier", "":
                 text = "(yield None)"
-            case "cluster", "barrier":
+            case "cluster", "arrive":
+                text = "None"
+            case "cluster", "barrier" | "wait":
                 text = "(yield ('cluster', 0, 0))"
             case "sync", "warp":
                 text = "(yield ('sync', 0, 0))"

@@ -36,7 +36,8 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
-_MOST_GROUPS = 8  # of a thread, but for the longest rows that a cluster of blocks keeps
+_MOST_GROUPS = 8  # of a thread
+_FEW_WORDS = 2  # that are alive in a lane: two of the largest blocks have registers for as many at once
 _MAX_LANES = 32
 _ARITHMETIC_THREADS = (
     768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
@@ -249,13 +250,16 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     cluster = 1 if loop else max(1, min(CLUSTER, nest.width // _MOST_GROUPS))
     width = 4 if loop else nest.width // cluster
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
-    while length * groups > _MAX_LANES * max(1, width // _MOST_GROUPS):
+    while length * groups > _MAX_LANES:
         groups //= 2
     fewer = _cuda_groups_that_fit_registers(nest, length, groups)
     loop = loop or fewer < groups
     busy = _is_cuda_nest_bound_by_arithmetic(nest)
     threads = _ARITHMETIC_THREADS if busy else MAX_THREADS
-    return CudaShape("row", length, fewer, loop, threads=threads, cluster=1 if loop else cluster)
+    full = not loop and not busy and width == _MOST_GROUPS
+    alive = max(_most_cuda_register_words_alive(phase) for phase in nest.phases if phase.kind == LOOP)
+    blocks = 2 if full and alive <= _FEW_WORDS else 1  # one loads while the other stores
+    return CudaShape("row", length, fewer, loop, threads=threads, blocks=blocks, cluster=1 if loop else cluster)
 
 
 def _is_cuda_nest_bound_by_arithmetic(nest: LoopNest) -> bool:
@@ -354,10 +358,9 @@ def cuda_threads_of_resident_row(length: int, itemsize: int, cluster: int = 1) -
             return width, threads
     blocks = 2
     while blocks <= cluster:
-        for groups in (_MOST_GROUPS, 2 * _MOST_GROUPS, 4 * _MOST_GROUPS)[: 1 if blocks < cluster else 3]:
-            threads = _cuda_round_up_to_warp(-(-length // (groups * per_group * blocks)))
-            if threads <= MAX_THREADS and groups * per_group <= 2 * _MAX_LANES:
-                return groups * blocks, threads
+        threads = _cuda_round_up_to_warp(-(-length // (_MOST_GROUPS * per_group * blocks)))
+        if threads <= MAX_THREADS and _MOST_GROUPS * per_group <= _MAX_LANES:
+            return _MOST_GROUPS * blocks, threads
         blocks *= 2
     return 0, ELEMENTWISE_THREADS
 

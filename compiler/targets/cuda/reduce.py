@@ -32,8 +32,8 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
     axes = range(nest.parallel)
     text.add("threads = bdim_x()", "x = tid_x()")
     number, among = "bid_x() * bdim_y() + tid_y()", "x"
-    if shape.cluster > 1:  # a block's memory is there once it runs
-        text.add("cluster_barrier()", f"part = urem(bid_x(), i32({shape.cluster}))")
+    if shape.cluster > 1:
+        text.add("cluster_arrive()", f"part = urem(bid_x(), i32({shape.cluster}))")
         number, among = f"udiv(bid_x(), i32({shape.cluster}))", "among"
         text.add("among = part * threads + x")
     text.add(f"number = {number}", f"rows = i64({text.product(axes)})")
@@ -50,6 +50,7 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
         text.known = {}
         text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, length)")
         text.add(f"full = start + (step * {shape.groups - 1} + {shape.length - 1}) < length")
+    arrived = "cluster_wait()"  # a block's memory is there once it runs
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, point, keep=True)
@@ -57,7 +58,9 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
             finished = (_print_cuda_looped_row if shape.loop else _print_cuda_resident_row)(text, phase, number, outer)
             print_cuda_row_combination(text, number, phase, finished)
             if shape.cluster > 1 and phase.reductions:
+                text.add(arrived)
                 _print_cuda_cluster_combination(text, number, phase)
+                arrived = "pass"
     return text.print()
 
 
@@ -248,12 +251,12 @@ def _print_cuda_cluster_combination(text: CudaKernelText, number: int, phase: Ph
     with text.block(f"if x < {blocks}:"):
         for (r, part), (dtype, memory) in places.items():
             text.add(f"cstore_{dtype}({memory}, x, part, {text.results[number, r, part]})")
-    text.add("cluster_barrier()", f"other = urem(x, i32({blocks}))")
+    text.add("cluster_barrier()", f"member = urem(x, i32({blocks}))")
     for r, reduction in enumerate(phase.reductions):
         mine = [text.results[number, r, part] for part in range(len(cuda_reduction_part_dtypes(reduction)))]
         for part, name in enumerate(mine):
             dtype, memory = places[r, part]
-            text.add(f"{name} = sload_{dtype}_1({memory}, other)")
+            text.add(f"{name} = sload_{dtype}_1({memory}, member)")
         print_cuda_warp_butterfly(text, reduction, mine, f"i32({blocks})")
 
 

@@ -31,7 +31,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
-    tid_x() bid_x() bdim_x() tid_y() ...  barrier()  cluster_barrier()
+    tid_x() bid_x() bdim_x() tid_y() ...  barrier()  cluster_barrier()  cluster_arrive()  cluster_wait()
     array_f32_2(p, n, m)      the array of numba.cuda's at address p, of n rows of m
     part_0_2(t)               the first of 2 equal parts of a tuple's items
     user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see
@@ -259,11 +259,13 @@ def _barrier_intrinsic(name: str) -> Any:
     return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
 
 
-def _cluster_barrier_intrinsic(name: str) -> Any:
-    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
+def _cluster_barrier_intrinsic(name: str, part: str) -> Any:
+    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written; or one half of
+    that."""
+    texts = {"arrive": "barrier.cluster.arrive.release;", "wait": "barrier.cluster.wait.acquire;"}
 
     def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-        for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
+        for text in [texts[part]] if part in texts else texts.values():
             b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
         return []
 
@@ -368,7 +370,7 @@ _PATTERNS = tuple(
         ("peek_u64", atomic_read_intrinsic),
         ("post_u64", atomic_write_intrinsic),
         ("barrier", _barrier_intrinsic),
-        ("cluster_barrier", _cluster_barrier_intrinsic),
+        ("cluster_(barrier|arrive|wait)", _cluster_barrier_intrinsic),
         ("udiv|urem|least", _numba_index_arithmetic_intrinsic),
         ("prefer_(?:argmax|argmin)", _argmin_or_argmax_preference_intrinsic),
     )
