@@ -161,10 +161,9 @@ def _dispatch_device_call_to_cpu_target(
 ) -> list[Task]:
     (result,) = results.values()
     if function in ("shifted_products", "shifted_dots"):
-        from .cpu import shifted_rows
+        from .cpu.shifted_rows import cpu_shifted_dots_task, cpu_shifted_products_task
 
-        task = shifted_rows.cpu_shifted_products_task
-        task = task if function == "shifted_products" else shifted_rows.cpu_shifted_dots_task
+        task = cpu_shifted_products_task if function == "shifted_products" else cpu_shifted_dots_task
         return [task(jit_vector_register_bytes(), reads, result, options, line)]
     from .cpu.running import cpu_running_total_task
 

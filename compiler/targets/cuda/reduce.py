@@ -31,12 +31,12 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
     text.prologue()
     axes = range(nest.parallel)
     text.add("threads = bdim_x()", "x = tid_x()")
-    number, among = "bid_x() * bdim_y() + tid_y()", "x"
+    own, among = "bid_x() * bdim_y() + tid_y()", "x"
     if shape.cluster > 1:
         text.add("cluster_arrive()", f"part = urem(bid_x(), i32({shape.cluster}))")
-        number, among = f"udiv(bid_x(), i32({shape.cluster}))", "among"
+        own, among = f"udiv(bid_x(), i32({shape.cluster}))", "among"
         text.add("among = part * threads + x")
-    text.add(f"number = {number}", f"rows = i64({text.product(axes)})")
+    text.add(f"number = {own}", f"rows = i64({text.product(axes)})")
     text.set("row", "least(number, rows - 1)")
     text.add(f"length = m{nest.axes - 1} if number < rows else zero", f"first = {among} == 0 and number < rows")
     indices = text.split("row", axes, "p")
@@ -249,14 +249,14 @@ def _print_cuda_cluster_combination(text: CudaKernelText, number: int, phase: Ph
             places[r, part] = SHORT_NAMES[dtype], f"all{number}_{r}_{part}"
             text.add(f"all{number}_{r}_{part} = shared_{SHORT_NAMES[dtype]}_{blocks}()")
     with text.block(f"if x < {blocks}:"):
-        for (r, part), (dtype, memory) in places.items():
-            text.add(f"cstore_{dtype}({memory}, x, part, {text.results[number, r, part]})")
+        for (r, part), (short, memory) in places.items():
+            text.add(f"cstore_{short}({memory}, x, part, {text.results[number, r, part]})")
     text.add("cluster_barrier()", f"member = urem(x, i32({blocks}))")
     for r, reduction in enumerate(phase.reductions):
         mine = [text.results[number, r, part] for part in range(len(cuda_reduction_part_dtypes(reduction)))]
         for part, name in enumerate(mine):
-            dtype, memory = places[r, part]
-            text.add(f"{name} = sload_{dtype}_1({memory}, member)")
+            short, memory = places[r, part]
+            text.add(f"{name} = sload_{short}_1({memory}, member)")
         print_cuda_warp_butterfly(text, reduction, mine, f"i32({blocks})")
 
 
