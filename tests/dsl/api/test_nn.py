@@ -120,7 +120,7 @@ def close_to_sums(found: Any, expected: Any, dtype: Any) -> None:
     """As sums in float32 or wider give it, rounded once."""
     bound = BOUNDS[dtype]
     assert found.dtype == dtype
-    np.testing.assert_allclose(found.astype(float), expected, rtol=bound, atol=bound if dtype == float else 1e-4)
+    np.testing.assert_allclose(found.astype(float), expected, rtol=bound, atol=bound if dtype is np.float64 else 1e-4)
 
 
 @given(seeds, convolutions(), st.sampled_from([*BOUNDS]))
