@@ -227,6 +227,7 @@ HEAVY = {
     "compiler/targets/cpu/matvec",
     "compiler/targets/cpu/running",
     "compiler/targets/cpu/sequential",
+    "compiler/targets/cpu/shifted_rows",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",

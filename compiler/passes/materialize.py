@@ -20,6 +20,7 @@ from ..graph.graph import Graph, Node, Value
 from ..layout.operands import (
     contiguous_strides,
     has_matrix_order,
+    lies_without_gaps,
     reshape_strides,
     shapes_differ_in_unit_axes_only,
     strides_of_memory_view_node,
@@ -280,11 +281,12 @@ class _CopyMaterializer:
     def _is_in_memory(self, number: int, contiguous: bool = False) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
         node = self.builder.nodes[number]
-        if contiguous and (
-            self.strides.get(number) != contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-            or self._root_of_views(number) in self.taken
-        ):
-            return False
+        if contiguous:
+            strides = self._strides_once_stored(number)
+            if strides is None or self._root_of_views(number) in self.taken:
+                return False
+            if not lies_without_gaps(node.type.shape, strides, node.type.dtype.itemsize):
+                return False
         if OPS[node.op].kind == "view":
             return self._is_in_memory(node.args[0])
         return node.op == "input" or can_node_be_materialized(node.op)

@@ -18,6 +18,7 @@ from .convolution import (
     numpy_convolution,
     numpy_convolution_image,
     numpy_convolution_weights,
+    numpy_shifted_dots,
     numpy_shifted_products,
 )
 from .dnn import numpy_attention, numpy_attention_gradient, numpy_dnn_call
@@ -327,6 +328,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "convolution_image": numpy_convolution_image,
     "convolution_weights": numpy_convolution_weights,
     "shifted_products": numpy_shifted_products,
+    "shifted_dots": numpy_shifted_dots,
     "attention": numpy_attention,
     "attention_gradient": numpy_attention_gradient,
     "dnn": numpy_dnn_call,
