@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 LISTED = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
 NESTED = {f"{space}.{name}" for space in ("nn", "random", "debug") for name in dir(getattr(kg, space))}
 LOOPS = {"cond", "fori_loop", "scan", "while_loop"}
-IN_WORDS = {"bfloat16", "distributed", "optimizer", "settings", "kernelgraph.dsl.devices.distributed"}
+IN_WORDS = {"DeviceName", "bfloat16", "distributed", "optimizer", "settings", "kernelgraph.dsl.devices.distributed"}
 OPTIMIZERS = {f"optimizer.{name}" for name in ("AdaGrad", "Adam", "Optimizer", "SGD", "create")}
 OF_RESULTS = {"dsl.array.memory.MemoryAccount"}
 

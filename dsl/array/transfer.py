@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from queue import Queue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from ..core.spec import Host, checked_dtype, spec_of, to_shape
 from .array import Array, NumpyMemory, asarray, from_numpy
 from .devices import device_named
 from .in_flight import track_memory
+
+T = TypeVar("T")
 
 
 def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> Host:
@@ -53,6 +55,24 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
     host = x.numpy() if isinstance(x, Array) else x
     later = target.copies_later and isinstance(host, np.ndarray)
     return from_numpy(host, target, later=True) if later else asarray(host, device=f"{target.kind}:{target.index}")
+
+
+def wait(x: T) -> T:
+    """Wait for every array in a result, and give the result back.
+
+    x: an array, or a tuple, list, dict or dataclass that holds some; anything else in it is left alone. Raises
+    KernelGraphError, or what else the work that makes the arrays raised.
+
+    >>> f = kg.kernel_graph(lambda x: (x + 1, {"mean": x.mean()}), device="cpu")
+    >>> kg.wait(f(np.array([1.0, 3.0])))
+    (array([2., 4.]), {'mean': array(2.)})
+    """
+    leaves: list[Any] = []
+    flatten(x, leaves)
+    for leaf in leaves:
+        if hasattr(leaf, "is_ready"):  # an array, or one on a mesh
+            leaf.wait()
+    return x
 
 
 def _start_copy_of_array(x: Array, target: Device) -> Array:

@@ -73,7 +73,7 @@ from .launcher import (
     not_taken_by_fast_launcher,
     runner_behind_key_tests,
 )
-from .methods import BoundKernelGraph, undecorated
+from .methods import BoundKernelGraph, Untyped, undecorated
 from .options import KernelGraphKeywords, checked_kernel_graph_options, signature_with_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
@@ -100,8 +100,11 @@ from .traced_function import TracedArgument, TracedFunction
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
+    from ..array.methods import ArrayResult
     from ..report.report import Report
 
+    Shape = TypeVar("Shape", bound=tuple[Any, ...])
+    Scalar = TypeVar("Scalar", bound=np.generic)
     P = ParamSpec("P", default=...)
     R = TypeVar("R", default=Any)
     S = TypeVar("S")
@@ -155,7 +158,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     __slots__ = ("_fast",)  # where native code finds it
     _fast: Fast
 
-    def __init__(self, function: Callable[P, R], **options: Unpack[KernelGraphKeywords]) -> None:
+    def __init__(self, function: Callable[P, R], **options: Any) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
@@ -183,19 +186,32 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     # calling
 
-    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+    if TYPE_CHECKING:  # a result that the function calls NumPy's has the methods of a `kg.Array` too
+
+        @overload
+        def __call__(self: KernelGraph[P, Untyped], *args: P.args, **options: P.kwargs) -> Any: ...
+
+        @overload
+        def __call__(
+            self: KernelGraph[P, np.ndarray[Shape, np.dtype[Scalar]]], *args: P.args, **options: P.kwargs
+        ) -> ArrayResult[Shape, Scalar]: ...
+
+        @overload
+        def __call__(self, *args: P.args, **options: P.kwargs) -> R: ...
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
         usual = not (options or (unusual and (settings.special or context.busy)))
         if not usual and context.trace is not None:
-            return self._call_in_trace(args, options)  # type: ignore[no-any-return]
+            return self._call_in_trace(args, options)
         try:
             if usual:
                 fast = self._fast
                 result = fast(args)
                 if result is not NOT_TAKEN:
-                    return result  # type: ignore[no-any-return]
-            return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
+                    return result
+            return self._call_anywhere(args, options, fast)
         except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
