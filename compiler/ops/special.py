@@ -101,6 +101,63 @@ def _digamma(x: KernelValue) -> KernelValue:
     return kernel_select(x < 0, left, found)
 
 
+def _stirling_rest(x: KernelValue) -> KernelValue:
+    """log(gamma(x)) less (x - 1/2) log(x) - x + log(2 pi) / 2, from 10 on."""
+    inverse = 1 / x
+    series = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+    return inverse * _polynomial(inverse * inverse, series)
+
+
+def _log_of_large_beta(p: KernelValue, q: KernelValue) -> KernelValue:
+    """log(abs(beta)), p <= q: what is large cancels in Stirling's series, where q and p + q reach 10 (DiDonato and
+    Morris, Algorithm 708, 1992)."""
+    total = p + q
+    share = q * (-p / total).log1p()
+    rest = _stirling_rest(q) - _stirling_rest(total)
+    both = (
+        0.5 * math.log(2 * math.pi) - 0.5 * q.log() + rest + _stirling_rest(p) + (p - 0.5) * (p / total).log() + share
+    )
+    one = p.lgamma() + rest + p - p * total.log() + share - 0.5 * (-p / total).log1p()
+    found = kernel_select(p >= 10, both, kernel_select(total >= 10, one, p.lgamma() + (q.lgamma() - total.lgamma())))
+    return kernel_select(q.eq(math.inf), p - p - p * math.inf, found)
+
+
+def _sign_of_gamma(x: KernelValue) -> KernelValue:
+    half = x.floor() * 0.5
+    return kernel_select((x < 0) & (half.floor() < half), x.const(-1.0), 1)
+
+
+def _beta_parts(a: KernelValue, b: KernelValue) -> tuple[KernelValue, KernelValue, KernelValue]:
+    """Beta by gammas, the logarithm of its size where they overflow, and whether they do."""
+    pole = kernel_select(_is_pole_of_gamma(a), a, b)
+    other = kernel_select(_is_pole_of_gamma(a), b, a)
+    whole = (
+        _is_pole_of_gamma(pole) & (pole > -(2.0**31)) & other.floor().eq(other) & (1 - pole - other > 0)
+    )  # reflected
+    x, y = kernel_select(whole, 1 - pole - other, a), kernel_select(whole, other, b)
+    odd = (other * 0.5).floor() < other * 0.5
+    sign = kernel_select(whole & odd, x.const(-1.0), 1)
+    p, q = x.minimum(y), x.maximum(y)
+    total = p + q
+    few = (p > -170) & (q < 170) & (total > -170) & (total < 170)
+    is_near = (q.abs() - total.abs()).abs() < (p.abs() - total.abs()).abs()
+    near, far = kernel_select(is_near, q, p), kernel_select(is_near, p, q)
+    product = sign * near.tgamma() * _reciprocal_gamma(total) * far.tgamma()
+    infinite = _is_pole_of_gamma(x) | _is_pole_of_gamma(y)
+    log = kernel_select(infinite, p.const(math.inf), _log_of_large_beta(p, q))
+    signs = sign * kernel_select(infinite, 1, _sign_of_gamma(p) * _sign_of_gamma(q) * _sign_of_gamma(total))
+    return kernel_select(few & ~infinite, product, signs * log.exp()), log, few & ~infinite
+
+
+def _beta(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _beta_parts(a, b)[0]
+
+
+def _log_of_beta(a: KernelValue, b: KernelValue) -> KernelValue:
+    found, log, few = _beta_parts(a, b)
+    return kernel_select(few, found.abs().log(), log)
+
+
 # The normal distribution and erf
 
 
@@ -459,6 +516,24 @@ SPECIAL_FUNCTIONS: dict[str, SpecialFunction] = {
     "gamma": SpecialFunction(_gamma, 60, (lambda t, x, r: t * r * x.map("psi"),), True),
     "rgamma": SpecialFunction(_reciprocal_gamma, 90, (lambda t, x, r: -t * r * x.map("psi"),), True),
     "psi": SpecialFunction(_digamma, 160, (lambda t, x, r: t * _trigamma_term(x),), True),
+    "beta": SpecialFunction(
+        _beta,
+        400,
+        (
+            lambda t, a, b, r: t * r * (a.map("psi") - (a + b).map("psi")),
+            lambda t, a, b, r: t * r * (b.map("psi") - (a + b).map("psi")),
+        ),
+        True,
+    ),
+    "betaln": SpecialFunction(
+        _log_of_beta,
+        420,
+        (
+            lambda t, a, b, r: t * (a.map("psi") - (a + b).map("psi")),
+            lambda t, a, b, r: t * (b.map("psi") - (a + b).map("psi")),
+        ),
+        True,
+    ),
     "erfcx": SpecialFunction(_scaled_erfc, 110, (lambda t, x, r: t * (2 * x * r - 2 / math.sqrt(math.pi)),), True),
     "erfinv": SpecialFunction(
         _erf_inverse, 90, (lambda t, y, r: t * d.exp(r * r) * (math.sqrt(math.pi) / 2),), True, "odd"
