@@ -91,6 +91,8 @@ class Array(ArrayMethods[Scalar]):
     """A C-contiguous array on a device. Operations outside of a decorated function are queued, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one.
 
+    Examples
+    --------
     >>> x = kg.asarray([[1.0, 2.0]])
     >>> (x + 1).sum().item(), x.device, x.shape
     (5.0, 'cpu', (1, 2))
@@ -250,7 +252,11 @@ class Array(ArrayMethods[Scalar]):
     def to_device(self, device: str, /, *, stream: None = None) -> Array[Scalar]:
         """The same values on another device. From one GPU to another they go directly, and nobody waits.
 
-        stream: None only, since the copy has a stream of its own."""
+        Parameters
+        ----------
+        stream : None, optional
+            None only, since the copy has a stream of its own.
+        """
         if stream is not None:
             raise ArgumentsError("to_device chooses the stream itself; leave stream out")
         return asarray(self, device=device)
@@ -480,9 +486,30 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
     """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
 
-    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
-    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed.
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    dtype : optional
+        A dtype, as NumPy takes it.
+    device : str, optional
+        `cpu`, `cuda`, ... (default: where `x` is, else the default device).
+    copy : bool, optional
+        Whether the result has memory of its own; None as needed.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+        Where copy=False but a copy is needed.
+    ValueError
+        Where copy=False but a copy is needed.
+
+    Examples
+    --------
     >>> kg.asarray([1, 2]) + 1
     array([2, 3])
     """
@@ -544,6 +571,28 @@ def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array: ...
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
     """As `asarray`, always with memory of its own.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    dtype : optional
+        A dtype, as NumPy takes it.
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> mine = np.zeros(2)
     >>> copy = kg.array(mine)
     >>> mine[0] = 5.0

@@ -66,9 +66,23 @@ def device_named(name: str | None) -> Device:
 @contextmanager
 def device(name: str) -> Iterator[str]:
     """`with kg.device("cuda:1"):` makes a device this thread's default one. It is that of new arrays, and of calls of
-    functions that name none. None: the process' default. In a traced function the operations within run there. Raises
-    OptionError.
+    functions that name none. None: the process' default. In a traced function the operations within run there.
 
+    Parameters
+    ----------
+    name : str
+        What people read it by.
+
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> with kg.device("cpu:1"):
     ...     x = kg.zeros(3)
     >>> x.device

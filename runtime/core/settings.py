@@ -260,8 +260,22 @@ for _problem in unknown_variables(os.environ):
 def override(**values: Any) -> Iterator[Settings]:
     """Change settings inside a `with` block. A value is given as itself or as the text of its variable.
 
-    Raises AttributeError for a name that is not in the table and ValueError for a value that its row refuses.
+    Parameters
+    ----------
+    **values
+        Settings by name.
 
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    AttributeError
+        For a name that is not in the table and ValueError for a value that its row refuses.
+
+    Examples
+    --------
     >>> with kg.override(disable=True):  # the function itself runs, not what was compiled
     ...     kg.kernel_graph(lambda x: x + 1)(np.zeros(2)).tolist()
     [1.0, 1.0]
