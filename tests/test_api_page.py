@@ -91,6 +91,14 @@ def test_each_function_says_what_it_gives_and_raises(name: str) -> None:
         assert issubclass(getattr(kg, error, None) or getattr(builtins, error), Exception)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_sentence_is_short(name: str) -> None:
+    first = re.split(r"(?<=[^.][.])\s", " ".join((inspect.getdoc(value_of(name)) or "").partition("\n\n")[0].split()))[
+        0
+    ]
+    assert 0 < len(re.sub(r"`[^`]*`", "code", first).split()) <= 15, first
+
+
 def test_errors_have_a_docstring() -> None:
     assert [name for name in NAMES if is_error(name) and not inspect.getdoc(value_of(name))] == []
 

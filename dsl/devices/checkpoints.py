@@ -27,7 +27,7 @@ CONTAINERS = {"list": list, "tuple": tuple}
 
 
 def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
-    """Write what is on a mesh to a folder that all ranks see: each rank its parts. Of ranks all call it.
+    """Write what is on a mesh to a folder that all ranks see. All ranks call it, and each writes its parts.
 
     Parameters
     ----------

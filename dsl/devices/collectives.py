@@ -25,7 +25,7 @@ TypedCollective = tuple[str, ArrayType, dict[str, Any]]  # an operation, the typ
 
 
 def all_reduce(x: Any, op: str = "sum", along: str | None = None) -> Any:
-    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each.
+    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays. Each has the same bits.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def all_gather(x: Any, axis: int = 0, along: str | None = None) -> Any:
 
 
 def reduce_scatter(x: Any, op: str = "sum", axis: int = 0, along: str | None = None) -> Any:
-    """The sum of all devices' arrays in parts along an axis: on each device its part.
+    """The sum of all devices' arrays: on each device its part along an axis.
 
     Parameters
     ----------
@@ -226,8 +226,7 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, along: str | N
 
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]], along: str | None = None) -> Any:
-    """Each array sent from one device to another: pairs of places in the mesh, (source, target). A device that is sent
-    nothing has zeros.
+    """Each array sent from one device to another. A device that is sent nothing has zeros.
 
     Parameters
     ----------

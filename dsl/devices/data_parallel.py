@@ -18,7 +18,7 @@ from .mesh_calls import MeshFunction
 
 
 class DataParallel:
-    """A training step, or a function of a batch, that the devices of a mesh share.
+    """A training step, or a function of a batch, that a mesh's devices share.
 
     Each device has a copy of the parameters and computes the loss and gradients of its rows; their means over all rows
     update the parameters. Gradients that are ready are exchanged while others are still computed. The result is that of

@@ -24,7 +24,7 @@ Axis = int | None | tuple[int | None, ...]  # of an array; a tuple has one for e
 
 
 class Mesh:
-    """Devices of one kind, each once, or ranks, in one or more dimensions; a function with `mesh=` runs on all of them.
+    """Devices of one kind, or ranks, in one or more dimensions. A function with `mesh=` runs on all of them.
 
     Parameters
     ----------
@@ -208,8 +208,10 @@ def shape_of_part(shape: Sequence[int], mesh: Mesh, axis: Axis) -> tuple[int, ..
 
 
 class Sharded:
-    """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each. On a mesh
-    with more dimensions an array may be in parts along one and whole along another: then `axis` has one for each.
+    """An array on all devices of a mesh, in parts or whole on each. Whole is axis None.
+
+    On a mesh with more dimensions an array may be in parts along one and whole along another. Then `axis` has one for
+    each.
 
     Attributes
     ----------

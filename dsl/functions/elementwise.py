@@ -586,7 +586,7 @@ _OWN = {
     >>> np.asarray(kg.nn.relu(np.array([-1.0, 2.0])))
     array([0., 2.])
     """,
-    "gelu": """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).
+    "gelu": """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016).
 
     Parameters
     ----------

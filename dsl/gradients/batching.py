@@ -33,7 +33,7 @@ Axes = int | None | Sequence[int | None]
 
 
 def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph[P, R]:
-    """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
+    """The function for each row of its arguments at once: `vmap(f)(x)[i]` is `f(x[i])`.
 
     What the function computes of shared arguments alone is computed once.
 
@@ -134,8 +134,10 @@ def jacobian(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> KernelGraph[P, Any]:
-    """All partial derivatives of a function's results: for each result, and in it for each leaf of the argument, an
-    array of the result's shape followed by the leaf's. Several arguments give a tuple in the place of each result, or a
+    """All partial derivatives of a function's results.
+
+    For each result, and in it for each leaf of the argument, there is an array of the result's shape followed by the
+    leaf's. Several arguments give a tuple in the place of each result, or a
     dict. Unless `holomorphic`, arguments and results are real, but for results of forward mode.
 
     Parameters
@@ -324,8 +326,9 @@ def hvp(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> Any:
-    """The Hessian of a function that returns one number, times tangents of all arguments: a tuple with one for each. No
-    Hessian is made (Pearlmutter, 1994).
+    """The Hessian of a function that returns one number, times tangents of its arguments.
+
+    The result is a tuple with one product for each argument. No Hessian is made (Pearlmutter, 1994).
 
     Parameters
     ----------

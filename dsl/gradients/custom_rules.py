@@ -210,8 +210,10 @@ class Checkpoint(_CustomDerivative[P, R]):
 
 
 def checkpoint(function: Callable[P, R]) -> Checkpoint[P, R]:
-    """The function; reverse mode keeps its arguments alone, and computes what is between again when the cotangents of
-    its results are there (Chen et al., Training deep nets with sublinear memory cost, 2016). No forward mode.
+    """The function, of which reverse mode keeps the arguments alone.
+
+    It computes what is between again when the cotangents of its results are there (Chen et al., Training deep nets with
+    sublinear memory cost, 2016). There is no forward mode.
 
     Parameters
     ----------

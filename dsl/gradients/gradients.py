@@ -204,8 +204,9 @@ def vjp(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> Any:
-    """(f(*args), pull): `pull(cotangent)`, given one of the structure of what f returns, is its product with the
-    Jacobian, a tuple with one for each argument.
+    """(f(*args), pull): `pull(cotangent)` is the cotangent's product with the Jacobian.
+
+    The cotangent has the structure of what f returns. The product is a tuple with one for each argument.
 
     Parameters
     ----------
@@ -347,8 +348,9 @@ def _cotangent_of_type(what: str, given: Any, type: Any) -> Value:
 
 
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """(f(*primals), its tangent): the product of the Jacobian with tangents of the structures of the arguments, by
-    forward mode (Wengert, 1964).
+    """(f(*primals), its tangent): the product of the Jacobian with tangents of the arguments.
+
+    It is computed by forward mode (Wengert, 1964).
 
     Parameters
     ----------

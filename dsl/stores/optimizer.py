@@ -19,7 +19,7 @@ Scheduler = Callable[[int], float]
 
 
 class Optimizer:
-    """Assigns to stored arrays what follows from their gradients; derive from it for one of your own.
+    """Assigns to stored arrays what follows from their gradients. Derive from it for one of your own.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015): steps by running means of the gradient and of its square.
+    """Steps by running means of the gradient and its square (Kingma and Ba, 2015).
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ class Adam(Optimizer):
 
 
 class AdaGrad(Optimizer):
-    """AdaGrad (Duchi, Hazan and Singer, 2011): steps divided by the root of the sum of all squares so far.
+    """Steps divided by the root of the sum of all squares (Duchi et al., 2011).
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from ..jit.kernel_graph import KernelGraph
 
 
 class RowSparse:
-    """An array of which some rows are stored, and all others are zeros; what `KVStore.row_sparse_pull` fills.
+    """An array of which some rows are stored, and all others are zeros. `KVStore.row_sparse_pull` fills one.
 
     Parameters
     ----------

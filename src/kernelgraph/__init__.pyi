@@ -440,7 +440,7 @@ def full_like(a: ArrayLike, fill_value: Any, dtype: DTypeLike | None = None, ord
 def gcd(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Returns the greatest common divisor of ``|x1|`` and ``|x2|``."""
 def gelu(x: ArrayLike, **attrs: Any) -> Array:
-    """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016)."""
+    """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int | Sequence[int] | None = 0) -> Array:
     """Return numbers spaced evenly on a log scale (a geometric progression)."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: Any = 1) -> Any:
@@ -769,7 +769,7 @@ class nn:
         """x where positive, else alpha * (exp(x) - 1)."""
     @staticmethod
     def gelu(x: _Arrays, **attrs: Any) -> Array:
-        """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016)."""
+        """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
     @staticmethod
     def group_norm(x: _Arrays, groups: int, weight: _Arrays | None = None, bias: Any = None, *, eps: float = 1e-05) -> Array:
         """Layer norm over each group of channels and all places (Wu and He, 2018)."""
