@@ -657,11 +657,12 @@ class _LauncherWriter(PythonText):
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
         spec = self.specs[number]
-        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None, "_part": False}
-        make = native_maker_of_objects(Array, "_memory", slots) if self.on_cpu else None
+        others = {"_spec": spec, "_device": self.device, "_host": None, "_part": False}
+        given, e = (("_memory",), "") if self.on_cpu else (("_memory", "_event"), ", e")
+        make = native_maker_of_objects(Array, given, {"_event": None, **others} if self.on_cpu else others)
         if make is not None:
-            return f"{self.constant(make)}(m{number})"
-        return f"Array(m{number}, {self.constant(spec)}, device{'' if self.on_cpu else ', e'})"
+            return f"{self.constant(make)}(m{number}{e})"
+        return f"Array(m{number}, {self.constant(spec)}, device{e})"
 
     def computes_numbers_alone(self) -> bool:
         """Whether a call has nothing to do but Python's arithmetic."""
