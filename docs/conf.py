@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from docstrings import (
-    described_errors,
-    described_parameters,
-    described_result,
-    escaped_stars,
-    page_of_error,
-    with_fields,
-)
+from docstrings import page_of_error, with_escaped_stars
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -30,7 +23,8 @@ version = release = next(
 html_title = f"kernelgraph {version}"
 assert PROJECT["name"] == project
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+napoleon_google_docstring = False
 html_theme = "furo"
 html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
 html_extra_path = ["_reports"] if (Path(__file__).parent / "_reports").is_dir() else []  # which `make docs` writes
@@ -56,28 +50,11 @@ def link_to_repository(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((\.\.?/[^)\s]+)\)", with_address, source[0])
 
 
-def fields_of_function(name: str, value: Any, made: list[str]) -> list[str]:
-    """What it gives and raises, where its prose has not become fields of these."""
-    import kernelgraph
-
-    errors = described_errors(name, value, vars(kernelgraph)) or {}
-    raised = [] if any(line.startswith(":raises") for line in made) else errors.items()
-    result = escaped_stars(described_result(name, value))
-    return [f":returns: {result}", *(f":raises {error}: {words or 'see :doc:`errors`'}" for error, words in raised)]
-
-
-def add_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Tables of parameters and errors, from the prose of a docstring."""
-    if what in ("class", "function", "method", "exception"):
-        meaning = described_parameters(value)
-        made = with_fields(lines, meaning)
-        said = {line.split()[1].rstrip(":") for line in made if line.startswith(":param ")}
-        made += [f":param {known}: {words}" for known, words in meaning.items() if words and known not in said]
-        if what == "function":
-            made += fields_of_function(name.removeprefix("kernelgraph."), value, made)
-        if page := page_of_error(name.removeprefix("kernelgraph.")):
-            made += [f"When it is raised, with an example: :doc:`{page}`.", ""]
-        lines[:] = made
+def prepare_docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Before napoleon makes tables of its sections."""
+    lines[:] = with_escaped_stars(lines)
+    if page := page_of_error(name.removeprefix("kernelgraph.")):
+        lines += ["", f"When it is raised, with an example: :doc:`{page}`.", ""]
 
 
 # What the theme leaves out: the level of the sidebar's captions, and that what scrolls can be reached by keyboard.
@@ -102,4 +79,4 @@ def make_reachable(app: Any, error: Exception | None) -> None:
 def setup(app: Any) -> None:
     app.connect("build-finished", make_reachable)
     app.connect("source-read", link_to_repository)
-    app.connect("autodoc-process-docstring", add_fields)
+    app.connect("autodoc-process-docstring", prepare_docstring, priority=400)

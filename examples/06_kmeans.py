@@ -1,6 +1,6 @@
-"""k-means on real data: the eight colours that a photograph is made of.
+"""k-means: the eight colours that a photograph is made of. Needs matplotlib: pip install '.[demo]'.
 
-python examples/06_kmeans.py    (needs matplotlib: pip install '.[demo]')
+python examples/06_kmeans.py
 """
 
 import matplotlib.image

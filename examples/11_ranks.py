@@ -1,10 +1,10 @@
-"""Digits read by several processes: one script on a laptop's one rank and on many, in step or each at its own pace.
+"""Digits read by one process or several, in step or not. Needs scikit-learn: pip install '.[demo]'.
 
 python -m kernelgraph.run -n 4 examples/11_ranks.py [sync|async]     (without the launcher: one rank, and no MPI)
 
 sync: each rank has a quarter of every batch, and all take the mean of their gradients (`kg.DataParallel`). async: each
 pushes gradients of batches of its own to a store, which updates at each push (`kg.KVStore`).
-Needs scikit-learn (pip install '.[demo]') and, for several ranks, MPI (pip install '.[mpi]').
+Several ranks need MPI too: pip install '.[mpi]'.
 """
 
 import sys

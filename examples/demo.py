@@ -1,4 +1,6 @@
-"""A photograph and an elevation model through one decorated function: blurs, edges, contrast, slope, hill-shade.
+"""A photograph and an elevation model through one function. Needs matplotlib: pip install '.[demo]'.
+
+Blurs, edges, contrast, slope, hill-shade:
 
     python examples/demo.py [--device cpu|cuda] [--output demo-output] [--repeat 20]
 

@@ -57,9 +57,12 @@ def test_reports(browser: Browser, axe: str, tmp_path: Path, width: int, dark: b
     image, mask = np.ones((20, 30), np.float32), np.ones((6, 6), np.float32)
     with kg.profile() as profile:
         f(image, mask)
-    f.report(image, mask, tmp_path / "report.html")
+    first = f.report(image, mask, tmp_path / "report.html")
+    second = kg.kernel_graph(two_ways, device="cpu", streams=1).report(image, mask)
     profile.report(tmp_path / "profile.html")
-    for name in ("report.html", "profile.html", "profile.html#r=1"):  # the last one: the whole profile
+    kg.compare(first, second, path=tmp_path / "comparison.html")
+    # the last but one: the whole profile
+    for name in ("report.html", "profile.html", "profile.html#r=1", "comparison.html"):
         assert serious(browser, axe, tmp_path / name, width, dark) == [], name
 
 

@@ -16,8 +16,8 @@ import kernelgraph as kg
 from tests.test_api_page import NAMES, value_of
 
 ROOT = Path(__file__).parent.parent
-# a dtype of ml_dtypes, a module with a page of its own, and what `kg.override` has the example of
-WITHOUT = {"bfloat16", "distributed", "optimizer", "settings"}
+# what annotations name, a dtype of ml_dtypes, a module with a page of its own, what `kg.override` has the example of
+WITHOUT = {"DeviceName", "bfloat16", "distributed", "optimizer", "settings"}
 
 
 def names() -> list[str]:

@@ -9,13 +9,8 @@ import pytest
 from tests.sentence_length import mean_words, sentences
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in ("install", "language", "loops", "numpy-programs", "labelled", "index", "scheduling", "limits")
-    ),
-]
+NAMES = "install language loops numpy-programs labelled index scheduling limits profiling caching reports"
+PAGES = ["README.md", *(f"docs/{name}.md" for name in NAMES.split())]
 
 
 @pytest.mark.parametrize("page", PAGES)

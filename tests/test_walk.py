@@ -27,6 +27,7 @@ FILES = {
         "for n in (3, 4, 5):\n    f(np.ones(n))\nun(np.ones(3))\n"
     ),
     "none.py": "print(1)\n",
+    "says.py": "import sys\nsys.exit('no input')\n",
     "exits.py": "import numpy as np, kernelgraph as kg\nkg.kernel_graph(lambda x: x + 1)(np.ones(4)).wait()\nexit(3)\n",
     "model.py": (
         "import numpy as np\n\n\ndef step(x):\n    return np.exp(x) + 1\n\n\nclass K:\n    def m(self, x):\n"
@@ -50,11 +51,16 @@ ROWS = [
     Row("info", 0, ("numpy", "cpu", "cache")),
     Row("info", 1, ("KERNELGRAPH_TREADS is no setting; did you mean KERNELGRAPH_THREADS?",), "KERNELGRAPH_TREADS=2"),
     Row("info", 1, ("nothing can be kept in /proc/none", "KERNELGRAPH_CACHE_DIR"), "KERNELGRAPH_CACHE_DIR=/proc/none"),
-    Row("reprot x", 2, ("invalid choice: 'reprot'", "report")),
+    Row("reprot x", 2, ("invalid choice: 'reprot'", "did you mean report?")),
+    Row("cache lst", 2, ("invalid choice: 'lst'", "did you mean list?")),
     Row("report", 2, ("name a script, or a module after -m",)),
     Row("report only.py", 0, ("runs in NumPy", "only.py:2", "wrote report.html")),
     Row("report several.py", 0, ("float64[3]", "float64[4]", "float64[5]", "un runs in NumPy")),
     Row("report -o no/such/x.html several.py", 2, ("no/such/x.html cannot be written",)),
+    Row("report -o . several.py", 2, ("cannot be written (Is a directory)",)),
+    Row("profile --report . several.py", 2, ("cannot be written",)),
+    Row("profile --trace /proc/x several.py", 2, ("/proc/x cannot be written",)),
+    Row("report says.py", 1, ("no input", "says.py calls no decorated function")),
     Row("report no.py", 2, ("there is no file no.py",)),
     Row("report none.py", 1, ("none.py calls no decorated function",)),
     Row("report exits.py", 3, ("also loaded its kernels", "wrote report.html")),
@@ -71,6 +77,9 @@ ROWS = [
     Row("bench --device cuda model:step float32[10]", 2, ("--device cuda: device 'cuda:0' cannot be used",)),
     Row("bench --device foo model:step float32[10]", 2, ("--device foo: there is no device 'foo'",)),
     Row("bench --calls 0 model:step float32[10]", 2, ("0 calls: write at least 1",)),
+    Row("bench --calls abc model:step float32[10]", 2, ("abc calls: write at least 1",)),
+    Row("bench model:step float32[-3]", 2, ("'float32[-3]' is neither an array such as float32[3,4] nor a",)),
+    Row("bench model:step float32[99999999999999]", 2, ("Unable to allocate",)),
     Row("cache list", 0, ("entries",)),
     Row("cache clear --older abc", 2, ("write a number and s, m, h or d",)),
 ]
@@ -100,7 +109,7 @@ def run(folder: Path, words: list[str], setting: str = "") -> subprocess.Complet
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.words} {row.setting}".strip() or "nothing")
 def test_each_command_says_what_it_should(row: Row, folder: Path) -> None:
-    if os.name == "nt" and "/proc" in row.setting:
+    if os.name == "nt" and "/proc" in row.setting + row.words:
         pytest.skip("a folder of Linux")
     done = run(folder, [*command(), *row.words.split()], row.setting)
     text = done.stdout + done.stderr
@@ -121,9 +130,10 @@ def test_type_checkers_accept_a_users_code(checker: str, folder: Path) -> None:
     if find_spec(checker) is None:
         assert not INSTALLED
         pytest.skip(f"no {checker}")
-    text = (ROOT / "tests" / "types" / "programs.py").read_text(encoding="utf-8")
-    assert len(text.splitlines()) >= 60
-    shutil.copy(ROOT / "tests" / "types" / "programs.py", folder)
+    names = ["programs.py", "users_program.py"]
+    for name in names:
+        assert len((ROOT / "tests" / "types" / name).read_text(encoding="utf-8").splitlines()) >= 60
+        shutil.copy(ROOT / "tests" / "types" / name, folder)
     options = {"mypy": ["--strict"], "basedpyright": ["--level", "error", "--pythonpath", sys.executable]}[checker]
-    done = run(folder, [sys.executable, "-m", checker, *options, "programs.py"])
+    done = run(folder, [sys.executable, "-m", checker, *options, *names])
     assert done.returncode == 0, done.stdout

@@ -101,6 +101,76 @@ def _digamma(x: KernelValue) -> KernelValue:
     return kernel_select(x < 0, left, found)
 
 
+def _stirling_rest(x: KernelValue) -> KernelValue:
+    """log(gamma(x)) less (x - 1/2) log(x) - x + log(2 pi) / 2, from 10 on."""
+    inverse = 1 / x
+    series = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+    return inverse * _polynomial(inverse * inverse, series)
+
+
+def _log_of_large_beta(p: KernelValue, q: KernelValue, is_large: KernelValue) -> KernelValue:
+    """log(abs(beta)) where p, if it is large, or else p + q, and q reach 10: what is large cancels in Stirling's series
+    (DiDonato and Morris, Algorithm 708, 1992)."""
+    total = p + q
+    share = q * (-p / total).log1p()
+    rest = _stirling_rest(q) - _stirling_rest(total)
+    both = 0.5 * math.log(2 * math.pi) - 0.5 * q.log() + _stirling_rest(p) + (p - 0.5) * (p / total).log()
+    one = p.lgamma() + p - p * total.log() - 0.5 * (-p / total).log1p()
+    return kernel_select(is_large, both, one) + rest + share
+
+
+def _rising_factorial(x: KernelValue, count: int) -> KernelValue:
+    found = x
+    for k in range(1, count):
+        found = found * (x + k)
+    return found
+
+
+def _sine_of_pi(x: KernelValue) -> KernelValue:
+    turns = x.rint()
+    half = turns * 0.5
+    return ((x - turns) * math.pi).sin() * kernel_select(half.floor() < half, x.const(-1.0), 1)
+
+
+def _sign_of_gamma(x: KernelValue) -> KernelValue:
+    half = x.floor() * 0.5
+    return kernel_select((x < 0) & (half.floor() < half), x.const(-1.0), 1)
+
+
+def _beta_parts(a: KernelValue, b: KernelValue) -> tuple[KernelValue, KernelValue]:
+    """A factor, and the logarithm of what it is of: their product with the exponential is beta."""
+    pole = kernel_select(_is_pole_of_gamma(a), a, b)
+    other = kernel_select(_is_pole_of_gamma(a), b, a)
+    whole = (
+        _is_pole_of_gamma(pole) & (pole > -(2.0**31)) & other.floor().eq(other) & (1 - pole - other > 0)
+    )  # reflected
+    x, y = kernel_select(whole, 1 - pole - other, a), kernel_select(whole, other, b)
+    infinite = _is_pole_of_gamma(x) | _is_pole_of_gamma(y)
+    sign = kernel_select(whole & ((other * 0.5).floor() < other * 0.5), x.const(-1.0), 1)
+    p, q = x.minimum(y), x.maximum(y)
+    low = p <= -9  # gamma(p) / gamma(p + q) by their reflections
+    sines = kernel_select(low, _sine_of_pi(p + q) / _sine_of_pi(p), 1)
+    p = kernel_select(low, 1 - p - q, p)
+    x, y = p.minimum(q), p.maximum(q)
+    small = y < 20  # shifted by 20
+    shifted = kernel_select(small, x + 20, x)
+    log = _log_of_large_beta(shifted, kernel_select(small, y + 20, y), small | (x >= 10))
+    shift = _rising_factorial(x + y, 40) / _rising_factorial(x, 20) / _rising_factorial(y, 20)
+    factor = sign * sines * kernel_select(small, shift, _sign_of_gamma(x))
+    log = kernel_select(y.eq(math.inf), x - x - x * math.inf, log)
+    return kernel_select(infinite, sign, factor), kernel_select(infinite, p.const(math.inf), log)
+
+
+def _beta(a: KernelValue, b: KernelValue) -> KernelValue:
+    factor, log = _beta_parts(a, b)
+    return factor * log.exp()
+
+
+def _log_of_beta(a: KernelValue, b: KernelValue) -> KernelValue:
+    factor, log = _beta_parts(a, b)
+    return factor.abs().log() + log
+
+
 # The normal distribution and erf
 
 
@@ -459,6 +529,24 @@ SPECIAL_FUNCTIONS: dict[str, SpecialFunction] = {
     "gamma": SpecialFunction(_gamma, 60, (lambda t, x, r: t * r * x.map("psi"),), True),
     "rgamma": SpecialFunction(_reciprocal_gamma, 90, (lambda t, x, r: -t * r * x.map("psi"),), True),
     "psi": SpecialFunction(_digamma, 160, (lambda t, x, r: t * _trigamma_term(x),), True),
+    "beta": SpecialFunction(
+        _beta,
+        300,
+        (
+            lambda t, a, b, r: t * r * (a.map("psi") - (a + b).map("psi")),
+            lambda t, a, b, r: t * r * (b.map("psi") - (a + b).map("psi")),
+        ),
+        True,
+    ),
+    "betaln": SpecialFunction(
+        _log_of_beta,
+        300,
+        (
+            lambda t, a, b, r: t * (a.map("psi") - (a + b).map("psi")),
+            lambda t, a, b, r: t * (b.map("psi") - (a + b).map("psi")),
+        ),
+        True,
+    ),
     "erfcx": SpecialFunction(_scaled_erfc, 110, (lambda t, x, r: t * (2 * x * r - 2 / math.sqrt(math.pi)),), True),
     "erfinv": SpecialFunction(
         _erf_inverse, 90, (lambda t, y, r: t * d.exp(r * r) * (math.sqrt(math.pi) / 2),), True, "odd"

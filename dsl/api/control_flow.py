@@ -52,9 +52,33 @@ class _UserLoopCarry:
 def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
 
-    lower, upper: Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
-    Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes.
+    Parameters
+    ----------
+    lower
+        Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
+    upper
+        Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
+    body_fun : callable
+        What a turn does, (i, value) or (value) to the next value.
+    init_val
+        The value before the first turn.
 
+    Returns
+    -------
+    object
+        The value after the last turn.
+
+    Raises
+    ------
+    DTypeError
+        Where the body gives something else than it takes.
+    ShapeError
+        Where the body gives something else than it takes.
+    ArgumentsError
+        Where the body gives something else than it takes.
+
+    Examples
+    --------
     >>> kg.fori_loop(0, 4, lambda i, x: x + i, 10)
     array(16)
     """
@@ -82,8 +106,33 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
 
 @checks_functions_given_to_loop(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
-    """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does.
+    """`x = init_val; while cond_fun(x): x = body_fun(x); return x`.
 
+    Parameters
+    ----------
+    cond_fun : callable
+        Value to whether another turn comes.
+    body_fun : callable
+        What a turn does, (i, value) or (value) to the next value.
+    init_val
+        The value before the first turn.
+
+    Returns
+    -------
+    object
+        The value for which `cond_fun` is false.
+
+    Raises
+    ------
+    DTypeError
+        Where the body gives something else than it takes.
+    ShapeError
+        Where the body gives something else than it takes.
+    ArgumentsError
+        Where the body gives something else than it takes.
+
+    Examples
+    --------
     >>> kg.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
     array(192)
     """
@@ -118,8 +167,33 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
 def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
 
-    xs: arrays of one first length, or None with `length`; f gets a row of each. Raises as `fori_loop` does.
+    Parameters
+    ----------
+    f : callable
+        (carry, x) to (carry, y).
+    init
+        The carry before the first turn.
+    xs : optional
+        Arrays of one first length, or None with `length`; f gets a row of each.
+    length : int, optional
+        How many turns, where no array says it.
 
+    Returns
+    -------
+    tuple
+        The last carry, and what the turns gave, stacked.
+
+    Raises
+    ------
+    DTypeError
+        Where the body gives something else than it takes.
+    ShapeError
+        Where the body gives something else than it takes.
+    ArgumentsError
+        Where the body gives something else than it takes.
+
+    Examples
+    --------
     >>> last, sums = kg.scan(lambda total, x: (total + x, total + x), 0.0, np.arange(4.0))
     >>> np.asarray(sums)
     array([0., 1., 3., 6.])
@@ -164,9 +238,35 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
 
 @checks_functions_given_to_loop(true_fun=OPERANDS, false_fun=OPERANDS)
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
-    """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
-    ArgumentsError where the two give different things.
+    """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs.
 
+    Parameters
+    ----------
+    pred
+        A boolean, traced or not.
+    true_fun : callable
+        What is computed where it is true.
+    false_fun : callable
+        What is computed where it is false.
+    *operands
+        What both functions take.
+
+    Returns
+    -------
+    object
+        What the function that ran gives.
+
+    Raises
+    ------
+    DTypeError
+        Where the two give different things.
+    ShapeError
+        Where the two give different things.
+    ArgumentsError
+        Where the two give different things.
+
+    Examples
+    --------
     >>> kg.cond(2 > 1, lambda x: x + 1, lambda x: x - 1, 5)
     array(6)
     """

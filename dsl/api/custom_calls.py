@@ -28,12 +28,30 @@ THREADS = 1024  # a block has at most
 def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     """Calls `fn(*reads, *writes)` on NumPy arrays, as a step of the traced function.
 
-    reads: arrays (one, or a sequence), which `fn` cannot write. writes: what it fills: `kg.spec(shape, dtype)` for a
-    new array, or an array, which is assigned to. Returns the written arrays, one or a tuple of several.
-    `fn` returns nothing; it should depend on its arguments alone, since a step whose results nobody needs is left out,
+    `fn` returns nothing. It should depend on its arguments alone, since a step whose results nobody needs is left out,
     and equal steps are done once. What it raises is raised where its results are read. Outside of a traced function it
-    is called at once. Raises ArgumentsError.
+    is called at once.
 
+    Parameters
+    ----------
+    fn : callable
+        A function of NumPy arrays.
+    reads : default ()
+        Arrays (one, or a sequence), which `fn` cannot write.
+    writes : default ()
+        What it fills: `kg.spec(shape, dtype)` for a new array, or an array, which is assigned to.
+
+    Returns
+    -------
+    Array or tuple of Array
+        The written arrays, one or a tuple of several.
+
+    Raises
+    ------
+    ArgumentsError
+
+    Examples
+    --------
     >>> def sort_rows(a, out):
     ...     out[...] = np.sort(a, axis=1)
     >>> @kg.kernel_graph
@@ -70,13 +88,36 @@ def kernel(
 ) -> Any:
     """Launches a GPU kernel of the user's as a step of the traced function.
 
-    fn: a numba.cuda kernel (or the plain function), or CUDA C++ text whose `extern "C" __global__` function is `name`.
-    Its parameters are the arrays of `reads`, those of `writes` (both C-contiguous; pointers in C++), then the numbers
-    among `reads`: int64 and float64, or the dtype of a NumPy scalar. writes: as for `kg.host`; what it does not write
-    of a new array is undefined. grid: (blocks, threads a block), each an int or a tuple of up to three. cpu: a function
-    of the same arrays and numbers that does the same on the CPU; without one, kg.kernel is refused there.
-    Raises ArgumentsError, UnsupportedError.
+    Parameters
+    ----------
+    fn
+        A numba.cuda kernel (or the plain function), or CUDA C++ text whose `extern "C" __global__` function is `name`.
+        Its parameters are the arrays of `reads`, those of `writes` (both C-contiguous; pointers in C++), then the
+        numbers among `reads`: int64 and float64, or the dtype of a NumPy scalar.
+    reads : default ()
+        The arrays that it takes.
+    writes : default ()
+        As for `kg.host`; what it does not write of a new array is undefined.
+    grid : default (1, 1)
+        (blocks, threads a block), each an int or a tuple of up to three.
+    cpu : callable, optional
+        A function of the same arrays and numbers that does the same on the CPU; without one, kg.kernel is refused
+        there.
+    name : str, default ''
+        What people read it by.
 
+    Returns
+    -------
+    Array or tuple of Array
+        The written arrays, one or a tuple of several.
+
+    Raises
+    ------
+    ArgumentsError
+    UnsupportedError
+
+    Examples
+    --------
     >>> from numba import cuda  # doctest: +SKIP
     >>> @cuda.jit  # doctest: +SKIP
     ... def double(x, y):

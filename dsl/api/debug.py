@@ -46,9 +46,19 @@ class FiniteCheck:
 def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = None) -> None:
     """Python's `print` of the values that arrays have, at each call of the traced function.
 
-    values: arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the
-    program.
+    Parameters
+    ----------
+    *values
+        Arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the program.
+    sep : str, default ' '
+        As in Python's print.
+    end : str, default newline
+        As in Python's print.
+    file : TextIO, optional
+        As in Python's print.
 
+    Examples
+    --------
     >>> @kg.kernel_graph(device="cpu")
     ... def f(x):
     ...     kg.debug.print("the sum is", x.sum())
@@ -67,8 +77,26 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
 
 def check_finite(x: Any, name: str = "") -> Any:
     """`x`, of any shape and dtype. The call raises NotFiniteError (a FloatingPointError) at this line if it holds NaN
-    or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it.
+    or an infinity. Two numbers leave the kernel that computes `x`.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    name : str, default ''
+        What the error calls it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    NotFiniteError
+        By the call, where `x` holds NaN or an infinity.
+
+    Examples
+    --------
     >>> f = kg.kernel_graph(lambda x: kg.debug.check_finite(np.sqrt(x), "root"), device="cpu")
     >>> np.asarray(f(np.array([4.0, 9.0])))
     array([2., 3.])

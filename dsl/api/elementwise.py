@@ -66,6 +66,8 @@ class Elementwise(PicklableDecoratedFunction):
     """A scalar function, for arrays. Calls broadcast; they return one array, or a tuple of as many as the function
     returns. With numbers alone it is the function itself.
 
+    Examples
+    --------
     >>> kg.elementwise(lambda x: x + 1)(np.zeros(2)).tolist()
     [1.0, 1.0]
     """
@@ -188,8 +190,24 @@ def elementwise(function: Callable[..., Any]) -> Elementwise:
     loops, branches and helper functions, use `math`, `cmath` and NumPy's scalar functions, and capture numbers, tuples
     of numbers and functions from outside. See the page about users' functions for dtypes and what is refused.
 
-    Raises ArgumentsError, UnsupportedError (at its line) for what cannot be compiled.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
 
+    Returns
+    -------
+    Elementwise
+
+    Raises
+    ------
+    ArgumentsError
+        (at its line) for what cannot be compiled.
+    UnsupportedError
+        (at its line) for what cannot be compiled.
+
+    Examples
+    --------
     >>> @kg.elementwise
     ... def halvings(x):
     ...     count = 0

@@ -139,6 +139,38 @@ def conv1d(
 ) -> Any:
     """A convolution of signals (batch, channels, length) with weights, plus a bias. Options as of conv2d.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    weight : array_like
+        An array.
+    bias : array_like, optional
+        An array that is added, or None.
+    stride : int, default 1
+        The distance of neighbouring windows.
+    padding : int, default 0
+        Zeros at each side.
+    dilation : int, default 1
+        The distance of a window's elements.
+    groups : int, default 1
+        How many groups of channels.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[1.0, 1.0]]])))
     array([[[3., 6.]]])
     """
@@ -159,11 +191,37 @@ def conv2d(
     """A convolution of images with weights, plus a bias. It is the sum over c, i, j of weight[o, c, i, j] * x[b, c, y *
     stride + i * dilation, ...], plus bias[o].
 
-    x: (batch, channels, height, width); weight: (out, channels / groups, kernel height, kernel width); bias: (out,).
-    padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
-    Few products for each result are one kernel; else a CPU multiplies shifted rows of the image as they lie, and a GPU
-    the windows, laid out as a matrix.
+    Parameters
+    ----------
+    x : array_like
+        (batch, channels, height, width).
+    weight : array_like
+        (out, channels / groups, kernel height, kernel width).
+    bias : array_like, optional
+        (out,).
+    stride : int, default 1
+        The distance of neighbouring windows.
+    padding : int, default 0
+        Zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Few products for each result are one
+        kernel; else a CPU multiplies shifted rows of the image as they lie, and a GPU the windows, laid out as a
+        matrix.
+    dilation : int, default 1
+        The distance of a window's elements.
+    groups : int, default 1
+        How many groups of channels.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.conv2d(np.arange(4.0).reshape(1, 1, 2, 2), np.ones((1, 1, 2, 2))))
     array([[[[6.]]]])
     """
@@ -184,6 +242,38 @@ def conv3d(
     """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias. Options as of
     conv2d.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    weight : array_like
+        An array.
+    bias : array_like, optional
+        An array that is added, or None.
+    stride : int, default 1
+        The distance of neighbouring windows.
+    padding : int, default 0
+        Zeros at each side.
+    dilation : int, default 1
+        The distance of a window's elements.
+    groups : int, default 1
+        How many groups of channels.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))).item()
     8.0
     """
@@ -244,6 +334,32 @@ def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Sequence[int],
 def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
     """The largest element of each window; stride defaults to the window's size. NaN propagates.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    size
+        The size of the window, a number or one for each axis.
+    stride : optional
+        The distance of neighbouring windows.
+    padding : int, default 0
+        Zeros at each side.
+    dilation : int, default 1
+        The distance of a window's elements.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2))
     array([[[[3.]]]])
     """
@@ -261,8 +377,34 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
 
 @_in_float32
 def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
-    """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count.
+    """The mean of each window; stride defaults to the window's size.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    size
+        The size of the window, a number or one for each axis.
+    stride : optional
+        The distance of neighbouring windows.
+    padding : int, default 0
+        Zeros at each side.
+    count_include_pad : bool, default True
+        Padded zeros count.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2))
     array([[[[1.5]]]])
     """
@@ -309,6 +451,36 @@ def batch_norm(
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel. Channels lie along `axis`; without mean and var
     those of the batch are taken (Ioffe and Szegedy, 2015).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    mean : array_like, optional
+        The mean of each channel.
+    var : array_like, optional
+        The var of each channel.
+    weight : array_like, optional
+        An array, or None.
+    bias : array_like, optional
+        An array that is added, or None.
+    axis : int, default 1
+        A dimension of the array.
+    eps : float, default 1e-05
+        What is added below the root.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.batch_norm(np.array([[1.0], [3.0]]), eps=0.0))
     array([[-1.],
            [ 1.]])
@@ -329,6 +501,32 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, 
     """(x - mean) / sqrt(var + eps) * weight + bias. The mean and variance are over `axis` (Ba, Kiros and Hinton,
     2016).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    weight : array_like, optional
+        An array, or None.
+    bias : array_like, optional
+        An array that is added, or None.
+    axis : int, default -1
+        A dimension of the array.
+    eps : float, default 1e-05
+        What is added below the root.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.layer_norm(np.array([1.0, 3.0]), eps=0.0))
     array([-1.,  1.])
     """
@@ -341,6 +539,32 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Layer norm over each group of channels and all places (Wu and He, 2018).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    groups : int
+        How many groups of channels.
+    weight : array_like, optional
+        An array, or None.
+    bias : array_like, optional
+        An array that is added, or None.
+    eps : float, default 1e-05
+        What is added below the root.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.group_norm(np.array([[1.0, 3.0]]), 1, eps=0.0))
     array([[-1.,  1.]])
     """
@@ -355,6 +579,30 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
 def rms_norm(x: Any, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    weight : array_like, optional
+        An array, or None.
+    axis : int, default -1
+        A dimension of the array.
+    eps : float, default 1e-06
+        What is added below the root.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.rms_norm(np.array([2.0, -2.0]), eps=0.0))
     array([ 1., -1.])
     """
@@ -379,6 +627,28 @@ def _largest_as_constant(x: Any, axis: Any) -> Any:
 def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    axis : int, default -1
+        A dimension of the array.
+    keepdims : bool, default False
+        Whether the dimensions that are reduced stay, with length 1.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> float(kg.nn.logsumexp(np.array([1000.0, 1000.0])).round(3))
     1000.693
     """
@@ -393,6 +663,26 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
 def softmax(x: Any, axis: Any = -1) -> Any:
     """exp(x) / sum(exp(x)) without overflow.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    axis : int, default -1
+        A dimension of the array.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.softmax(np.zeros(4)))
     array([0.25, 0.25, 0.25, 0.25])
     """
@@ -404,6 +694,26 @@ def softmax(x: Any, axis: Any = -1) -> Any:
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """log(softmax(x)) without its underflow.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    axis : int, default -1
+        A dimension of the array.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.log_softmax(np.zeros(2))).round(3)
     array([-0.693, -0.693])
     """
@@ -414,6 +724,28 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
 def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
     """1 at each label along a new last axis, else 0.
 
+    Parameters
+    ----------
+    labels : array_like
+        Integers.
+    classes : int
+        How many there are.
+    dtype : optional
+        A dtype, as NumPy takes it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.one_hot(np.array([0, 2]), 3))
     array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
@@ -426,8 +758,27 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
     """-log softmax(logits) at the labels. Labels are integers in [0, classes), without the axis of the classes, or
     probabilities of the logits' own shape. Labels outside of that range count for nothing, in the mean too.
 
-    reduction: `mean`, `sum` or `none`. Raises ShapeError.
+    Parameters
+    ----------
+    logits : array_like
+        An array of a row for each label.
+    labels : array_like
+        Integers.
+    axis : int, default -1
+        A dimension of the array.
+    reduction : str, default 'mean'
+        `mean`, `sum` or `none`.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
     >>> float(kg.nn.cross_entropy(np.zeros((1, 2)), np.array([1])).round(4))
     0.6931
     """
@@ -457,6 +808,30 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    weight : array_like
+        An array.
+    bias : array_like, optional
+        An array that is added, or None.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.linear(np.array([1.0, 2.0]), np.array([[3.0, 4.0]]), np.array([0.5])))
     array([11.5])
     """
@@ -468,9 +843,34 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
     """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 
-    mask: booleans, False where a query may not look, or floats that are added to the scores; causal: each query sees
-    the keys up to its own place. Raises DTypeError, ShapeError.
+    Parameters
+    ----------
+    q : array_like
+        Queries, an array.
+    k : array_like
+        Keys, an array.
+    v : array_like
+        Values, an array.
+    mask : optional
+        Booleans, False where a query may not look, or floats that are added to the scores.
+    causal : bool, default False
+        Each query sees the keys up to its own place.
+    scale : optional
+        What the products are multiplied by.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> q = np.eye(2)[None]
     >>> np.asarray(kg.nn.attention(q, q, q, scale=0.0))
     array([[[0.5, 0.5],
@@ -497,6 +897,24 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False,
 def silu(x: Any) -> Any:
     """x / (1 + exp(-x))
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.silu(np.array([-1.0, 2.0]))).round(3)
     array([-0.269,  1.762])
     """
@@ -506,6 +924,24 @@ def silu(x: Any) -> Any:
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)) without overflow.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.softplus(np.array([0.0, 10.0]))).round(3)
     array([ 0.693, 10.   ])
     """
@@ -515,6 +951,26 @@ def softplus(x: Any) -> Any:
 def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
     """x where positive, else slope * x.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    slope : float, default 0.01
+        The slope of the negative side.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.leaky_relu(np.array([-1.0, 2.0])))
     array([-0.01,  2.  ])
     """
@@ -524,6 +980,26 @@ def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """x where positive, else alpha * (exp(x) - 1).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    alpha : float, default 1.0
+        What the negative side tends to.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.elu(np.array([-1.0, 2.0]))).round(3)
     array([-0.632,  2.   ])
     """

@@ -28,11 +28,19 @@ from ..jit.specializations import CompiledProgram, Specializations
 
 
 class Profile:
-    """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start. memory: what each
-    device held after each call.
+    """What `with kg.profile() as p:` gives; complete after the block.
 
     It holds the arguments of the first call of each kind (shapes, dtypes) of each function, which `report` needs.
 
+    Attributes
+    ----------
+    spans
+        Spans by their start.
+    memory
+        What each device held after each call.
+
+    Examples
+    --------
     >>> f = kg.kernel_graph(lambda x: x + 1)
     >>> with kg.profile() as p:
     ...     x = f(np.ones(9))
@@ -66,7 +74,11 @@ class Profile:
 
         Of a function, the first 16 kinds: calls with arrays of other shapes or dtypes.
 
-        path: where one page for all of them goes."""
+        Parameters
+        ----------
+        path : optional
+            Where one page for all of them goes.
+        """
         reports: list[Any] = import_module(VIEW, __package__).reports_of_profiled_calls(self.calls, self.spans, path)
         return reports
 
@@ -98,8 +110,20 @@ def profile() -> Iterator[Profile]:
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run
     step by step on the caller's thread. A call's dependences and streams are the same as without a profile, and plans
-    are not tuned. Raises OptionError where a profile is on already.
+    are not tuned.
 
+    Returns
+    -------
+    context manager
+        A context manager, which gives a `kg.Profile`.
+
+    Raises
+    ------
+    OptionError
+        Where a profile is on already.
+
+    Examples
+    --------
     >>> f = kg.kernel_graph(lambda x: np.exp(x))
     >>> with kg.profile() as p:
     ...     x = f(np.ones(9))

@@ -51,6 +51,8 @@ class Key:
 
     Plain data: an argument or a result of a traced function, where a new key compiles nothing.
 
+    Examples
+    --------
     >>> key = kg.random.key(7)
     >>> (key.low, key.high), key.fold_in(1) == key.fold_in(2)
     ((7, 0), False)
@@ -60,13 +62,33 @@ class Key:
     high: Any
 
     def fold_in(self, number: Any) -> Key:
-        """Another key for each integer (mod 2**64): a step, a layer, a worker. Raises DTypeError."""
+        """Another key for each integer (mod 2**64): a step, a layer, a worker.
+
+        Raises
+        ------
+        DTypeError
+        """
         return _random_key_folded_with(self, number, FOLD)
 
 
 def key(seed: Any) -> Key:
-    """The key of an integer (mod 2**64); inside a trace it may be an argument. Raises DTypeError.
+    """The key of an integer (mod 2**64); inside a trace it may be an argument.
 
+    Parameters
+    ----------
+    seed
+        An integer.
+
+    Returns
+    -------
+    Key
+
+    Raises
+    ------
+    DTypeError
+
+    Examples
+    --------
     >>> kg.random.key(7)
     Key(low=7, high=0)
     """
@@ -74,9 +96,25 @@ def key(seed: Any) -> Key:
 
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
-    """`n` keys that have nothing to do with each other. Nor have they with `key` or with its `fold_in`s. Raises
-    DTypeError.
+    """`n` keys that have nothing to do with each other. Nor have they with `key` or with its `fold_in`s.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    n : int, default 2
+        How many.
+
+    Returns
+    -------
+    tuple of Key
+
+    Raises
+    ------
+    DTypeError
+
+    Examples
+    --------
     >>> first, second = kg.random.split(kg.random.key(7))
     >>> first == second
     False
@@ -225,8 +263,28 @@ def _positive_uniform_from_bits(drawn: Tracer, dtype: DType) -> Tracer:
 
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
-    """Random bits as uint32 or uint64. Raises DTypeError, ShapeError.
+    """Random bits as uint32 or uint64.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape : default ()
+        The shape of the result.
+    dtype : optional
+        A dtype, as NumPy takes it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> kg.random.bits(kg.random.key(7), (2, 3)).dtype
     dtype('uint32')
     """
@@ -237,8 +295,31 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
     """float32 or float64 numbers in [low, high), where low and high broadcast to the shape.
 
     Multiples of 2**-24 (2**-53) in [0, 1); other bounds are low + (high - low) * u, which may round up to high.
-    Raises DTypeError, ShapeError.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape : default ()
+        The shape of the result.
+    dtype : optional
+        A dtype, as NumPy takes it.
+    low : int, default 0
+        The lower end.
+    high : int, default 1
+        The upper end, which is not reached.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> x = np.asarray(kg.random.uniform(kg.random.key(7), 1000))
     >>> bool(0 <= x.min() < x.max() < 1)
     True
@@ -267,8 +348,33 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
 
     The upper half of a 64-bit number times the span (Lemire, "Fast random integer generation in an interval", 2019,
     without rejection): no integer is likelier than another by more than (high - low) / 2**64 of its chance.
-    Raises DTypeError, NumberError where the dtype cannot hold the bounds, ShapeError where low is not below high.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape
+        The shape of the result.
+    low
+        The lower end.
+    high
+        The upper end, which is not reached.
+    dtype : optional
+        A dtype, as NumPy takes it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+        Where the dtype cannot hold the bounds, ShapeError where low is not below high.
+    NumberError
+        Where the dtype cannot hold the bounds, ShapeError where low is not below high.
+
+    Examples
+    --------
     >>> sorted(set(np.asarray(kg.random.integers(kg.random.key(7), 100, 1, 7)).tolist()))
     [1, 2, 3, 4, 5, 6]
     """
@@ -341,8 +447,27 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Normally distributed numbers of mean 0 and variance 1. They are float32 (to 6.7 sigma) or float64 (to 9.4 sigma).
 
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
-    Raises DTypeError, ShapeError.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape : default ()
+        The shape of the result.
+    dtype : optional
+        A dtype, as NumPy takes it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> x = np.asarray(kg.random.normal(kg.random.key(7), 1000))
     >>> bool(abs(x.mean()) < 0.2)
     True
@@ -357,8 +482,28 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
-    """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError.
+    """Exponentially distributed numbers of mean 1, float32 or float64: -log u.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape : default ()
+        The shape of the result.
+    dtype : optional
+        A dtype, as NumPy takes it.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> bool(np.asarray(kg.random.exponential(kg.random.key(7), 1000)).min() >= 0)
     True
     """
@@ -368,8 +513,27 @@ def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
-    """True with probability p, rounded up to a multiple of 2**-24. p broadcasts to the shape. Raises ShapeError.
+    """True with probability p, rounded up to a multiple of 2**-24. p broadcasts to the shape.
 
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    shape : default ()
+        The shape of the result.
+    p : float, default 0.5
+        The probability.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
     >>> bool(kg.random.bernoulli(kg.random.key(7), 3, 1.0).all())
     True
     """
@@ -380,8 +544,26 @@ def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
 def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
     """Elements of `a`, each as likely, with replacement. They are chosen along its first axis; of range(a) for an int.
 
-    Raises ShapeError where there are none.
+    Parameters
+    ----------
+    key : Key
+        A key of `kg.random`.
+    a : array_like
+        An array.
+    shape : default ()
+        The shape of the result.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+        Where there are none.
+
+    Examples
+    --------
     >>> kg.random.choice(kg.random.key(7), np.array([5, 6]), 10).shape
     (10,)
     """

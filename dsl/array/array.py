@@ -6,7 +6,8 @@ import math
 import sys
 from collections.abc import Generator, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -17,13 +18,22 @@ from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, MissingAttributeError, TraceError, error_at_user_line
 from ..core.spec import SCALAR_TYPES, Host, Spec, address, spec_of
-from .devices import device_named, device_place_of_name, name_of, open_device
+from .devices import DeviceName, device_named, device_place_of_name, name_of, open_device
 from .in_flight import forget_finished_calls, make_room, track_memory
 
 if TYPE_CHECKING:
-    from .methods import ArrayMethods  # what `jit/eager` and `__getattr__` give, for type checkers
+    from .methods import ArrayMethods, Scalar  # what `jit/eager` and `__getattr__` give, for type checkers
 else:
-    ArrayMethods = object
+    Scalar = TypeVar("Scalar")
+
+    class ArrayMethods:
+        """What `kg.Array[np.float64]` means in annotations."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(GenericAlias)
+
+
+S = TypeVar("S", bound=np.generic)
 
 CPU_DEVICE = (1, 0)
 WRITES_ALL = frozenset({"torch"})  # libraries whose DLPack disregards that memory is read-only
@@ -77,10 +87,12 @@ class KgArrayOperations(Protocol):
         ...
 
 
-class Array(ArrayMethods):
+class Array(ArrayMethods[Scalar]):
     """A C-contiguous array on a device. Operations outside of a decorated function are queued, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one.
 
+    Examples
+    --------
     >>> x = kg.asarray([[1.0, 2.0]])
     >>> (x + 1).sum().item(), x.device, x.shape
     (5.0, 'cpu', (1, 2))
@@ -105,7 +117,7 @@ class Array(ArrayMethods):
         return self._spec.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[Scalar]:
         return self._spec.dtype
 
     @property
@@ -125,13 +137,13 @@ class Array(ArrayMethods):
         return self._spec.dtype.itemsize
 
     @property
-    def device(self) -> str:
+    def device(self) -> DeviceName:
         """`cpu`, or `cuda:0` and the like."""
         return name_of(self._device)
 
     # waiting and reading
 
-    def wait(self) -> Array:
+    def wait(self) -> Self:
         """Wait for this array alone. Raises, at every call, what the work that makes it raised."""
         if self._event is not None:
             try:
@@ -146,7 +158,7 @@ class Array(ArrayMethods):
         """Whether `wait` would return at once."""
         return self._event is None or self._event.query()
 
-    def __await__(self) -> Generator[Any, None, Array]:
+    def __await__(self) -> Generator[Any, None, Self]:
         """`await x` waits as `wait` does, while other tasks of the event loop run."""
         if (event := self._event) is not None and not event.query():
             from asyncio import get_running_loop
@@ -154,7 +166,7 @@ class Array(ArrayMethods):
             yield from get_running_loop().run_in_executor(None, error_of_event, event)
         return self.wait()
 
-    def numpy(self) -> Host:
+    def numpy(self) -> np.ndarray[tuple[Any, ...], np.dtype[Scalar]]:
         """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
             try:
@@ -217,7 +229,7 @@ class Array(ArrayMethods):
             if copy is False:
                 raise BufferError("the consumer would write to memory that it must not; leave copy=False out")
             knows, copy = False, True
-        values = self.wait()._host_view() if on_cpu and not knows and copy is False else self.numpy()
+        values: Host = self.wait()._host_view() if on_cpu and not knows and copy is False else self.numpy()
         options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         if copy is None and not (knows and on_cpu):
             options["copy"] = True
@@ -237,10 +249,14 @@ class Array(ArrayMethods):
             raise AttributeError(f"an array on {self.device} has no __cuda_array_interface__")
         return self.operations.interface(self)
 
-    def to_device(self, device: str, /, *, stream: None = None) -> Array:
+    def to_device(self, device: str, /, *, stream: None = None) -> Array[Scalar]:
         """The same values on another device. From one GPU to another they go directly, and nobody waits.
 
-        stream: None only, since the copy has a stream of its own."""
+        Parameters
+        ----------
+        stream : None, optional
+            None only, since the copy has a stream of its own.
+        """
         if stream is not None:
             raise ArgumentsError("to_device chooses the stream itself; leave stream out")
         return asarray(self, device=device)
@@ -264,7 +280,8 @@ class Array(ArrayMethods):
         return complex(self.numpy())
 
     def __index__(self) -> int:
-        return self.numpy().__index__()
+        host: Host = self.numpy()
+        return host.__index__()
 
     def __round__(self, digits: Any = None) -> Any:
         return round(self._scalar_value("round(x)", "np.round(x, decimals)"), digits)
@@ -292,7 +309,7 @@ class Array(ArrayMethods):
             raise DTypeError("a 0-d array has no length")
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Array]:
+    def __iter__(self) -> Iterator[Array[Scalar]]:
         if not self.shape:
             raise DTypeError("a 0-d array cannot be iterated over; use float(x) or x.item()")
         return (self[i] for i in range(self.shape[0]))
@@ -300,7 +317,7 @@ class Array(ArrayMethods):
     def __contains__(self, value: Any) -> bool:
         return value in self.numpy()
 
-    def __getitem__(self, key: Any) -> Array:
+    def __getitem__(self, key: Any) -> Array[Scalar]:
         return self.operations.get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -326,10 +343,10 @@ class Array(ArrayMethods):
     def __reduce__(self) -> Any:
         return self.operations.restore, (np.array(self.numpy()), self.device)
 
-    def __copy__(self) -> Array:
+    def __copy__(self) -> Array[Scalar]:
         return from_numpy(self.numpy(), self._device)
 
-    def __deepcopy__(self, memo: Any) -> Array:
+    def __deepcopy__(self, memo: Any) -> Array[Scalar]:
         return from_numpy(self.numpy(), self._device)
 
     def __buffer__(self, flags: int) -> memoryview:
@@ -344,20 +361,22 @@ class Array(ArrayMethods):
     # operations: see `eager`
 
     @property
-    def T(self) -> Array:
+    def T(self) -> Array[Scalar]:
         return self.transpose()
 
     @property
-    def mT(self) -> Array:
+    def mT(self) -> Array[Scalar]:
         return self.swapaxes(-1, -2)
 
     @property
     def real(self) -> Array:
-        return np.real(self)
+        part: Array = np.real(self)
+        return part
 
     @property
     def imag(self) -> Array:
-        return np.imag(self)
+        part: Array = np.imag(self)
+        return part
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return self.operations.run_ufunc(ufunc, method, inputs, options)
@@ -444,12 +463,53 @@ def snapshot(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
+@overload
+def asarray(
+    x: Any, dtype: type[S] | np.dtype[S], *, device: str | None = None, copy: bool | None = None
+) -> Array[S]: ...
+
+
+@overload
+def asarray(
+    x: Array[S] | np.ndarray[Any, np.dtype[S]],
+    dtype: None = None,
+    *,
+    device: str | None = None,
+    copy: bool | None = None,
+) -> Array[S]: ...
+
+
+@overload
+def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array: ...
+
+
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
     """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
 
-    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
-    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed.
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    dtype : optional
+        A dtype, as NumPy takes it.
+    device : str, optional
+        `cpu`, `cuda`, ... (default: where `x` is, else the default device).
+    copy : bool, optional
+        Whether the result has memory of its own; None as needed.
 
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    DTypeError
+        Where copy=False but a copy is needed.
+    ValueError
+        Where copy=False but a copy is needed.
+
+    Examples
+    --------
     >>> kg.asarray([1, 2]) + 1
     array([2, 3])
     """
@@ -496,9 +556,43 @@ def _check_asarray_copy_allowed(copy: bool | None) -> None:
         raise ValueError("only a kg.Array of this dtype on this device comes without a copy; leave copy=False out")
 
 
+@overload
+def array(x: Any, dtype: type[S] | np.dtype[S], *, device: str | None = None) -> Array[S]: ...
+
+
+@overload
+def array(x: Array[S] | np.ndarray[Any, np.dtype[S]], dtype: None = None, *, device: str | None = None) -> Array[S]: ...
+
+
+@overload
+def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array: ...
+
+
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
     """As `asarray`, always with memory of its own.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    dtype : optional
+        A dtype, as NumPy takes it.
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For shapes that do not fit (in a decorated function ShapeError).
+
+    Examples
+    --------
     >>> mine = np.zeros(2)
     >>> copy = kg.array(mine)
     >>> mine[0] = 5.0

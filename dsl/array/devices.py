@@ -6,7 +6,7 @@ import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.settings import settings
@@ -16,6 +16,11 @@ from ..core.context import context
 from ..core.errors import OptionError, UserError
 from .in_flight import fit_budget_to_gpu
 
+# For type checkers: what is most often written. A name made at run time goes to `with kg.device(name):`.
+DeviceName: TypeAlias = Literal[
+    "cpu", "cpu:0", "cpu:1", "cpu:2", "cpu:3", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5",
+    "cuda:6", "cuda:7", "fake", "fake:0", "fake:1", "fake:2", "fake:3",
+]  # fmt: skip
 INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 
 
@@ -61,9 +66,23 @@ def device_named(name: str | None) -> Device:
 @contextmanager
 def device(name: str) -> Iterator[str]:
     """`with kg.device("cuda:1"):` makes a device this thread's default one. It is that of new arrays, and of calls of
-    functions that name none. None: the process' default. In a traced function the operations within run there. Raises
-    OptionError.
+    functions that name none. None: the process' default. In a traced function the operations within run there.
 
+    Parameters
+    ----------
+    name : str
+        What people read it by.
+
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> with kg.device("cpu:1"):
     ...     x = kg.zeros(3)
     >>> x.device
@@ -158,6 +177,7 @@ def kernel_target_of_device_kind(kind: str) -> str:
     return DEVICES[kind].target
 
 
-def name_of(device: Device) -> str:
+def name_of(device: Device) -> DeviceName:
     """`cpu`, `cpu:1`, `cuda:0`: what the device goes by."""
-    return f"{device.kind}:{device.index}" if DEVICES[device.kind].numbered or device.index else device.kind
+    numbered = DEVICES[device.kind].numbered or device.index
+    return cast(DeviceName, f"{device.kind}:{device.index}" if numbered else device.kind)

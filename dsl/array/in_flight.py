@@ -343,6 +343,8 @@ def make_room(device: Device) -> bool:
 def waitall() -> None:
     """Wait for all work in flight. Errors stay with the arrays that they concern.
 
+    Examples
+    --------
     >>> x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
     >>> kg.waitall()
     >>> x.is_ready()

@@ -20,12 +20,25 @@ from .devices import device_named, name_of
 class MemoryAccount:
     """What a device's memory holds, by owner.
 
-    in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
-    `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
-    bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
-    stacks, libraries' handles, executable graphs, what the driver's pool keeps, and of the host's memory. system: what
-    is free, and all there is, by what the driver says; None where nobody knows.
+    Attributes
+    ----------
+    in_use
+        Bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
+        `graphs`, `workspaces` of libraries; `rounding` of all these.
+    cached
+        Free bytes, kept for reuse.
+    peak
+        The most bytes that were in use.
+    limit
+        That of `kg.memory_limit`, or 0.
+    beside
+        Bytes that are not in `reserved`: of code, stacks, libraries' handles, executable graphs, what the driver's pool
+        keeps, and of the host's memory.
+    system
+        What is free, and all there is, by what the driver says; None where nobody knows.
 
+    Examples
+    --------
     >>> "results" in kg.memory("cpu").in_use
     True
     """
@@ -70,6 +83,25 @@ def memory(device: str | None = None) -> MemoryAccount:
 
     It prints as a table. It walks over all of Python's objects that know the device, which takes milliseconds.
 
+    Parameters
+    ----------
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    MemoryAccount
+        A `MemoryAccount`, which prints as a table.
+
+    Raises
+    ------
+    OptionError
+        For a device that there is no name for.
+    DeviceUnavailableError
+        For one that is not here.
+
+    Examples
+    --------
     >>> x = kg.array(np.zeros(1 << 20), device="cpu")
     >>> kg.memory("cpu").in_use["results"] >= x.nbytes
     True
@@ -118,11 +150,25 @@ def owners_in_words(device: Device) -> str:
 def use_allocator(allocator: Any, device: str | None = None) -> None:
     """Take a device's memory from another allocator from now on.
 
-    allocator: `"driver"` (what it is before: the driver's, or the system's), `"torch"`, `"cupy"`, `"rmm"`, or an object
-    with `allocate(nbytes, stream)`, which returns an address, and `free(pointer, nbytes, stream)`. stream: the driver's
-    handle; 0 on a CPU. A block goes back to the allocator as soon as nobody needs it: this process keeps no others.
-    What is in use stays where it is. Raises OptionError, and KernelGraphError for a GPU whose memory other GPUs reach.
+    Parameters
+    ----------
+    allocator
+        `"driver"` (what it is before: the driver's, or the system's), `"torch"`, `"cupy"`, `"rmm"`, or an object with
+        `allocate(nbytes, stream)`, which returns an address, and `free(pointer, nbytes, stream)`. stream: the driver's
+        handle; 0 on a CPU. A block goes back to the allocator as soon as nobody needs it: this process keeps no others.
+        What is in use stays where it is.
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
 
+    Raises
+    ------
+    OptionError
+        For a GPU whose memory other GPUs reach.
+    KernelGraphError
+        For a GPU whose memory other GPUs reach.
+
+    Examples
+    --------
     >>> kg.use_allocator("driver", "cpu")
     """
     found = device_named(device)
@@ -159,6 +205,24 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     plans that are ready to run; `kernels`, those loaded.
     It walks over all of Python's objects to count them, which takes milliseconds.
 
+    Parameters
+    ----------
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    OptionError
+        For a device that there is no name for.
+    DeviceUnavailableError
+        For one that is not here.
+
+    Examples
+    --------
     >>> x = kg.array(np.zeros(1 << 20), device="cpu")
     >>> kg.memory_stats("cpu")["in_use"] >= x.nbytes
     True
@@ -178,8 +242,25 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
     """The bytes that a device may hold (0: no limit). They are set first if `nbytes` is given.
 
     It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
-    cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError.
+    cached, waits for calls in flight, and raises OutOfMemory if that is not enough.
 
+    Parameters
+    ----------
+    nbytes : int, optional
+        How many bytes; 0 for no limit.
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> kg.memory_limit(1 << 30, "cpu"), kg.memory_limit(0, "cpu")
     (1073741824, 0)
     """
@@ -192,12 +273,31 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
 
 def empty_cache(device: str | None = None) -> int:
-    """Give a device's free memory back to the system. Returns how many bytes those are.
+    """Give a device's free memory back to the system.
 
     It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
     since what they hold is free after them. A GPU lets replayed graphs go, unloads the kernels that no function or call
     needs, gives back their stacks, and what was free in its driver's pool is any process' again.
 
+    Parameters
+    ----------
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    int
+        How many bytes those are.
+
+    Raises
+    ------
+    OptionError
+        For a device that there is no name for.
+    DeviceUnavailableError
+        For one that is not here.
+
+    Examples
+    --------
     >>> kg.empty_cache("cpu") >= 0
     True
     """

@@ -27,6 +27,8 @@ CURRENT: dict[str, Callable[[Any, int], Any]] = {
 class Event:
     """A moment in a stream's work; `Stream.record` makes them.
 
+    Examples
+    --------
     >>> event = kg.Stream("cpu").record()
     >>> event.synchronize(), event.query()
     (None, True)
@@ -52,7 +54,12 @@ class Event:
         self._event.wait()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end`, both of one device; waits for them. Raises ArgumentsError."""
+        """Milliseconds from this event to `end`, both of one device; waits for them.
+
+        Raises
+        ------
+        ArgumentsError
+        """
         if not isinstance(end, Event) or end._device is not self._device:
             raise ArgumentsError("elapsed_time takes an event of the same device")
         return self._device.elapsed(self._event, end._event)
@@ -65,8 +72,15 @@ class Stream:
     """Work in order on a device. A call made within `with kg.stream(s)` starts after what was put on `s` before, and
     what is put on `s` later starts after the call. Calls still run on streams of their own in between.
 
-    device: as in `kernel_graph`. priority: below 0 for work that should come first, where the device knows priorities.
+    Parameters
+    ----------
+    device : str, optional
+        As in `kernel_graph`.
+    priority : int, default 0
+        Below 0 for work that should come first, where the device knows priorities.
 
+    Examples
+    --------
     >>> s = kg.Stream("cpu")
     >>> with kg.stream(s):
     ...     x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
@@ -85,8 +99,12 @@ class Stream:
     @classmethod
     def external(cls, stream: Any, device: str | None = None) -> Stream:
         """Somebody's CUDA stream. It is an object with `__cuda_stream__`, a stream of PyTorch, CuPy or numba, or the
-        driver's handle. The handles 0 and 1 are the legacy default stream, 2 is the per-thread one. Raises
-        ArgumentsError."""
+        driver's handle. The handles 0 and 1 are the legacy default stream, 2 is the per-thread one.
+
+        Raises
+        ------
+        ArgumentsError
+        """
         if isinstance(stream, Stream):
             return stream
         made = cls.__new__(cls)
@@ -170,6 +188,22 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
     """`with kg.stream(s):` puts this thread's calls on a stream. It is a `kg.Stream`, or whatever `Stream.external`
     takes; None: on none. It concerns calls on the stream's device.
 
+    Parameters
+    ----------
+    stream
+        A `kg.Stream`, another library's stream, or None.
+
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    DeviceUnavailableError
+        For a stream of a device that is not here.
+
+    Examples
+    --------
     >>> s = kg.Stream("cpu")
     >>> with kg.stream(s):
     ...     x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
@@ -192,6 +226,12 @@ def _put_calls_on_stream(chosen: Stream | None) -> Iterator[Stream | None]:
 def current_stream() -> Stream | None:
     """The stream that this thread's calls are put on; None: none.
 
+    Returns
+    -------
+    Stream or None
+
+    Examples
+    --------
     >>> with kg.stream(kg.Stream("cpu")) as s:
     ...     kg.current_stream() is s
     True
@@ -205,9 +245,28 @@ def current_stream() -> Stream | None:
 def default_stream(device: str | None = None, *, per_thread: bool = False) -> Stream:
     """CUDA's default stream, in one of its two meanings.
 
-    Legacy: one for the whole process, that waits for every ordinary ("blocking") stream and is waited for by them.
-    per_thread: one for each thread, an ordinary stream.
+    The legacy one is one for the whole process. It waits for every ordinary ("blocking") stream, and they for it.
 
+    Parameters
+    ----------
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+    per_thread : bool, default False
+        Whether it is the one of this thread, an ordinary stream.
+
+    Returns
+    -------
+    Stream
+
+    Raises
+    ------
+    OptionError
+        For a device that there is no name for.
+    DeviceUnavailableError
+        For one that is not here.
+
+    Examples
+    --------
     >>> with kg.stream(kg.default_stream("cuda")):  # doctest: +SKIP
     ...     y = f(x)
     """
@@ -217,6 +276,20 @@ def default_stream(device: str | None = None, *, per_thread: bool = False) -> St
 def synchronize(device: str | None = None) -> None:
     """Wait for all work on a device (default: the default one). What failed raises where its arrays are read.
 
+    Parameters
+    ----------
+    device : str, optional
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Raises
+    ------
+    OptionError
+        For a device that there is no name for.
+    DeviceUnavailableError
+        For one that is not here.
+
+    Examples
+    --------
     >>> x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
     >>> kg.synchronize()
     >>> x.is_ready()

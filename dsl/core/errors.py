@@ -84,7 +84,7 @@ class Refusal(UserError):
 
 
 class TraceError(Refusal, TypeError):
-    """The program does what only Python can do, such as `if` on a traced value, or a write that one call does."""
+    """The program does what only Python can do, such as `if` on a traced value."""
 
     needs_values = True
 

@@ -85,7 +85,7 @@ FOREIGN_MODULE = {
     **dict.fromkeys(("numpy", "np", "jnp"), "import numpy as np"),
     **dict.fromkeys(("tensor", "as_tensor", "from_numpy"), "kg.asarray"),
     **dict.fromkeys(("prange", "range"), "range"),
-    "block_until_ready": "kg.waitall",
+    "block_until_ready": "kg.wait",
     "asnumpy": "np.asarray",
     "no_grad": "nothing: gradients are computed where kg.grad asks for them",
     "device_put": "kg.to_device",

@@ -21,11 +21,23 @@ def checked_precision(name: object) -> str:
 def precision(name: str) -> Iterator[None]:
     """Let a GPU round the factors of float32 products and convolutions, in a `with` block.
 
-    name: `tf32` (factors of 11 bits), `bf16` (8 bits), `tf32x3` (some 21 bits, in three products of TF32), or
-    `float32`, which allows nothing. Sums are in float32. It is a permission: NumPy, CPUs and other dtypes take no
-    notice. It goes for products inside of a traced function and for calls of functions that have no `precision=` of
-    their own. Raises OptionError.
+    Parameters
+    ----------
+    name : str
+        `tf32` (factors of 11 bits), `bf16` (8 bits), `tf32x3` (some 21 bits, in three products of TF32), or `float32`,
+        which allows nothing. Sums are in float32. It is a permission: NumPy, CPUs and other dtypes take no notice. It
+        goes for products inside of a traced function and for calls of functions that have no `precision=` of their own.
 
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> with kg.precision("tf32"):
     ...     np.matmul(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))[0, 0]
     np.float32(3.0)

@@ -135,6 +135,8 @@ def native_byte_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class Spec:
     """What a trace needs to know of a C-contiguous array. Make one with `kg.spec(shape, dtype)`.
 
+    Examples
+    --------
     >>> kg.spec((2, 3), "f4").nbytes
     24
     """
@@ -225,8 +227,25 @@ def strided_spec(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Sp
 def spec(shape: Any, dtype: Any = np.float64) -> Spec:
     """Stands for an array in `f.graph(...)`, `f.compile(...)` and the like.
 
-    shape: an int or a sequence of ints. Raises DTypeError and ShapeError.
+    Parameters
+    ----------
+    shape
+        An int or a sequence of ints.
+    dtype : optional
+        A dtype, as NumPy takes it.
 
+    Returns
+    -------
+    Spec
+        A `kg.Spec`.
+
+    Raises
+    ------
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> kg.kernel_graph(lambda x: x @ x).graph(kg.spec((4, 4), "f4")).nodes[-1].type.shape
     (4, 4)
     """

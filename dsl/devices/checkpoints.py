@@ -27,11 +27,23 @@ CONTAINERS = {"list": list, "tuple": tuple}
 
 
 def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
-    """Write what is on a mesh to a folder that all ranks see: each rank its parts. Of ranks all call it.
+    """Write what is on a mesh to a folder that all ranks see. All ranks call it, and each writes its parts.
 
-    values: `kg.Sharded`, arrays and numbers (those of rank 0 count), in dicts with strings or whole numbers as keys,
-    lists and tuples. Raises ArgumentsError, DTypeError.
+    Parameters
+    ----------
+    folder : str or os.PathLike[str]
+        Its path.
+    values
+        `kg.Sharded`, arrays and numbers (those of rank 0 count), in dicts with strings or whole numbers as keys, lists
+        and tuples.
 
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+
+    Examples
+    --------
     >>> import tempfile
     >>> folder, mesh = tempfile.mkdtemp(), kg.Mesh(["cpu:0", "cpu:1"])
     >>> kg.save_sharded(folder, {"w": kg.shard(np.arange(4.0), mesh)})
@@ -66,9 +78,24 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
 def load_sharded(folder: str | os.PathLike[str], mesh: Mesh | None = None) -> Any:
     """The values that `save_sharded` wrote, split along the same axes on any mesh.
 
-    mesh: None for NumPy arrays. What was no `kg.Sharded` is a NumPy array. Raises ArgumentsError where the folder is
-    not complete, ShapeError where an axis cannot be shared equally.
+    Parameters
+    ----------
+    folder : str or os.PathLike[str]
+        Its path.
+    mesh : Mesh, optional
+        None for NumPy arrays. What was no `kg.Sharded` is a NumPy array.
 
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    ArgumentsError
+        Where the folder is not complete, ShapeError where an axis cannot be shared equally.
+
+    Examples
+    --------
     >>> import tempfile
     >>> folder, mesh = tempfile.mkdtemp(), kg.Mesh(["cpu:0", "cpu:1"])
     >>> kg.save_sharded(folder, [kg.replicate(np.ones(2), mesh), 3])

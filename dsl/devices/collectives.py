@@ -25,8 +25,30 @@ TypedCollective = tuple[str, ArrayType, dict[str, Any]]  # an operation, the typ
 
 
 def all_reduce(x: Any, op: str = "sum", along: str | None = None) -> Any:
-    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each.
+    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays. Each has the same bits.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    op : str, default 'sum'
+        How parts are joined: sum, mean, max or min.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.all_reduce(x)
@@ -44,6 +66,28 @@ def all_reduce(x: Any, op: str = "sum", along: str | None = None) -> Any:
 def all_gather(x: Any, axis: int = 0, along: str | None = None) -> Any:
     """On each device all devices' arrays, joined along an axis in the mesh's order.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    axis : int, default 0
+        A dimension of the array; of a mesh, the name of its row of devices.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.all_gather(x)
@@ -59,8 +103,32 @@ def all_gather(x: Any, axis: int = 0, along: str | None = None) -> Any:
 
 
 def reduce_scatter(x: Any, op: str = "sum", axis: int = 0, along: str | None = None) -> Any:
-    """The sum of all devices' arrays in parts along an axis: on each device its part.
+    """The sum of all devices' arrays: on each device its part along an axis.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    op : str, default 'sum'
+        How parts are joined: sum, mean, max or min.
+    axis : int, default 0
+        A dimension of the array; of a mesh, the name of its row of devices.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.reduce_scatter(x)
@@ -77,8 +145,30 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0, along: str | None = N
 
 
 def broadcast(x: Any, root: int = 0, along: str | None = None) -> Any:
-    """On each device the array of one of them. root: its place in the mesh.
+    """On each device the array of one of them.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    root : int, default 0
+        Its place in the mesh.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.broadcast(x, root=1)
@@ -95,6 +185,31 @@ def broadcast(x: Any, root: int = 0, along: str | None = None) -> Any:
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, along: str | None = None) -> Any:
     """Part r of each device's array along `split_axis` goes to device r. That joins what it gets.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    split_axis : int, default 0
+        The dimension of which each device gets a part.
+    concat_axis : int, default 0
+        The dimension along which the received parts are joined.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+        On each device the parts that it got, joined.
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.all_to_all(x)
@@ -111,9 +226,30 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, along: str | N
 
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]], along: str | None = None) -> Any:
-    """Each array sent from one device to another: pairs of places in the mesh, (source, target). A device that is sent
-    nothing has zeros.
+    """Each array sent from one device to another. A device that is sent nothing has zeros.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or a tuple, list, dict or dataclass of arrays.
+    pairs : Sequence[tuple[int, int]]
+        (from, to) of each device that sends.
+    along : str, optional
+        The name of a mesh's dimension: its devices alone take part, each row of them by itself.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ArgumentsError
+        Outside of a function with `mesh=`.
+    ShapeError
+        For parts that are not equal.
+
+    Examples
+    --------
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
     ...     return kg.permute(x, [(0, 1), (1, 0)])

@@ -18,7 +18,7 @@ from .mesh_calls import MeshFunction
 
 
 class DataParallel:
-    """A training step, or a function of a batch, that the devices of a mesh share.
+    """A training step, or a function of a batch, that a mesh's devices share.
 
     Each device has a copy of the parameters and computes the loss and gradients of its rows; their means over all rows
     update the parameters. Gradients that are ready are exchanged while others are still computed. The result is that of
@@ -29,6 +29,19 @@ class DataParallel:
     Both are NumPy functions, of any structure of arrays. Without update: function(*batch, **batch) -> arrays of as many
     rows, each of which depends on that row of the batch alone.
 
+    Parameters
+    ----------
+    loss : callable
+        A NumPy function that gives a number.
+    mesh : Mesh
+        A `kg.Mesh`.
+    update : callable, optional
+        A function of the parameters and their gradients, which gives the new parameters.
+    **options
+        Those of `kg.kernel_graph`.
+
+    Examples
+    --------
     >>> mesh = kg.Mesh(["cpu:0", "cpu:1"])
     >>> loss = lambda w, x, y: ((x @ w - y) ** 2).mean()
     >>> train = kg.DataParallel(loss, mesh, update=lambda w, g: w - 0.1 * g)

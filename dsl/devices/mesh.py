@@ -24,12 +24,24 @@ Axis = int | None | tuple[int | None, ...]  # of an array; a tuple has one for e
 
 
 class Mesh:
-    """Devices of one kind, each once, or ranks, in one or more dimensions; a function with `mesh=` runs on all of them.
+    """Devices of one kind, or ranks, in one or more dimensions. A function with `mesh=` runs on all of them.
 
-    devices: their names, in lists within lists for more dimensions; or how many ranks there are along each: all of
-    `kg.distributed`, each on its default device. names: what the dimensions go by; axis: of a mesh with one. Raises
-    OptionError.
+    Parameters
+    ----------
+    *devices
+        Their names, in lists within lists for more dimensions; or how many ranks there are along each: all of
+        `kg.distributed`, each on its default device.
+    axis : str, default 'data'
+        The axis of a mesh with one.
+    names : Sequence[str], optional
+        What the dimensions go by.
 
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> kg.Mesh(["cpu:0", "cpu:1"])
     Mesh(('cpu:0', 'cpu:1'), axis='data')
     """
@@ -81,19 +93,34 @@ class Mesh:
         return self.axes[0]
 
     def dimension(self, name: str) -> int:
-        """The place of a dimension. Raises OptionError."""
+        """The place of a dimension.
+
+        Raises
+        ------
+        OptionError
+        """
         if name not in self.axes:
             raise OptionError(f"{name!r} is none of the mesh's names {', '.join(map(repr, self.axes))}")
         return self.axes.index(name)
 
     def groups_along(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """The places of the devices that differ along one dimension alone. Raises OptionError."""
+        """The places of the devices that differ along one dimension alone.
+
+        Raises
+        ------
+        OptionError
+        """
         found = np.moveaxis(np.arange(len(self)).reshape(self.shape), self.dimension(name), -1)
         return tuple(tuple(group) for group in found.reshape(-1, found.shape[-1]).tolist())
 
     @property
     def devices(self) -> list[Device]:
-        """Those of this process, open. Raises DeviceUnavailableError."""
+        """Those of this process, open.
+
+        Raises
+        ------
+        DeviceUnavailableError
+        """
         return [open_device(place) for place in self.places]
 
     @property
@@ -181,11 +208,18 @@ def shape_of_part(shape: Sequence[int], mesh: Mesh, axis: Axis) -> tuple[int, ..
 
 
 class Sharded:
-    """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each. On a mesh
-    with more dimensions an array may be in parts along one and whole along another: then `axis` has one for each.
+    """An array on all devices of a mesh, in parts or whole on each. Whole is axis None.
 
-    parts: those of this process. On a mesh of ranks to read the whole of an array in parts is a collective.
+    On a mesh with more dimensions an array may be in parts along one and whole along another. Then `axis` has one for
+    each.
 
+    Attributes
+    ----------
+    parts
+        Those of this process. On a mesh of ranks to read the whole of an array in parts is a collective.
+
+    Examples
+    --------
     >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"])).shape
     (4,)
     """
@@ -268,12 +302,30 @@ class Sharded:
 
 
 def shard(x: Any, mesh: Mesh, axis: Any = 0) -> Any:
-    """An array in equal parts along an axis, one on each device of a mesh. x: an array, or any structure of arrays.
-    axis: `{"data": 0}` for parts along that dimension of the mesh alone.
+    """An array in equal parts along an axis, one on each device of a mesh.
 
     The parts are copies; a `kg.Sharded` that already is as asked for comes back itself.
-    Raises ShapeError where the axis is not a multiple of the mesh.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or any structure of arrays.
+    mesh : Mesh
+        A `kg.Mesh`.
+    axis : int, default 0
+        `{"data": 0}` for parts along that dimension of the mesh alone.
+
+    Returns
+    -------
+    Sharded
+
+    Raises
+    ------
+    ShapeError
+        Where the axis is not a multiple of the mesh.
+
+    Examples
+    --------
     >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"]))
     Sharded(float64[4], in parts along axis 0 on cpu:0, cpu:1)
     """
@@ -281,10 +333,28 @@ def shard(x: Any, mesh: Mesh, axis: Any = 0) -> Any:
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
-    """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts.
+    """An array whole on each device of a mesh.
 
     Each device has a copy; a `kg.Sharded` that already is as asked for comes back itself.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or any structure of arrays; of ranks rank 0's counts.
+    mesh : Mesh
+        A `kg.Mesh`.
+
+    Returns
+    -------
+    Sharded
+
+    Raises
+    ------
+    ArgumentsError
+        For a mesh of ranks before `kg.distributed.init`.
+
+    Examples
+    --------
     >>> np.asarray(kg.replicate(np.arange(2.0), kg.Mesh(["cpu:0", "cpu:1"]))).tolist()
     [0.0, 1.0]
     """

@@ -17,11 +17,27 @@ from ..trace.trace import current_trace
 
 
 def place(x: Any, device: str) -> Any:
-    """The same values on a device; what is there already is not copied. x: an array, or any structure of arrays.
+    """The same values on a device; what is there already is not copied.
 
     In a traced function what follows from the result is computed there, and the plan copies what other devices have.
-    Raises OptionError.
 
+    Parameters
+    ----------
+    x : array_like
+        An array, or any structure of arrays.
+    device : str
+        A name such as 'cpu' or 'cuda:1'; None is the default device.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> kg.place(kg.ones(2), "cpu:1").device
     'cpu:1'
     """

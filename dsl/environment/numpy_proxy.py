@@ -1,4 +1,4 @@
-"""NumPy as traced code sees it: array-creating functions give traced arrays, and so does what is made of plain data."""
+"""NumPy, and what is known of SciPy, as traced code sees it: what makes an array gives a traced one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.errors import UnsupportedError, UserError
 from ..functions.numpy_creation import TRACED_CREATION, TRACED_OBJECTS
+from ..functions.scipy_functions import traced_function_of_scipy
 from ..functions.sequences import array_of_nested_list
 from ..trace.dispatch import NumpyProtocols, apply_view_rule_of_numpy, call_function, public_numpy_name
 from ..trace.numpy_fallback import numpy_result_as_traced_constant
@@ -141,7 +142,9 @@ def numpy_proxy_of(value: Any) -> Any:
     if found is None and is_numpys(value):
         is_module = isinstance(value, ModuleType)
         found = _KNOWN[value] = (
-            NumpyModuleProxy(value) if is_module else NumpyFunctionProxy(value, TRACED_CREATION.get(value))
+            NumpyModuleProxy(value)
+            if is_module
+            else NumpyFunctionProxy(value, TRACED_CREATION.get(value) or traced_function_of_scipy(value))
         )
     return value if found is None else found
 
@@ -152,14 +155,16 @@ def original_behind_numpy_proxy(value: Any) -> Any:
 
 
 def is_numpys(value: Any) -> bool:
-    """Whether it is a function, ufunc or module of NumPy, its linalg or fft."""
+    """Whether it is a function, ufunc or module of NumPy, its linalg or fft, or such of `scipy.special`."""
     if isinstance(value, ModuleType):
-        return value in (np, np.linalg, np.fft)
+        return value in (np, np.linalg, np.fft) or value.__name__ in ("scipy", "scipy.special")
     if isinstance(value, type) or not callable(value):
         return False
     if isinstance(value, np.ufunc):
         return True
     module = getattr(value, "__module__", None) or ""
+    if module.startswith("scipy.special."):
+        return traced_function_of_scipy(value) is not None
     return isinstance(value, _FUNCTIONS) and (module == "numpy" or module.startswith(("numpy.", "numpy_")))
 
 

@@ -3,6 +3,6 @@ creation, reductions, views of another dtype or of windows, linear algebra, host
 
 In reading order: tables, elementwise, operators, composites, creation, numpy_creation, views, manipulation, joining,
 sequences, indexing, gather, masked_values, selection, reduction_calls, reductions, statistics, cumulative,
-ufunc_methods, sorting, histograms, topk, products, einsum, linalg, norms, least_squares, fft, calculus, sliding_window,
-bitcast, host_calls, unsupported.
+ufunc_methods, scipy_functions, sorting, histograms, topk, products, einsum, linalg, norms, least_squares, fft,
+calculus, sliding_window, bitcast, host_calls, unsupported.
 """

@@ -545,16 +545,68 @@ _OWN = {
     "lgamma": "The logarithm of the absolute value of the gamma function.",
     "sigmoid": """1 / (1 + exp(-x)), without overflow.
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    **attrs
+        Not used.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.sigmoid(np.array([0.0, -1000.0])))
     array([0.5, 0. ])
     """,
     "relu": """max(x, 0).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.relu(np.array([-1.0, 2.0])))
     array([0., 2.])
     """,
-    "gelu": """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).
+    "gelu": """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016).
 
+    Parameters
+    ----------
+    x : array_like
+        An array.
+    **attrs
+        `approximate=True` for the formula with tanh.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    TypeError
+        For arrays of strings or objects (in a decorated function DTypeError).
+
+    Examples
+    --------
     >>> np.asarray(kg.nn.gelu(np.array([-1.0, 2.0]))).round(3)
     array([-0.159,  1.954])
     """,

@@ -33,12 +33,30 @@ Axes = int | None | Sequence[int | None]
 
 
 def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph[P, R]:
-    """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
+    """The function for each row of its arguments at once: `vmap(f)(x)[i]` is `f(x[i])`.
 
-    in_axes: the axis of each argument, or of all; None for an argument that all rows share, as they share what a call
-    leaves out and what can be given by name alone. out_axes: where the results have theirs. What the function computes
-    of shared arguments alone is computed once. Raises ArgumentsError.
+    What the function computes of shared arguments alone is computed once.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    in_axes : int, default 0
+        The axis of each argument, or of all; None for an argument that all rows share, as they share what a call leaves
+        out and what can be given by name alone.
+    out_axes : int, default 0
+        Where the results have theirs.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ArgumentsError
+
+    Examples
+    --------
     >>> kg.vmap(lambda a, b: (a * b).sum(), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0])).tolist()
     [3.0, 4.0]
     """
@@ -116,14 +134,44 @@ def jacobian(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> KernelGraph[P, Any]:
-    """All partial derivatives of a function's results: for each result, and in it for each leaf of the argument, an
-    array of the result's shape followed by the leaf's.
+    """All partial derivatives of a function's results.
 
-    mode: `reverse`, a pull for each number of the results; `forward`, a push for each number of the arguments; `auto`,
-    whichever are fewer. All of them are done at once. The other options are those of `kg.grad`: several arguments give
-    a tuple in the place of each result, or a dict; holomorphic is of complex arguments and results, else both are
-    real, but for results of forward mode. Raises ArgumentsError, DTypeError, UnsupportedError.
+    For each result, and in it for each leaf of the argument, there is an array of the result's shape followed by the
+    leaf's. Several arguments give a tuple in the place of each result, or a
+    dict. Unless `holomorphic`, arguments and results are real, but for results of forward mode.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    argnums : int or Sequence[int], default 0
+        The numbers of arguments to differentiate by, see `kg.grad`.
+    mode : str, default 'auto'
+        `reverse`, a pull for each number of the results; `forward`, a push for each number of the arguments; `auto`,
+        whichever are fewer. All of them are done at once.
+    argnames : str or Sequence[str], default ()
+        The names of arguments to differentiate by, see `kg.grad`.
+    has_aux : bool, default False
+        Whether the function returns a pair, of which the second part is only handed on, see `kg.grad`.
+    holomorphic : bool, default False
+        Whether it is a complex derivative, see `kg.grad`.
+    save : int or str, default '1 GB'
+        What the backward pass keeps rather than computes again, see `kg.grad`.
+    ieee : bool, default False
+        Whether NaN and infinities follow IEEE 754 through zeros, see `kg.grad`.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    UnsupportedError
+
+    Examples
+    --------
     >>> kg.jacobian(lambda x: x**2)(np.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
@@ -229,8 +277,37 @@ def hessian(
     """The second derivatives of a function that returns one number: forward mode over reverse mode.
 
     The options are those of `kg.grad`. In several arguments `found[i][j]` are those in arguments i and j.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    argnums : int or Sequence[int], default 0
+        The numbers of arguments to differentiate by, see `kg.grad`.
+    argnames : str or Sequence[str], default ()
+        The names of arguments to differentiate by, see `kg.grad`.
+    has_aux : bool, default False
+        Whether the function returns a pair, of which the second part is only handed on, see `kg.grad`.
+    holomorphic : bool, default False
+        Whether it is a complex derivative, see `kg.grad`.
+    save : int or str, default '1 GB'
+        What the backward pass keeps rather than computes again, see `kg.grad`.
+    ieee : bool, default False
+        Whether NaN and infinities follow IEEE 754 through zeros, see `kg.grad`.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    ShapeError
+    UnsupportedError
+
+    Examples
+    --------
     >>> kg.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
@@ -249,12 +326,37 @@ def hvp(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> Any:
-    """The Hessian of a function that returns one number, times tangents of all arguments: a tuple with one for each. No
-    Hessian is made (Pearlmutter, 1994).
+    """The Hessian of a function that returns one number, times tangents of its arguments.
 
-    has_aux: the function returns (number, others), and this is (product, others). save, ieee: as of `kg.grad`. A
-    tangent of None is zero. Raises ArgumentsError, DTypeError, ShapeError.
+    The result is a tuple with one product for each argument. No Hessian is made (Pearlmutter, 1994).
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    args : tuple
+        The function's arguments.
+    tangents : tuple
+        Directions, of the shapes of the arguments; None is zero.
+    has_aux : bool, default False
+        The function returns (number, others), and this is (product, others).
+    save : int or str, default '1 GB'
+        As of `kg.grad`.
+    ieee : bool, default False
+        As of `kg.grad`.
+
+    Returns
+    -------
+    tuple
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    ShapeError
+
+    Examples
+    --------
     >>> kg.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))[0].tolist()
     [6.0, 0.0]
     """

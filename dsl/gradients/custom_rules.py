@@ -34,8 +34,19 @@ else:
 
 
 def stop_gradient(x: Any) -> Any:
-    """The same values, which count as constants when a function is differentiated. x: any structure of arrays.
+    """The same values, which count as constants when a function is differentiated.
 
+    Parameters
+    ----------
+    x : array_like
+        Any structure of arrays.
+
+    Returns
+    -------
+    Array
+
+    Examples
+    --------
     >>> float(kg.grad(lambda x: x * kg.stop_gradient(x))(3.0))
     3.0
     """
@@ -199,11 +210,28 @@ class Checkpoint(_CustomDerivative[P, R]):
 
 
 def checkpoint(function: Callable[P, R]) -> Checkpoint[P, R]:
-    """The function; reverse mode keeps its arguments alone, and computes what is between again when the cotangents of
-    its results are there (Chen et al., Training deep nets with sublinear memory cost, 2016). No forward mode.
+    """The function, of which reverse mode keeps the arguments alone.
 
-    Raises ArgumentsError for what cannot be called.
+    It computes what is between again when the cotangents of its results are there (Chen et al., Training deep nets with
+    sublinear memory cost, 2016). There is no forward mode.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+
+    Returns
+    -------
+    callable
+        The function, which is called as before.
+
+    Raises
+    ------
+    ArgumentsError
+        For what cannot be called.
+
+    Examples
+    --------
     >>> inner = kg.checkpoint(lambda x: np.sin(np.cos(x)))
     >>> round(float(kg.grad(lambda x: inner(x) ** 2)(1.0)), 6)
     -0.742382
@@ -214,8 +242,23 @@ def checkpoint(function: Callable[P, R]) -> Checkpoint[P, R]:
 def custom_vjp(function: Callable[P, R]) -> CustomVJP[P, R]:
     """Gives a function a derivative for reverse mode: `f = kg.custom_vjp(f); f.defvjp(forward, backward)`.
 
-    Raises ArgumentsError for what cannot be called.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
 
+    Returns
+    -------
+    callable
+        The function, with `defvjp`.
+
+    Raises
+    ------
+    ArgumentsError
+        For what cannot be called.
+
+    Examples
+    --------
     >>> clipped = kg.custom_vjp(lambda x: x)
     >>> clipped = clipped.defvjp(lambda x: (x, None), lambda kept, ct: (np.clip(ct, -1, 1),))
     >>> float(kg.grad(lambda x: 5 * clipped(x))(2.0))
@@ -227,8 +270,25 @@ def custom_vjp(function: Callable[P, R]) -> CustomVJP[P, R]:
 def custom_jvp(function: Callable[P, R]) -> CustomJVP[P, R]:
     """Gives a function a derivative for both modes: `f = kg.custom_jvp(f); f.defjvp(rule)`.
 
-    Reverse mode transposes what the rule computes of the tangents. Raises ArgumentsError for what cannot be called.
+    Reverse mode transposes what the rule computes of the tangents.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+
+    Returns
+    -------
+    callable
+        The function, with `defjvp`.
+
+    Raises
+    ------
+    ArgumentsError
+        For what cannot be called.
+
+    Examples
+    --------
     >>> cube = kg.custom_jvp(lambda x: x**3)
     >>> cube = cube.defjvp(lambda args, tangents: (cube(*args), 3 * args[0] ** 2 * tangents[0]))
     >>> float(kg.grad(cube)(2.0))

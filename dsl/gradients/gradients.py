@@ -37,18 +37,46 @@ def grad(
 ) -> KernelGraph[P, Any]:
     """The gradient of a function that returns one number, by reverse mode (Linnainmaa, 1970).
 
-    argnums: which arguments, by place; several give a tuple. argnames: which of those passed by name; several, or these
-    beside places, give a dict. has_aux: the function returns (number, others), and the gradient is (gradient, others).
-    holomorphic: of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a
-    complex argument a + bi is d/da + i d/db, the direction of steepest ascent. save: bytes, or "256 MB", that a loop
-    may keep of its states; one that would keep more goes through its turns again, from snapshots. ieee: what a `where`
-    does not take is multiplied by 0 in IEEE's arithmetic, and infinite derivatives there make NaN, as with JAX and
-    PyTorch; else nothing comes back from there.
-
     Arguments may be any structure of tuples, lists, dicts and dataclasses. An argument that the function assigns to is
     differentiated with respect to the value it came with, and the caller's array stays as it is.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError at the user's line.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    argnums : int or Sequence[int], default 0
+        Which arguments, by place; several give a tuple.
+    argnames : str or Sequence[str], default ()
+        Which of those passed by name; several, or these beside places, give a dict.
+    has_aux : bool, default False
+        The function returns (number, others), and the gradient is (gradient, others).
+    holomorphic : bool, default False
+        Of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a complex
+        argument a + bi is d/da + i d/db, the direction of steepest ascent.
+    save : int or str, default '1 GB'
+        Bytes, or "256 MB", that a loop may keep of its states; one that would keep more goes through its turns again,
+        from snapshots.
+    ieee : bool, default False
+        What a `where` does not take is multiplied by 0 in IEEE's arithmetic, and infinite derivatives there make NaN,
+        as with JAX and PyTorch; else nothing comes back from there.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ArgumentsError
+        At the user's line.
+    DTypeError
+        At the user's line.
+    ShapeError
+        At the user's line.
+    UnsupportedError
+        At the user's line.
+
+    Examples
+    --------
     >>> kg.grad(lambda x: (x**2).sum())(np.array([1.0, 2.0])).tolist()
     [2.0, 4.0]
     """
@@ -67,8 +95,40 @@ def value_and_grad(
 ) -> KernelGraph[P, tuple[R, Any]]:
     """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux.
 
-    Raises as `kg.grad` does.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    argnums : int or Sequence[int], default 0
+        The numbers of arguments to differentiate by, see `kg.grad`.
+    argnames : str or Sequence[str], default ()
+        The names of arguments to differentiate by, see `kg.grad`.
+    has_aux : bool, default False
+        Whether the function returns a pair, of which the second part is only handed on, see `kg.grad`.
+    holomorphic : bool, default False
+        Whether it is a complex derivative, see `kg.grad`.
+    save : int or str, default '1 GB'
+        What the backward pass keeps rather than computes again, see `kg.grad`.
+    ieee : bool, default False
+        Whether NaN and infinities follow IEEE 754 through zeros, see `kg.grad`.
 
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ArgumentsError
+        At the user's line.
+    DTypeError
+        At the user's line.
+    ShapeError
+        At the user's line.
+    UnsupportedError
+        At the user's line.
+
+    Examples
+    --------
     >>> value, gradient = kg.value_and_grad(lambda x: (x**2).sum())(np.array([1.0, 2.0]))
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
@@ -144,14 +204,37 @@ def vjp(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> Any:
-    """(f(*args), pull): `pull(cotangent)`, given one of the structure of what f returns, is its product with the
-    Jacobian, a tuple with one for each argument.
+    """(f(*args), pull): `pull(cotangent)` is the cotangent's product with the Jacobian.
 
-    has_aux: f returns (result, others), and this (result, pull, others). What has no derivative, such as an array of
-    integers, gets None. Outside of a trace, pull computes f's values again, of the arguments
-    as they were. save, ieee: as of `kg.grad`.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
+    The cotangent has the structure of what f returns. The product is a tuple with one for each argument.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    *args
+        The function's arguments.
+    has_aux : bool, default False
+        Whether f returns (result, others), and this (result, pull, others). What has no derivative, such as an array of
+        integers, gets None. Outside of a trace, pull computes f's values again, of the arguments as they were.
+    save : int or str, default '1 GB'
+        As of `kg.grad`.
+    ieee : bool, default False
+        As of `kg.grad`.
+
+    Returns
+    -------
+    tuple
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    ShapeError
+    UnsupportedError
+
+    Examples
+    --------
     >>> value, pull = kg.vjp(lambda x: x**2, np.array([1.0, 2.0]))
     >>> pull(np.array([1.0, 10.0]))[0].tolist()
     [2.0, 40.0]
@@ -265,12 +348,34 @@ def _cotangent_of_type(what: str, given: Any, type: Any) -> Value:
 
 
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """(f(*primals), its tangent): the product of the Jacobian with tangents of the structures of the arguments, by
-    forward mode (Wengert, 1964).
+    """(f(*primals), its tangent): the product of the Jacobian with tangents of the arguments.
 
-    has_aux: f returns (result, others), and this (result, tangent, others). A tangent of None is zero.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
+    It is computed by forward mode (Wengert, 1964).
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    primals : tuple
+        The function's arguments, as a tuple.
+    tangents : tuple
+        Directions, of the shapes of the arguments; None is zero.
+    has_aux : bool, default False
+        Whether f returns (result, others), and this (result, tangent, others).
+
+    Returns
+    -------
+    tuple
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    ShapeError
+    UnsupportedError
+
+    Examples
+    --------
     >>> value, tangent = kg.jvp(lambda x: x**2, (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
     >>> tangent.tolist()
     [2.0, 40.0]
@@ -319,9 +424,30 @@ def _jvp_in_trace(function: Callable[..., Any], primals: Sequence[Any], tangents
 def linearize(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """(f(*args), push): `push(*tangents)` is the Jacobian's product with tangents of the arguments.
 
-    has_aux: f returns (result, others), and this (result, push, others). push computes f's values again, of the
-    arguments as they were. Raises as `kg.jvp` does.
+    Outside of a trace, push computes f's values again, of the arguments as they were.
 
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    *args
+        The function's arguments.
+    has_aux : bool, default False
+        Whether f returns (result, others), and this (result, push, others).
+
+    Returns
+    -------
+    tuple
+
+    Raises
+    ------
+    ArgumentsError
+    DTypeError
+    ShapeError
+    UnsupportedError
+
+    Examples
+    --------
     >>> value, push = kg.linearize(lambda x: x**2, np.array([1.0, 2.0]))
     >>> push(np.array([1.0, 10.0])).tolist()
     [2.0, 40.0]

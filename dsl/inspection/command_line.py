@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import difflib
 import functools
 import importlib
 import inspect
 import json
-import os
 import re
 import runpy
 import statistics
@@ -24,7 +24,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -63,8 +63,17 @@ class _Mistake(Exception):
     """What is wrong with the words of a command line, in one line."""
 
 
+class _ParserWithHints(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Names what is meant, where that is one of what there is to choose from."""
+        if misspelt := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            near = difflib.get_close_matches(misspelt[1], re.findall(r"[\w-]+", misspelt[2]), 1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        super().error(message)
+
+
 def _command_line_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _ParserWithHints(
         prog="kernelgraph" if Path(sys.argv[0]).stem == "kernelgraph" else "python -m kernelgraph",
         description=(__doc__ or "").partition(": ")[2].splitlines()[0],
         epilog="Programs of several ranks are started by python -m kernelgraph.run -n 4 script.py.",
@@ -110,9 +119,9 @@ def _command_line_parser() -> argparse.ArgumentParser:
 
 
 def _positive_count(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{count} calls: write at least 1")
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} calls: write at least 1")
+    return int(text)
 
 
 def _print_text_or_json(given: Any, data: Any, text: str) -> None:
@@ -138,6 +147,8 @@ def _run_profiled_script(given: Any) -> tuple[Profile, int]:
                 waitall()
             except SystemExit as end:
                 status = end.code if isinstance(end.code, int) else int(end.code is not None)
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)  # as Python does
             except BaseException:
                 traceback.print_exc()
                 status = 1
@@ -166,8 +177,15 @@ def _print_that_nothing_was_called(given: Any, what: str = "no decorated functio
 
 def _check_writable(path: Path | None) -> None:
     """Raises _Mistake where a file cannot be written there, before a script has run for it."""
-    if path is not None and not (path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)):
-        raise _Mistake(f"{path} cannot be written; name a file in a folder that is there")
+    if path is None:
+        return
+    try:
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise _Mistake(f"{path} cannot be written ({error.strerror}); name a file in a folder that is there") from None
 
 
 def _run_report_command(given: Any) -> int:
@@ -248,7 +266,7 @@ def _function_and_values(given: Any) -> tuple[Callable[..., Any], list[Any]]:
         values = [_argument_value_from_text(text) for text in given.values]
         with contextlib.suppress(ValueError):  # a built-in function need not say what it takes
             inspect.signature(plain).bind(*values)
-    except (ImportError, AttributeError, ValueError, SyntaxError, TypeError) as error:
+    except (ImportError, AttributeError, ValueError, SyntaxError, TypeError, MemoryError) as error:
         raise _Mistake(
             f"{given.function}: {error}; write module:function (or module:Class.method), and arguments such as "
             "float32[1000,1000] or 0.5"
@@ -310,7 +328,10 @@ def _argument_value_from_text(text: str) -> Any:
     """`float32[2,3]` gives random numbers, of integers small ones; anything else is a Python literal."""
     match = ARRAY.fullmatch(text)
     if match is None:
-        return ast.literal_eval(text)
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            raise ValueError(f"{text!r} is neither an array such as float32[3,4] nor a Python literal") from None
     dtype = np.dtype(match[1])
     shape = tuple(int(n) for n in match[2].split(",") if n.strip())
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from ...compiler.pipeline import explain_decomposition_stage
 from ...runtime.core.readable_text import byte_count_in_words, with_article
@@ -196,23 +197,39 @@ def _all_tasks_to_explain(plan: Plan, prefix: str) -> Iterator[tuple[str, Task]]
             yield from _all_tasks_to_explain(body, f"{prefix}t{number}.")
 
 
-def why_lines(log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -> list[str]:
-    """A line for each event: what it was, how long it took, who called, and what differs from the nearest version."""
-    lines: list[str] = []
+class VersionEvent(NamedTuple):
+    """A line of `why`: what happened, how long it took, who called, and what differs from the nearest version."""
+
+    text: str
+    microseconds: float
+    line: str
+    difference: str
+
+    def __str__(self) -> str:
+        took = f", {duration_as_text(self.microseconds)}" if self.microseconds else ""
+        caller = f", called at {self.line}" if self.line else ""
+        return f"{self.text}{took}{caller}{f'; {self.difference}' if self.difference else ''}"
+
+
+def version_events(log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -> Iterator[VersionEvent]:
+    """What happened to a function's versions, in order."""
     before: list[dict[str, str]] = []
     for event in log:
-        text = event.text + (f", {duration_as_text(event.microseconds)}" if event.microseconds else "")
-        text += f", called at {event.line}" if event.line else ""
+        difference = ""
         if event.kind == "traced":
             leaves = iter(event.shown)
             shown = {
                 name: next(leaves) if inside.kind is None else _structure_in_words(inside)
                 for name, inside in names_within_call_arguments(event.tree, parameters)
             }
-            text += _specialization_difference(shown, before)
+            difference = _specialization_difference(shown, before)
             before.append(shown)
-        lines.append(text)
-    return lines
+        yield VersionEvent(event.text, event.microseconds, event.line, difference)
+
+
+def why_lines(log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -> list[str]:
+    """A line for each event."""
+    return [str(event) for event in version_events(log, parameters)]
 
 
 def _structure_in_words(tree: Tree) -> str:
@@ -229,6 +246,6 @@ def _specialization_difference(shown: dict[str, str], before: Sequence[dict[str,
         return ""
     nearest = min(reversed(before), key=lambda other: len(shown.items() ^ other.items()))
     names = [name for name in {**shown, **nearest} if shown.get(name) != nearest.get(name)]
-    return "; differs in " + ", ".join(
+    return "differs in " + ", ".join(
         f"{name}: {shown.get(name, 'none')}, not {nearest.get(name, 'none')}" for name in names[:3]
     )

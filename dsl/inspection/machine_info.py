@@ -51,7 +51,7 @@ def machine_info() -> dict[str, Any]:
 
 def _problems_of_environment() -> list[str]:
     """Variables that look like settings and are none, and a cache folder in which nothing can be kept."""
-    found = unknown_variables()
+    found = unknown_variables(os.environ)
     folder = settings.cache_dir
     if folder:
         there = next((p for p in (Path(folder), *Path(folder).parents) if p.exists()), Path(folder))

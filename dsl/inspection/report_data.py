@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..report.layered import layered_node_positions
 from ..report.remarks import JsonObject, remarks_about_report
 from ..report.text import text_shortened_for_report
-from .explanation import why_lines
+from .explanation import version_events, why_lines
 from .names import names_of_call_arguments, names_of_program_inputs, names_of_program_outputs
 from .provenance import SourcePaths
 
@@ -45,15 +45,20 @@ def report_data(
     return _ReportBuilder(inspection, SourcePaths(source), spans).whole(made) | {"devices": list(devices)}
 
 
-def timeline_data_of_profile(spans: Sequence[Span]) -> JsonObject:
-    """All that a profile recorded, in order: what its page shows beside the reports of the calls."""
+def timeline_data_of_profile(spans: Sequence[Span], graphs: Iterable[KernelGraph]) -> JsonObject:
+    """What a profile's page shows beside the reports of the calls: all spans, and what happened to the versions."""
     tracks = {place: i for i, place in enumerate(dict.fromkeys((s.process, s.track) for s in spans))}
     kept = [
         [s.kind, s.name, tracks[s.process, s.track], round(s.start, 3), round(s.end, 3), s.line]
         for s in spans[:MOST_SPANS]
     ]
     found = {"tracks": [" · ".join(place) for place in tracks], "spans": kept, "omitted": len(spans) - len(kept)}
-    return {"function": {"name": "profile"}, "timeline": found}
+    versions = [
+        [graph._name, *event]
+        for graph in graphs
+        for event in version_events(graph._versions.log, graph._parameters.every)
+    ]
+    return {"function": {"name": "profile"}, "timeline": found | {"versions": versions}}
 
 
 def report_data_of_call_in_numpy(

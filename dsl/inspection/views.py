@@ -78,12 +78,13 @@ def reports_of_profiled_calls(
     calls: Mapping[KernelGraph, Mapping[Any, ProfiledCall]], spans: Sequence[Span], path: Any = None
 ) -> list[Report]:
     """A report of each kind of call, with a profile's times. path: where one page for all of them goes."""
+    timeline = timeline_data_of_profile(spans, calls)  # before reports trace what has changed since
     found = []
     for graph, (args, options) in _every_profiled_call(calls):
         with _passing_over_failed_call():
             found.append(Report(_data_of_profiled_call(graph, args, options, spans)))
     if path is not None:
-        pages = [*(report.data for report in found), timeline_data_of_profile(spans)]
+        pages = [*(report.data for report in found), timeline]
         Path(path).write_text(html_page_of_reports(pages), encoding="utf-8")
     return found
 

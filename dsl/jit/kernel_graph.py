@@ -73,7 +73,7 @@ from .launcher import (
     not_taken_by_fast_launcher,
     runner_behind_key_tests,
 )
-from .methods import BoundKernelGraph, undecorated
+from .methods import BoundKernelGraph, Untyped, undecorated
 from .options import KernelGraphKeywords, checked_kernel_graph_options, signature_with_options
 from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
@@ -100,8 +100,11 @@ from .traced_function import TracedArgument, TracedFunction
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
+    from ..array.methods import ArrayResult
     from ..report.report import Report
 
+    Shape = TypeVar("Shape", bound=tuple[Any, ...])
+    Scalar = TypeVar("Scalar", bound=np.generic)
     P = ParamSpec("P", default=...)
     R = TypeVar("R", default=Any)
     S = TypeVar("S")
@@ -147,6 +150,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the same
     arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
 
+    Examples
+    --------
     >>> f = kg.kernel_graph(lambda x: np.exp(x).sum())
     >>> len(f.graph(kg.spec((9,), "f4")).nodes), len(f.program(kg.spec((9,), "f4")).tasks)
     (3, 1)
@@ -155,7 +160,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     __slots__ = ("_fast",)  # where native code finds it
     _fast: Fast
 
-    def __init__(self, function: Callable[P, R], **options: Unpack[KernelGraphKeywords]) -> None:
+    def __init__(self, function: Callable[P, R], **options: Any) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
@@ -183,19 +188,32 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     # calling
 
-    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+    if TYPE_CHECKING:  # a result that the function calls NumPy's has the methods of a `kg.Array` too
+
+        @overload
+        def __call__(self: KernelGraph[P, Untyped], *args: P.args, **options: P.kwargs) -> Any: ...
+
+        @overload
+        def __call__(
+            self: KernelGraph[P, np.ndarray[Shape, np.dtype[Scalar]]], *args: P.args, **options: P.kwargs
+        ) -> ArrayResult[Shape, Scalar]: ...
+
+        @overload
+        def __call__(self, *args: P.args, **options: P.kwargs) -> R: ...
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
         usual = not (options or (unusual and (settings.special or context.busy)))
         if not usual and context.trace is not None:
-            return self._call_in_trace(args, options)  # type: ignore[no-any-return]
+            return self._call_in_trace(args, options)
         try:
             if usual:
                 fast = self._fast
                 result = fast(args)
                 if result is not NOT_TAKEN:
-                    return result  # type: ignore[no-any-return]
-            return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
+                    return result
+            return self._call_anywhere(args, options, fast)
         except Exception as error:
             raise self._error_for_user(error)  # noqa: B904  # the same one
 
@@ -636,9 +654,16 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     ) -> Report:
         """All that became of a call, and how long each part takes: data, and a page that needs nothing else.
 
-        path: where the page goes (its data, if that ends in `.json`); the last argument may say it too:
-        `f.report(x, "page.html")`. calls: how many are made and measured, with these arguments: 3, but none where
-        arguments are assigned to, or stand for arrays (`kg.spec`). source: whether the page shows the function's text.
+        Parameters
+        ----------
+        path : str or os.PathLike[str], optional
+            Where the page goes (its data, if that ends in `.json`); the last argument may say it too: `f.report(x,
+            "page.html")`.
+        calls : int, optional
+            How many are made and measured, with these arguments: 3, but none where arguments are assigned to, or stand
+            for arrays (`kg.spec`).
+        source : bool, default True
+            Whether the page shows the function's text.
         """
         made: Report = _report_module_of_decorator().report_of_call(self, args, options, path, calls, source)
         return made
@@ -870,18 +895,46 @@ def kernel_graph(function: None = None, /, **options: Unpack[KernelGraphKeywords
 def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpack[KernelGraphKeywords]) -> Any:
     """Compile a NumPy function: `@kg.kernel_graph`, or `@kg.kernel_graph(device="cuda")`.
 
-    device: `cpu`, `cuda`, `cuda:1`, `fake`; None is cuda where it can be used, else cpu.
-    streams: `auto`, `max`, or how many at most. memory: `balanced`, `concurrency` or `small`, see `Plan`.
-    static_argnames: parameters taken by value from the start; others are when the trace needs their value.
-    fastmath: allow the compiler to reorder and contract floating-point operations.
-    precision: what a GPU's products of float32 may round their numbers to: `tf32` (11 bits), `bf16` (8 bits), `tf32x3`
-        (some 21 bits, in three products of TF32), or nothing (`float32`). Sums are in float32.
-    untraceable: what becomes of programs that decide on array values as no trace can: `warn` (they run in NumPy, as
-    they are written; a warning and `why` say since which line), `numpy` (the same, and no warning), `split` (what is
-    traced so far runs, the value is read, and tracing goes on; `explain` lists the lines), or `refuse`.
-    mesh, in_axes, out_axes: run one body on every device of a `kg.Mesh`, see `kg.shard`.
-    Raises OptionError or ArgumentsError for options that make no sense.
+    Parameters
+    ----------
+    function : callable, optional
+        A NumPy function.
+    device : str or sequence of str, optional
+        `cpu`, `cuda`, `cuda:1`, `fake`; None is cuda where it can be used, else cpu.
+    streams : {'auto', 'max'} or int, default 'auto'
+        `auto`, `max`, or how many at most.
+    memory : {'balanced', 'concurrency', 'small'}
+        `balanced`, `concurrency` or `small`, see `Plan`.
+    static_argnames : str or sequence of str, optional
+        Parameters taken by value from the start; others are when the trace needs their value.
+    fastmath : bool, default False
+        Allow the compiler to reorder and contract floating-point operations.
+    precision : {'float32', 'tf32', 'bf16', 'tf32x3'}, optional
+        What a GPU's products of float32 may round their numbers to: `tf32` (11 bits), `bf16` (8 bits), `tf32x3` (some
+        21 bits, in three products of TF32), or nothing (`float32`). Sums are in float32.
+    untraceable : {'warn', 'numpy', 'split', 'refuse'}
+        What becomes of programs that decide on array values as no trace can: `warn` (they run in NumPy, as they are
+        written; a warning and `why` say since which line), `numpy` (the same, and no warning), `split` (what is traced
+        so far runs, the value is read, and tracing goes on; `explain` lists the lines), or `refuse`.
+    mesh : Mesh, optional
+        Run one body on every device of a `kg.Mesh`, see `kg.shard`.
+    in_axes : int, default 0
+        Run one body on every device of a `kg.Mesh`, see `kg.shard`.
+    out_axes : int, default 0
+        Run one body on every device of a `kg.Mesh`, see `kg.shard`.
 
+    Returns
+    -------
+    KernelGraph
+        A `kg.KernelGraph`; without a function, a decorator that makes one.
+
+    Raises
+    ------
+    OptionError
+        Or ArgumentsError for options that make no sense.
+
+    Examples
+    --------
     >>> @kg.kernel_graph
     ... def length(x):
     ...     return np.sqrt((x * x).sum())

@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ..core.errors import error_at_user_line
 
 if TYPE_CHECKING:
+    import numpy as np
     from typing_extensions import ParamSpec, TypeVar
 
+    from ..array.methods import ArrayResult
     from .kernel_graph import KernelGraph
+
+    Shape = TypeVar("Shape", bound=tuple[Any, ...])
+    Scalar = TypeVar("Scalar", bound=np.generic)
 
     P = ParamSpec("P", default=...)
     R = TypeVar("R", default=Any)
@@ -20,6 +25,10 @@ else:
     from typing import ParamSpec, TypeVar
 
     P, R = ParamSpec("P"), TypeVar("R")
+
+
+class Untyped:
+    """To type checkers, the result of functions without annotations: only such a result fits."""
 
 
 class BoundKernelGraph(Generic[P, R]):
@@ -31,12 +40,24 @@ class BoundKernelGraph(Generic[P, R]):
         self.__func__ = function
         self.__self__ = instance
 
-    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+    if TYPE_CHECKING:  # a result that the function calls NumPy's has the methods of a `kg.Array` too
+
+        @overload
+        def __call__(self: BoundKernelGraph[P, Untyped], *args: P.args, **options: P.kwargs) -> Any: ...
+
+        @overload
+        def __call__(
+            self: BoundKernelGraph[P, np.ndarray[Shape, np.dtype[Scalar]]], *args: P.args, **options: P.kwargs
+        ) -> ArrayResult[Shape, Scalar]: ...
+
+        @overload
+        def __call__(self, *args: P.args, **options: P.kwargs) -> R: ...
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
         try:
-            result: R = self.__func__(self.__self__, *args, **options)
+            return self.__func__(self.__self__, *args, **options)
         except Exception as error:
             raise error_at_user_line(error)  # noqa: B904  # the same one
-        return result
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.__func__, name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
-from ..array.devices import device_place_of_name
+from ..array.devices import DeviceName, device_place_of_name
 from ..core.errors import OptionError
 from ..core.foreign_names import FOREIGN_OPTIONS, instead_of
 from ..core.precision import checked_precision
@@ -40,7 +40,7 @@ class Options:
 class KernelGraphKeywords(TypedDict, total=False):
     """The keywords of `kernel_graph`."""
 
-    device: str | tuple[str, ...] | list[str] | None
+    device: DeviceName | Sequence[DeviceName] | None
     streams: Literal["auto", "max"] | int
     memory: Literal["balanced", "concurrency", "small"]
     static_argnames: str | Sequence[str]
@@ -75,7 +75,7 @@ def signature_with_options(parameter: str) -> inspect.Signature:
     return inspect.Signature([first, *named])
 
 
-def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Options:
+def checked_kernel_graph_options(**given: Any) -> Options:
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
         if name not in KernelGraphKeywords.__annotations__:

@@ -21,6 +21,8 @@ class Comparison:
     """What `kg.compare(a, b)` gives. `data` is numbers, texts, lists and dicts alone: `facts` of both reports, `lines`
     of the user's text and `tasks` of both, each with its numbers in either, and `cuts` by rule.
 
+    Examples
+    --------
     >>> report = kg.kernel_graph(lambda x: x + 1).report(kg.spec((9,), "f4"))
     >>> kg.compare(report, report).data["basis"]
     'predicted'
@@ -61,8 +63,30 @@ def compare(first: Report | str | Path, second: Report | str | Path, path: Any =
     """Two reports side by side. They are of two plans, two devices, two versions of a function, or today and last week.
 
     Each is a report or the name of a `.json` file that one was saved to. What belongs together is found by the text of
-    the user's line, so lines may have moved. path: where a page goes.
+    the user's line, so lines may have moved.
 
+    Parameters
+    ----------
+    first : Report or str or Path
+        The one to compare.
+    second : Report or str or Path
+        The one that it is compared with.
+    path : optional
+        Where a page goes.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    TypeError
+        For what is no report.
+    OSError
+        For a file that is not there.
+
+    Examples
+    --------
     >>> f = kg.kernel_graph(lambda x: x + 1)
     >>> one, two = f.report(kg.spec((9,), "f4")), f.report(kg.spec((99,), "f4"))
     >>> [name for name, a, b in kg.compare(one, two).data["facts"] if a != b]

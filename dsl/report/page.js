@@ -830,12 +830,17 @@ function timeline(found) {
     rows.push(element("tr", {}, ...words.map((text) => element("td", { text })), element("td", { text: String(times.length) }), ...[sum, times[Math.floor(times.length / 2)], times[0], times.at(-1)].map((t) => element("td", { text: duration(t) }))));
   }
   const head = ["where", "what", "name", "line", "times", "in all", "median", "least", "most"];
+  const table = (id, title, more, names, lines) => element("section", { class: "panel", id }, element("h2", {}, title, element("small", { text: more })), element("div", { class: "body", tabindex: "0" },
+    element("table", {}, element("thead", {}, element("tr", {}, ...names.map((text) => element("th", { text })))), element("tbody", {}, ...lines))));
+  const took = found.versions.reduce((sum, [, , time]) => sum + time, 0);
+  const versions = found.versions.map(([name, text, time, line, difference]) => element("tr", {}, ...[name, text, duration(time) || "", difference, line].map((text) => element("td", { text }))));
   $("h1").textContent = "The whole profile";
   $("#tools").remove();
   $("#look").remove();
   $("main").replaceChildren(
     element("section", { class: "panel", id: "timeline" }, element("h2", {}, "Timeline ", element("small", { text: `${found.omitted ? `the first ${placed.length} spans of ${placed.length + found.omitted}; ` : ""}drag to pan, ctrl + wheel to zoom` })), body),
-    element("section", { class: "panel", id: "spans" }, element("h2", { text: "By name" }), element("div", { class: "body", tabindex: "0" }, element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { text })))), element("tbody", {}, ...rows)))));
+    table("versions", "Versions ", `each trace and each compile, ${duration(took) || "0"} in all`, ["function", "what", "took", "why", "called at"], versions),
+    table("spans", "By name", "", head, rows));
   document.body.classList.add("timeline");
   const area = canvas(drawing, (context, w, h, hits) => {
     axis(context, w, h);

@@ -24,6 +24,8 @@ MOST_ARGUMENTS = 12  # in the text of a report
 class Report:
     """What `f.report(x)` gives. `data` is numbers, texts, lists and dicts alone, as JSON has them.
 
+    Examples
+    --------
     >>> report = kg.kernel_graph(lambda x: x + 1).report(kg.spec((9,), "f4"))
     >>> report.data["nodes"], report.page()[:15]
     (3, '<!doctype html>')

@@ -50,13 +50,18 @@ KINDS = ("local", "device", "dist_sync", "dist_async")
 class KVStore:
     """A store of values by key, which all devices, or ranks, push to and pull.
 
-    kind: `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is
-    over all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.
-    `dist_async`: a server beside each rank keeps some of the keys, and updates one at each push of any rank.
-
     Calls return at once where they can; a pull follows the pushes before it. priority: of no effect, since work starts
     as soon as what it reads is there.
 
+    Parameters
+    ----------
+    kind : str, default 'local'
+        `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is over
+        all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.
+        `dist_async`: a server beside each rank keeps some of the keys, and updates one at each push of any rank.
+
+    Examples
+    --------
     >>> store = kg.KVStore("local")
     >>> store.init("w", np.zeros(2))
     >>> store.push("w", [np.ones(2), np.ones(2)])
@@ -95,8 +100,19 @@ class KVStore:
         return 1 if self._ranks is None else self._ranks.world.size
 
     def init(self, key: Any, value: Any) -> None:
-        """Give keys their first values; of ranks all call it, and rank 0's count. key, value: one of each, or lists of
-        both. Raises ArgumentsError."""
+        """Give keys their first values; of ranks all call it, and rank 0's count.
+
+        Parameters
+        ----------
+        key
+            One of each, or lists of both.
+        value
+            One of each, or lists of both.
+
+        Raises
+        ------
+        ArgumentsError
+        """
         with self._lock:
             first: dict[Key, Array] = {}
             for one, given in _keys_with_values(key, value, "init"):
@@ -120,9 +136,19 @@ class KVStore:
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Add the arrays of a key up and give their sum to the updater.
 
-        value: an array, or a list of one from each device. Without an updater the sum is the new value. A key that
-        comes twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
-        raises. Raises ArgumentsError, ShapeError, DTypeError."""
+        Parameters
+        ----------
+        value
+            An array, or a list of one from each device. Without an updater the sum is the new value. A key that comes
+            twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
+            raises.
+
+        Raises
+        ------
+        ArgumentsError
+        ShapeError
+        DTypeError
+        """
         with self._lock:
             plain = type(value) is np.ndarray and type(key) in (int, str)
             if plain and self._servers is not None and is_laid_out_as_stored(value, self._spec_for_push(key)):
@@ -257,7 +283,13 @@ class KVStore:
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """Update values by an optimizer, e.g. `kg.optimizer.SGD(0.1, momentum=0.9)`. Ranks all set one that computes
         the same. What is changed of it later, as its learning rate, counts from the next push on: of `dist_async` with
-        the rank's own server. Raises ArgumentsError, PlanError."""
+        the rank's own server.
+
+        Raises
+        ------
+        ArgumentsError
+        PlanError
+        """
         if not isinstance(optimizer, Optimizer):
             raise ArgumentsError(
                 f"set_optimizer takes an optimizer, such as kg.optimizer.SGD(0.1), not {optimizer!r}; write "
@@ -268,10 +300,18 @@ class KVStore:
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Push gradients in one or two bits an element; what an element loses is added to the next.
 
-        compression_params: `{"type": "2bit", "threshold": 0.5}`: an element counts as the threshold, its negative or
-        zero; `1bit`: as 1 above the threshold, else as -1. `device` stores compress each device's array, `dist_*` ones
-        each rank's sum. Ranks all set the same. What `init` is given and `pull` gives is whole. Raises OptionError,
-        ArgumentsError."""
+        Parameters
+        ----------
+        compression_params
+            `{"type": "2bit", "threshold": 0.5}`: an element counts as the threshold, its negative or zero; `1bit`: as 1
+            above the threshold, else as -1. `device` stores compress each device's array, `dist_*` ones each rank's
+            sum. Ranks all set the same. What `init` is given and `pull` gives is whole.
+
+        Raises
+        ------
+        OptionError
+        ArgumentsError
+        """
         if self.type == "local":
             raise ArgumentsError("a local store copies nothing that could be compressed; make one of another kind")
         compression = checked_compression(compression_params)
@@ -309,7 +349,13 @@ class KVStore:
 
     def load_optimizer_states(self, path: Any) -> None:
         """Read them, after `init` and `set_updater`, and before a `barrier`: the files of all ranks that wrote any, for
-        any number of ranks; or what this rank wrote, if they are as many. Raises ArgumentsError where none fit."""
+        any number of ranks; or what this rank wrote, if they are as many.
+
+        Raises
+        ------
+        ArgumentsError
+            Where none fit.
+        """
         alone = isinstance(path, (str, os.PathLike))
         if not (alone or isinstance(path, (list, tuple))):
             raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")

@@ -19,13 +19,27 @@ Scheduler = Callable[[int], float]
 
 
 class Optimizer:
-    """Assigns to stored arrays what follows from their gradients; derive from it for one of your own.
+    """Assigns to stored arrays what follows from their gradients. Derive from it for one of your own.
 
-    learning_rate: None for that of the scheduler, or 0.01. wd: weight decay. rescale_grad: a factor of each gradient.
-    clip_gradient: elements of the rescaled gradient lie between it and its negative. lr_scheduler: the learning rate as
-    a function of the number of updates, its `base_lr` set to `learning_rate`. multi_precision: values of float16 and
-    bfloat16 are updated as float32 arrays, which the store keeps. begin_num_update: updates that were before.
+    Parameters
+    ----------
+    rescale_grad : float, default 1.0
+        A factor of each gradient.
+    wd : float, default 0.0
+        Weight decay.
+    clip_gradient : float, optional
+        Elements of the rescaled gradient lie between it and its negative.
+    learning_rate : float, optional
+        None for that of the scheduler, or 0.01.
+    lr_scheduler : Scheduler, optional
+        The learning rate as a function of the number of updates, its `base_lr` set to `learning_rate`.
+    begin_num_update : int, default 0
+        Updates that were before.
+    multi_precision : bool, default False
+        Values of float16 and bfloat16 are updated as float32 arrays, which the store keeps.
 
+    Examples
+    --------
     >>> isinstance(kg.optimizer.SGD(), kg.optimizer.Optimizer)
     True
     """
@@ -66,7 +80,13 @@ class Optimizer:
         return {name: value for name, value in vars(self).items() if name != "num_update"}
 
     def set_learning_rate(self, lr: float) -> None:
-        """Change the learning rate from the next push on. Raises OptionError where a scheduler decides."""
+        """Change the learning rate from the next push on.
+
+        Raises
+        ------
+        OptionError
+            Where a scheduler decides.
+        """
         if self.lr_scheduler is not None:
             raise OptionError("the learning rate is what lr_scheduler gives; change that, or leave it out")
         self.lr = _checked_number("lr", lr)
@@ -81,7 +101,12 @@ class Optimizer:
 
     def numbers_of_update(self, key: Key, count: int) -> tuple[float, ...]:
         """What `update` takes after the states: the learning rate, the weight decay and the factor of the gradient.
-        count: which update of the key it is, from 1."""
+
+        Parameters
+        ----------
+        count : int
+            Which update of the key it is, from 1.
+        """
         self.num_update = max(self.num_update, self.begin_num_update + count)
         rate = self.learning_rate * self.lr_mult.get(key, 1.0)
         return rate, self.wd * self.wd_mult.get(key, 1.0), self.rescale_grad
@@ -101,6 +126,17 @@ class Optimizer:
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum and weight decay.
 
+    Parameters
+    ----------
+    learning_rate : float or None, default 0.1
+        What a step is multiplied by.
+    momentum : float, default 0.0
+        How much of the last step stays.
+    **shared
+        Arguments of `kg.optimizer.Optimizer`.
+
+    Examples
+    --------
     >>> store = kg.KVStore("local")
     >>> store.set_optimizer(kg.optimizer.SGD(learning_rate=0.5, momentum=0.9))
     >>> store.init("w", np.ones(2))
@@ -127,8 +163,23 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015): steps by running means of the gradient and of its square.
+    """Steps by running means of the gradient and its square (Kingma and Ba, 2015).
 
+    Parameters
+    ----------
+    learning_rate : float or None, default 0.001
+        What a step is multiplied by.
+    beta1 : float, default 0.9
+        How much of the running mean of gradients stays.
+    beta2 : float, default 0.999
+        The same of squares.
+    epsilon : float, default 1e-08
+        What is added to the root.
+    **shared
+        Arguments of `kg.optimizer.Optimizer`.
+
+    Examples
+    --------
     >>> kg.optimizer.Adam(learning_rate=0.01).learning_rate
     0.01
     """
@@ -166,8 +217,19 @@ class Adam(Optimizer):
 
 
 class AdaGrad(Optimizer):
-    """AdaGrad (Duchi, Hazan and Singer, 2011): steps divided by the root of the sum of all squares so far.
+    """Steps divided by the root of the sum of all squares (Duchi et al., 2011).
 
+    Parameters
+    ----------
+    learning_rate : float or None, default 0.01
+        What a step is multiplied by.
+    epsilon : float, default 1e-06
+        What is added to the root.
+    **shared
+        Arguments of `kg.optimizer.Optimizer`.
+
+    Examples
+    --------
     >>> kg.optimizer.AdaGrad(learning_rate=0.01).learning_rate
     0.01
     """
@@ -191,8 +253,25 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": A
 
 
 def create(name: str, **shared: Any) -> Optimizer:
-    """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case. Raises OptionError.
+    """An optimizer by its name: `sgd`, `adam` or `adagrad`, in any case.
 
+    Parameters
+    ----------
+    name : str
+        What people read it by.
+    **shared
+        Arguments of `kg.optimizer.Optimizer`.
+
+    Returns
+    -------
+    Optimizer
+
+    Raises
+    ------
+    OptionError
+
+    Examples
+    --------
     >>> kg.optimizer.create("sgd", learning_rate=0.1).learning_rate
     0.1
     """

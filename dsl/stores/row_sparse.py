@@ -15,10 +15,19 @@ from ..jit.kernel_graph import KernelGraph
 
 
 class RowSparse:
-    """An array of which some rows are stored, and all others are zeros; what `KVStore.row_sparse_pull` fills.
+    """An array of which some rows are stored, and all others are zeros. `KVStore.row_sparse_pull` fills one.
 
-    data: the rows. indices: which they are, each once. shape: of the whole array. `numpy()` is that.
+    Parameters
+    ----------
+    data
+        The rows.
+    indices
+        Which they are, each once.
+    shape : tuple[int, ...]
+        The shape of the whole array. `numpy()` is that.
 
+    Examples
+    --------
     >>> kg.RowSparse(np.ones((1, 2)), [1], (3, 2)).numpy().tolist()
     [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
     """

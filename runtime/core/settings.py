@@ -218,27 +218,41 @@ def _no_setting_text(name: str) -> str:
     return text_at_user_line(f"no setting {name!r}{_nearest_hint(name, ROWS)}; there are {', '.join(ROWS)}")
 
 
-def _nearest_hint(name: str, known: Iterable[str]) -> str:
+def _nearest_hint(name: str, known: Iterable[str], prefix: str = "") -> str:
     import difflib
 
     near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-def unknown_variables() -> list[str]:
-    """Of each variable of the environment that looks like a setting and is none: that, and which is meant."""
-    known = [row.environment_variable for row in TABLE]
-    tests = ("BROWSER", "EXPECT_", "NUMPY_SUITE_", "REQUIRE_", "TEST_")
-    unknown = sorted(
-        name
-        for name in {name for name in os.environ if name.startswith(PREFIX)} - {*known}
-        if not name.removeprefix(PREFIX).startswith(tests)
-    )
-    return [f"{name} is no setting{_nearest_hint(name, known)}" for name in unknown]
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Of each variable's name that looks like a setting's and is none: that, and which is meant."""
+    known = {row.environment_variable for row in TABLE}
+    tests = tuple(PREFIX + start for start in ("BROWSER", "EXPECT_", "NUMPY_SUITE_", "REQUIRE_", "TEST_"))
+    problems = []
+    for name in sorted({name for name in environment if name[:1] in "Kk"} - known):
+        meant = name.upper() if name.upper().startswith(PREFIX) else _with_prefix_spelt_right(name.upper())
+        if meant and not meant.startswith(tests):
+            hint = _nearest_hint(meant.removeprefix(PREFIX), map(str.upper, ROWS), PREFIX)
+            problems.append(f"{name} is no setting{hint}")
+    return problems
+
+
+def _with_prefix_spelt_right(name: str) -> str:
+    """KERNEL_GRAPH_TUNE -> KERNELGRAPH_TUNE; nothing for what is another program's."""
+    letters = name.replace("_", "")
+    for row in TABLE:
+        start = letters.removesuffix(row.name.upper().replace("_", ""))
+        if start != letters and "G" in start:
+            import difflib
+
+            if start == "KG" or difflib.SequenceMatcher(None, start, PREFIX[:-1]).ratio() > 0.85:
+                return row.environment_variable
+    return ""
 
 
 settings = Settings(os.environ)
-for _problem in unknown_variables():
+for _problem in unknown_variables(os.environ):
     warnings.warn_explicit(_problem, UserWarning, "the environment", 1)
 
 
@@ -246,8 +260,22 @@ for _problem in unknown_variables():
 def override(**values: Any) -> Iterator[Settings]:
     """Change settings inside a `with` block. A value is given as itself or as the text of its variable.
 
-    Raises AttributeError for a name that is not in the table and ValueError for a value that its row refuses.
+    Parameters
+    ----------
+    **values
+        Settings by name.
 
+    Returns
+    -------
+    context manager
+
+    Raises
+    ------
+    AttributeError
+        For a name that is not in the table and ValueError for a value that its row refuses.
+
+    Examples
+    --------
     >>> with kg.override(disable=True):  # the function itself runs, not what was compiled
     ...     kg.kernel_graph(lambda x: x + 1)(np.zeros(2)).tolist()
     [1.0, 1.0]

@@ -23,7 +23,7 @@ float16, float32, float64, complex64, complex128 = (
 # where the names above live: each module is loaded when a name of it is first asked for
 _HOMES = {
     "dsl.array.array": ("Array", "array", "asarray"),
-    "dsl.array.devices": ("DeviceUnavailableError", "device"),
+    "dsl.array.devices": ("DeviceName", "DeviceUnavailableError", "device"),
     "dsl.core.errors": (
         "ArgumentsError",
         "AxisError",
@@ -41,7 +41,7 @@ _HOMES = {
         "UnsupportedError",
         "UserError",
     ),
-    "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device"),
+    "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device", "wait"),
     "dsl.array.in_flight": ("waitall",),
     "dsl.gradients.batching": ("hessian", "hvp", "jacobian", "vmap"),
     "dsl.gradients.custom_rules": ("checkpoint", "custom_jvp", "custom_vjp", "stop_gradient"),

@@ -4,15 +4,15 @@
 
 import builtins
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from numpy import bool_ as bool_, int8 as int8, int16 as int16, int32 as int32, int64 as int64, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64, float16 as float16, float32 as float32, float64 as float64, complex64 as complex64, complex128 as complex128
 from .dsl.api.random import Key as _Key
 from .dsl.array.array import Array as Array, array as array, asarray as asarray
-from .dsl.array.devices import DeviceUnavailableError as DeviceUnavailableError, device as device
+from .dsl.array.devices import DeviceName as DeviceName, DeviceUnavailableError as DeviceUnavailableError, device as device
 from .dsl.core.errors import ArgumentsError as ArgumentsError, AxisError as AxisError, ConversionError as ConversionError, DTypeError as DTypeError, EscapedValueError as EscapedValueError, FallbackWarning as FallbackWarning, IndexingError as IndexingError, NotFiniteError as NotFiniteError, NumberError as NumberError, OptionError as OptionError, ReadOnlyError as ReadOnlyError, ShapeError as ShapeError, TraceError as TraceError, UnsupportedError as UnsupportedError, UserError as UserError
-from .dsl.array.transfer import pinned_empty as pinned_empty, prefetch as prefetch, to_device as to_device
+from .dsl.array.transfer import pinned_empty as pinned_empty, prefetch as prefetch, to_device as to_device, wait as wait
 from .dsl.array.in_flight import waitall as waitall
 from .dsl.gradients.batching import hessian as hessian, hvp as hvp, jacobian as jacobian, vmap as vmap
 from .dsl.gradients.custom_rules import checkpoint as checkpoint, custom_jvp as custom_jvp, custom_vjp as custom_vjp, stop_gradient as stop_gradient
@@ -43,7 +43,7 @@ from .dsl.api.control_flow import fori_loop as fori_loop, while_loop as while_lo
 from .dsl.api.array_api_info import finfo as finfo, iinfo as iinfo, isdtype as isdtype, from_dlpack as from_dlpack
 from .dsl.api.array_api_info import info as __array_namespace_info__
 
-__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'RowSparse', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'optimizer', 'override', 'permute', 'pinned_empty', 'place', 'precision', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'waitall']
+__all__ = ['ArgumentsError', 'Array', 'AxisError', 'Comparison', 'CompileError', 'ConversionError', 'DTypeError', 'DataParallel', 'DeviceLost', 'DeviceName', 'DeviceUnavailableError', 'Elementwise', 'EscapedValueError', 'Event', 'FallbackWarning', 'IndexingError', 'KVStore', 'KernelGraph', 'KernelGraphError', 'LaunchError', 'Mesh', 'NotFiniteError', 'NumberError', 'OptionError', 'OutOfMemory', 'PlanError', 'Profile', 'RankError', 'ReadOnlyError', 'Report', 'RowSparse', 'ShapeError', 'Sharded', 'Spec', 'Stream', 'TraceError', 'UnsupportedError', 'UserError', 'all_gather', 'all_reduce', 'all_to_all', 'array', 'asarray', 'bfloat16', 'broadcast', 'checkpoint', 'compare', 'current_stream', 'custom_jvp', 'custom_vjp', 'default_stream', 'device', 'distributed', 'elementwise', 'empty_cache', 'grad', 'hessian', 'host', 'hvp', 'jacobian', 'jvp', 'kernel', 'kernel_graph', 'linearize', 'load_sharded', 'memory', 'memory_limit', 'memory_stats', 'optimizer', 'override', 'permute', 'pinned_empty', 'place', 'precision', 'prefetch', 'profile', 'reduce_scatter', 'replicate', 'save_sharded', 'settings', 'shard', 'spec', 'stop_gradient', 'stream', 'synchronize', 'to_device', 'use_allocator', 'value_and_grad', 'vjp', 'vmap', 'wait', 'waitall']
 __version__: str
 __array_api_version__: str
 e: float
@@ -54,6 +54,7 @@ newaxis: None
 bool = np.bool_
 
 _Arrays: TypeAlias = Array | np.ndarray
+S = TypeVar("S", bound=np.generic)
 
 class EigResult(NamedTuple):
     eigenvalues: Array
@@ -118,6 +119,10 @@ def apply_along_axis(func1d: Any, axis: int | Sequence[int] | None, arr: ArrayLi
     """Apply a function to 1-D slices along the given axis."""
 def apply_over_axes(func: Any, a: ArrayLike, axes: int | Sequence[int] | None) -> Array:
     """Apply a function repeatedly over multiple axes."""
+@overload
+def arange(start_or_stop: Any, /, stop: Any = None, step: Any = 1, *, dtype: type[S] | np.dtype[S], device: str | None = None, like: Any = None) -> Array[S]:
+    """arange([start,] stop[, step,], dtype=None, *, device=None, like=None)."""
+@overload
 def arange(start_or_stop: Any, /, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None, device: str | None = None, like: Any = None) -> Array:
     """arange([start,] stop[, step,], dtype=None, *, device=None, like=None)."""
 def arccos(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
@@ -156,6 +161,10 @@ def asin(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: 
     """Inverse sine, element-wise."""
 def asinh(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Inverse hyperbolic sine element-wise."""
+@overload
+def astype(x: ArrayLike, dtype: type[S] | np.dtype[S], /, *, copy: Any = True, device: str | None = None) -> Array[S]:
+    """Copies an array to a specified data type."""
+@overload
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: Any = True, device: str | None = None) -> Array:
     """Copies an array to a specified data type."""
 def atan(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
@@ -296,8 +305,16 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
     """einsum(subscripts, *operands, out=None, dtype=None, order='K', casting='safe', optimize=False)."""
 def einsum_path(*operands: Any, optimize: Any = 'greedy', einsum_call: Any = False) -> Any:
     """einsum_path(subscripts, *operands, optimize='greedy')."""
+@overload
+def empty(shape: int | Sequence[int], dtype: type[S] | np.dtype[S], order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array[S]:
+    """empty(shape, dtype=None, order='C', *, device=None, like=None)."""
+@overload
 def empty(shape: int | Sequence[int], dtype: DTypeLike | None = None, order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array:
     """empty(shape, dtype=None, order='C', *, device=None, like=None)."""
+@overload
+def empty_like(prototype: Any, /, dtype: type[S] | np.dtype[S], order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array[S]:
+    """Return a new array with the same shape and type as a given array."""
+@overload
 def empty_like(prototype: Any, /, dtype: DTypeLike | None = None, order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array:
     """Return a new array with the same shape and type as a given array."""
 def equal(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
@@ -316,6 +333,10 @@ def expm1(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting:
     """Calculate ``exp(x) - 1`` for all elements in the array."""
 def extract(condition: ArrayLike, arr: ArrayLike) -> Array:
     """Return the elements of an array that satisfy some condition."""
+@overload
+def eye(N: Any, M: Any = None, k: Any = 0, *, dtype: type[S] | np.dtype[S], order: str | None = 'C', device: str | None = None, like: Any = None) -> Array[S]:
+    """Return a 2-D array with ones on the diagonal and zeros elsewhere."""
+@overload
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: DTypeLike | None = ..., order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array:
     """Return a 2-D array with ones on the diagonal and zeros elsewhere."""
 def fabs(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
@@ -404,14 +425,22 @@ def frexp(x: ArrayLike, /, out: Any = ..., *, where: ArrayLike = True, casting: 
     """Decompose the elements of x into mantissa and twos exponent."""
 def fromfunction(function: Any, shape: int | Sequence[int], *, dtype: DTypeLike | None = ..., like: Any = None, **kwargs: Any) -> Array:
     """Construct an array by executing a function over each coordinate."""
+@overload
+def full(shape: int | Sequence[int], fill_value: Any, dtype: type[S] | np.dtype[S], order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array[S]:
+    """Return a new array of given shape and type, filled with `fill_value`."""
+@overload
 def full(shape: int | Sequence[int], fill_value: Any, dtype: DTypeLike | None = None, order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array:
     """Return a new array of given shape and type, filled with `fill_value`."""
+@overload
+def full_like(a: ArrayLike, fill_value: Any, dtype: type[S] | np.dtype[S], order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array[S]:
+    """Return a full array with the same shape and type as a given array."""
+@overload
 def full_like(a: ArrayLike, fill_value: Any, dtype: DTypeLike | None = None, order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array:
     """Return a full array with the same shape and type as a given array."""
 def gcd(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Returns the greatest common divisor of ``|x1|`` and ``|x2|``."""
 def gelu(x: ArrayLike, **attrs: Any) -> Array:
-    """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016)."""
+    """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int | Sequence[int] | None = 0) -> Array:
     """Return numbers spaced evenly on a log scale (a geometric progression)."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: Any = 1) -> Any:
@@ -442,6 +471,10 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike 
     """Given the 'legs' of a right triangle, return its hypotenuse."""
 def i0(x: ArrayLike) -> Array:
     """Modified Bessel function of the first kind, order 0."""
+@overload
+def identity(n: Any, dtype: type[S] | np.dtype[S], *, like: Any = None) -> Array[S]:
+    """Return the identity array."""
+@overload
 def identity(n: Any, dtype: DTypeLike | None = None, *, like: Any = None) -> Array:
     """Return the identity array."""
 def imag(val: Any) -> Array:
@@ -616,6 +649,10 @@ class linalg:
     @staticmethod
     def vector_norm(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None, keepdims: builtins.bool = False, ord: Any = 2) -> Array:
         """Computes the vector norm of a vector (or batch of vectors) ``x``."""
+@overload
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: builtins.bool = True, retstep: builtins.bool = False, *, dtype: type[S] | np.dtype[S], axis: int | Sequence[int] | None = 0, device: str | None = None) -> Array[S]:
+    """Return evenly spaced numbers over a specified interval."""
+@overload
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: builtins.bool = True, retstep: builtins.bool = False, dtype: DTypeLike | None = None, axis: int | Sequence[int] | None = 0, *, device: str | None = None) -> Array:
     """Return evenly spaced numbers over a specified interval."""
 def log(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
@@ -732,7 +769,7 @@ class nn:
         """x where positive, else alpha * (exp(x) - 1)."""
     @staticmethod
     def gelu(x: _Arrays, **attrs: Any) -> Array:
-        """x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016)."""
+        """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
     @staticmethod
     def group_norm(x: _Arrays, groups: int, weight: _Arrays | None = None, bias: Any = None, *, eps: float = 1e-05) -> Array:
         """Layer norm over each group of channels and all places (Wu and He, 2018)."""
@@ -782,8 +819,16 @@ def nonzero(a: ArrayLike) -> tuple[Array, ...]:
     """Return the indices of the elements that are non-zero."""
 def not_equal(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Return (x1 != x2) element-wise."""
+@overload
+def ones(shape: int | Sequence[int], dtype: type[S] | np.dtype[S], order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array[S]:
+    """Return a new array of given shape and type, filled with ones."""
+@overload
 def ones(shape: int | Sequence[int], dtype: DTypeLike | None = None, order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array:
     """Return a new array of given shape and type, filled with ones."""
+@overload
+def ones_like(a: ArrayLike, dtype: type[S] | np.dtype[S], order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array[S]:
+    """Return an array of ones with the same shape and type as a given array."""
+@overload
 def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array:
     """Return an array of ones with the same shape and type as a given array."""
 def outer(a: ArrayLike, b: ArrayLike, out: Any = None) -> Array:
@@ -974,6 +1019,10 @@ def transpose(a: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """Returns an array with axes transposed."""
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int | Sequence[int] | None = -1) -> Array:
     """Integrate along the given axis using the composite trapezoidal rule."""
+@overload
+def tri(N: Any, M: Any = None, k: Any = 0, *, dtype: type[S] | np.dtype[S], like: Any = None) -> Array[S]:
+    """An array with ones at and below the given diagonal and zeros elsewhere."""
+@overload
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: DTypeLike | None = ..., *, like: Any = None) -> Array:
     """An array with ones at and below the given diagonal and zeros elsewhere."""
 def tril(m: ArrayLike, k: Any = 0) -> Array:
@@ -1028,7 +1077,15 @@ def vstack(tup: Any, *, dtype: DTypeLike | None = None, casting: str = 'same_kin
     """Stack arrays in sequence vertically (row wise)."""
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /) -> Array:
     """where(condition, [x, y], /)."""
+@overload
+def zeros(shape: int | Sequence[int], dtype: type[S] | np.dtype[S], order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array[S]:
+    """zeros(shape, dtype=None, order='C', *, device=None, like=None)."""
+@overload
 def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, order: str | None = 'C', *, device: str | None = None, like: Any = None) -> Array:
     """zeros(shape, dtype=None, order='C', *, device=None, like=None)."""
+@overload
+def zeros_like(a: ArrayLike, dtype: type[S] | np.dtype[S], order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array[S]:
+    """Return an array of zeros with the same shape and type as a given array."""
+@overload
 def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, order: str | None = 'K', subok: builtins.bool = True, shape: int | Sequence[int] | None = None, *, device: str | None = None) -> Array:
     """Return an array of zeros with the same shape and type as a given array."""

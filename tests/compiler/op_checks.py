@@ -176,6 +176,8 @@ SPECIAL_SCALES: dict[str, Scale] = {
     "log_ndtr": lambda x: 1e-290,  # subnormal probabilities
     "cosm1": lambda x: 1e-3 * (abs(x) > 1),
     "kl_div": lambda x, y: abs(x) + abs(y),
+    "beta": lambda a, b: abs(OPS["beta"].numpy(a, b)) * (abs(a) + abs(b)) * 0.01,  # type: ignore[misc]
+    "betaln": lambda a, b: 1 + (abs(a) + abs(b)) * 0.01,
 }
 BEYOND = {
     "j0": 1e4,
@@ -184,7 +186,9 @@ BEYOND = {
     "y1": 1e4,
     "inv_boxcox1p": 1e100,
     "rgamma": 1e6,
-}  # SciPy's phases lose their digits there
+    "beta": 1e9,
+    "betaln": 1e9,
+}  # SciPy's phases lose their digits there, and differences of its logarithms of gamma
 
 
 def check_special(row: Op, arrays: list[Array], got: Array) -> None:

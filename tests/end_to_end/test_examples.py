@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +208,10 @@ def test_mandelbrot() -> None:
     np.testing.assert_allclose(inside, (steps == 100).mean(1))
     np.testing.assert_array_equal(np.asarray(shades)[steps == 100], 9)
     assert np.asarray(shades).dtype == np.int8 and len(np.unique(shades)) == 10
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_that_needs_more_says_so_in_its_first_line(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    needs_more = re.search(r"^\s*(from|import) (matplotlib|sklearn)", text, re.MULTILINE) is not None
+    assert ("pip install '.[demo]'" in text.splitlines()[0]) == needs_more

@@ -12,6 +12,11 @@ def scaled(a: kg.Array, factor: float = 2.0) -> kg.Array:
     return a * factor
 
 
+@kg.kernel_graph
+def plain(a: np.ndarray) -> np.ndarray:
+    return a
+
+
 class Model:
     @kg.kernel_graph
     def loss(self, a: kg.Array) -> kg.Array:
@@ -44,6 +49,9 @@ number: int = scaled(x)  # error
 Model().loss()  # error
 Model().loss(x, 2)  # error
 kg.kernel_graph(scaled, device=0)  # error
+kg.kernel_graph(device="gpu")  # error
+kg.kernel_graph(device="CUDA")  # error
+kg.kernel_graph(device=("cpu", "tpu"))  # error
 kg.kernel_graph(steams=2)  # error
 kg.kernel_graph(streams="maximum")  # error
 kg.kernel_graph(memory="tiny")  # error
@@ -52,6 +60,10 @@ kg.kernel_graph(2)  # error
 kg.grad(lambda a: a)(x, x)  # error
 kg.value_and_grad(scaled)(x, 2.0)[2]  # error
 kg.random.normal(0, (2, 3))  # error
+plain(np.ones(2)).wiat()  # error
+singles = kg.zeros(3, dtype=np.float32)
+doubles: kg.Array[np.float64] = singles  # error
+kg.wait()  # error
 kg.split(x, 2).sum()  # error
 kg.Array([1, 2])  # error
 np.exp(x)  # what NumPy's own stubs know of it is NumPy's matter

@@ -42,7 +42,9 @@ TYPES = {
     "order": "str | None",
     "shape": "int | Sequence[int]",
 }
-OURS = {"int", "float", "str", "bool", "int | None", "str | None", "bool | None", "Key"}  # annotations that are kept
+TOLD = "type[S] | np.dtype[S]"  # a dtype that the result has
+# annotations that are kept
+OURS = {TOLD, "int", "float", "str", "bool", "int | None", "str | None", "bool | None", "Key"}
 
 RESULTS = {
     "bool": "allclose array_equal array_equiv can_cast iscomplexobj isrealobj",
@@ -73,6 +75,14 @@ NAMED_TUPLES = {
         "unique_counts": "UniqueCountsResult",
         "unique_inverse": "UniqueInverseResult",
     }.items()
+}
+# methods that keep the dtype, and functions and methods that give the one that they are told
+SAME_DTYPE = "__neg__ __pos__ compress conj conjugate copy diagonal flatten max min ravel repeat reshape squeeze"
+SAME_DTYPE += " swapaxes take transpose"
+TOLD_DTYPE = "arange astype empty empty_like eye full full_like identity linspace ones ones_like tri zeros zeros_like"
+METHOD_RESULT = {
+    **dict.fromkeys(("all", "any", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), "Array[np.bool_]"),
+    **dict.fromkeys(("argmax", "argmin", "argsort"), "Array[np.intp]"),
 }
 CHANGING = frozenset({"fill", "partition", "put", "sort"})  # methods that give nothing
 # the arguments with which a function gives something else
@@ -128,12 +138,25 @@ def without(signature: inspect.Signature, names: list[str]) -> Iterator[inspect.
             yield p
 
 
+def with_dtype(given: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """The parameters of a call that says the dtype, by name where others can be left out before it."""
+    optional = behind = False
+    for p in given:
+        behind |= optional and p.name == "dtype"
+        named = behind and p.kind is p.POSITIONAL_OR_KEYWORD
+        told = {"default": p.empty, "annotation": TOLD} if p.name == "dtype" else {}
+        yield p.replace(kind=p.KEYWORD_ONLY if named else p.kind, **told)
+        optional |= p.default is not p.empty
+
+
 def function(path: str, value: Any, decorator: str = "", indent: str = "", doc: bool = False) -> Iterator[str]:
     """The lines of a function's stub."""
     name = path.rpartition(".")[2]
     result = NAMED_TUPLES[path].__name__ if path in NAMED_TUPLES else RESULT.get(path, "Array")
     signature = inspect.signature(value)
-    forms = [(signature.parameters.values(), result)]
+    forms: list[tuple[Iterable[inspect.Parameter], str]] = [(signature.parameters.values(), result)]
+    if path in TOLD_DTYPE.split():
+        forms = [(list(with_dtype(signature.parameters.values())), "Array[S]"), *forms]
     if path in OTHERWISE:
         forms = [(list(without(signature, OTHERWISE[path].split())), result), (forms[0][0], "Any")]
     for given, kind in forms:
@@ -174,7 +197,7 @@ def namespace_stub() -> str:
     lines = [
         "import builtins",
         "from collections.abc import Sequence",
-        "from typing import Any, NamedTuple, TypeAlias, overload",
+        "from typing import Any, NamedTuple, TypeAlias, TypeVar, overload",
         "import numpy as np",
         "from numpy.typing import ArrayLike, DTypeLike",
         f"from numpy import {', '.join(f'{d} as {d}' for d in DTYPES.split())}",
@@ -188,7 +211,7 @@ def namespace_stub() -> str:
     lines += ["from .dsl.api.array_api_info import info as __array_namespace_info__", ""]
     lines += [f"__all__ = {sorted(kg.__all__)!r}", "__version__: str", "__array_api_version__: str"]
     lines += ["e: float", "pi: float", "inf: float", "nan: float", "newaxis: None", "bool = np.bool_", ""]
-    lines += ["_Arrays: TypeAlias = Array | np.ndarray", ""]
+    lines += ["_Arrays: TypeAlias = Array | np.ndarray", 'S = TypeVar("S", bound=np.generic)', ""]
     for made in sorted(set(NAMED_TUPLES.values()), key=lambda made: str(made.__name__)):
         lines += [f"class {made.__name__}(NamedTuple):", *(f"    {field}: Array" for field in made._fields), ""]
     known = {*array_api_info.NAMES, *control_flow.FUNCTIONS, *kg.__all__}
@@ -200,17 +223,34 @@ def namespace_stub() -> str:
     return HEADER + "\n".join(lines) + "\n"
 
 
+RESULT_CLASS = '''
+class ArrayResult(np.ndarray[Shape, np.dtype[Scalar]], Array[Scalar]):  # type: ignore  # pyright: ignore
+    """To type checkers what a function that says `-> np.ndarray` gives once decorated: a `kg.Array` where NumPy's is
+    asked for too, with the type that the function says and the methods that only a `kg.Array` has."""
+    @property
+    def device(self) -> DeviceName: ...  # type: ignore  # pyright: ignore
+    def to_device(self, device: str, /, *, stream: None = None) -> Self: ...  # type: ignore  # pyright: ignore
+'''
+
+
 def methods_stub() -> str:
     import kernelgraph.dsl.functions.tables  # noqa: F401  # fills METHODS
 
     lines = [
         "import builtins",
         "from collections.abc import Sequence",
-        "from typing import Any",
+        "from typing import Any, Generic, Self, overload",
+        "import numpy as np",
         "from numpy.typing import ArrayLike, DTypeLike",
+        "from typing_extensions import TypeVar",
         "from .array import Array",
+        "from .devices import DeviceName",
         "",
-        "class ArrayMethods:",
+        'S = TypeVar("S", bound=np.generic)',
+        'Shape = TypeVar("Shape", bound=tuple[Any, ...])',
+        'Scalar = TypeVar("Scalar", bound=np.generic, default=Any, covariant=True)',
+        "",
+        "class ArrayMethods(Generic[Scalar]):",
         '    """The operators and methods that a `kg.Array` shares with NumPy\'s arrays."""',
     ]
     for row in OPS.values():
@@ -223,13 +263,19 @@ def methods_stub() -> str:
         _, *rest = inspect.signature(method).parameters.values()
         given = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *rest]
         shown = parameters(given).replace("self: Any", "self")
-        result = "None" if name in CHANGING else RESULT.get(name, "Array")
+        if name in TOLD_DTYPE.split():
+            told = parameters(with_dtype(given)).replace("self: Any", "self")
+            lines += ["    @overload", f"    def {name}({told}) -> Array[S]: ...", "    @overload"]
+        same = "Array[Scalar]" if name in SAME_DTYPE.split() else METHOD_RESULT.get(name, "Array")
+        result = "None" if name in CHANGING else RESULT.get(name, same)
         lines.append(f"    def {name}({shown}) -> {result}: ...")
+    lines += RESULT_CLASS.splitlines()
     return HEADER + "\n".join(lines) + "\n"
 
 
 def operators(name: str, ufunc: Any) -> Iterator[str]:
-    result = "tuple[Array, Array]" if name == "__divmod__" else "Array"
+    same = "Array[Scalar]" if name in SAME_DTYPE.split() else METHOD_RESULT.get(name, "Array")
+    result = "tuple[Array, Array]" if name == "__divmod__" else same
     if getattr(ufunc, "nin", 1) == 1:
         yield f"    def {name}(self) -> {result}: ..."
         return

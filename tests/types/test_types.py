@@ -24,7 +24,8 @@ from .stubs import METHODS_STUB, NAMESPACE_STUB, NUMPY, stubs
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent
-CHECKED = [HERE / "programs.py", HERE / "mistakes.py", *sorted((ROOT / "examples").glob("*.py"))]
+CHECKED = [HERE / f"{name}.py" for name in ("programs", "users_program", "mistakes")]
+CHECKED += sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_the_stubs_are_current() -> None:

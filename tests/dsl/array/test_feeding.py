@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -144,3 +145,31 @@ def test_large_copies_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(kg.KernelGraphError):
         made.upload(wanted, memory)
     made.upload(wanted, memory).wait()  # all chunks are back
+
+
+def test_a_result_of_any_shape_is_waited_for() -> None:
+    """`kg.wait` gives back what it is given, once every array in it is ready."""
+
+    @dataclasses.dataclass
+    class Result:
+        mean: Any
+        parts: list[Any]
+
+    def result(x: Any) -> Any:
+        return {"a": x + 1, "b": (x.sum(), [x * 2])}, x.mean(), 3
+
+    given = kg.kernel_graph(result, device="cpu")(np.arange(4.0))
+    assert kg.wait(given) is given
+    assert given[0]["a"].is_ready() and given[0]["b"][0].is_ready() and given[1].is_ready()
+    inside = Result(given[1], [given[0]["a"], "text", None])
+    assert kg.wait(inside) is inside
+    assert kg.wait(5) == 5 and kg.wait(None) is None
+    numpy_array = np.ones(2)
+    assert kg.wait(numpy_array) is numpy_array
+    assert kg.kernel_graph(lambda x: kg.wait(x + 1), device="cpu")(np.zeros(1)).tolist() == [1.0]  # traced: no effect
+
+
+def test_waiting_raises_what_the_work_raised() -> None:
+    singular = kg.kernel_graph(lambda x: np.linalg.inv(x), device="cpu")
+    with pytest.raises(np.linalg.LinAlgError):
+        kg.wait([singular(np.zeros((2, 2)))])

@@ -42,6 +42,14 @@ MEANINGS: dict[str, tuple[Any, list[tuple[float, ...]]]] = {
     "gamma": (mpmath.gamma, [(x,) for x in (-2.5, 0.1, 1.7, 30.2)]),
     "rgamma": (mpmath.rgamma, [(x,) for x in (-2.5, 0.1, 1.7, 30.2)]),
     "psi": (mpmath.digamma, [(x,) for x in (-3.3, 0.2, 1.4616, 1.9, 2.5, 40.0)]),
+    "beta": (
+        mpmath.beta,
+        [(0.3, 2.5), (-0.5, 1.7), (30.0, 12.2), (200.0, 3.5), (1e7, 0.3), (12.0, 180.0), (-0.5, 250.0)],
+    ),
+    "betaln": (
+        lambda a, b: mpmath.log(abs(mpmath.beta(a, b))),
+        [(0.3, 2.5), (30.0, 12.2), (300.0, 300.5), (1e7, 0.3), (-2.5, 1.2), (-0.5, 250.0)],
+    ),
     "erfcx": (lambda x: mpmath.exp(x * x) * mpmath.erfc(x), [(x,) for x in (-3.0, 0.0, 0.5, 4.0, 50.0)]),
     "erfinv": (mpmath.erfinv, [(x,) for x in (-0.99, 1e-9, 0.3, 0.84, 0.999999)]),
     "erfcinv": (lambda x: mpmath.erfinv(1 - mpmath.mpf(x)), [(x,) for x in (1e-12, 0.2, 1.0001, 1.7)]),
@@ -140,3 +148,106 @@ def test_ufuncs_of_others_with_the_same_name_run_in_numpy() -> None:
     assert other.__name__.startswith("i0")
     with pytest.warns(UserWarning, match="runs in NumPy"):
         assert kg.kernel_graph(lambda x: other(x).astype(float), device="cpu")(np.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_beta_at_poles_zeros_and_infinities() -> None:
+    values = np.array([-np.inf, -3.0, -2.5, -2.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 4.0, 300.0, 1e9, np.inf, np.nan])
+    a, b = (part.ravel() for part in np.meshgrid(values, values))
+    for name, atol in (("beta", 1e-300), ("betaln", 1e-14)):
+        np.testing.assert_allclose(compiled(name)(a, b), getattr(special, name)(a, b), rtol=1e-9, atol=atol)
+
+
+FAMILY = ("softmax", "log_softmax", "logsumexp")
+ROWS = np.random.default_rng(3).normal(size=(3, 4, 2)) * 30
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("letter", "efdiq")
+def test_the_softmax_family_is_scipys(name: str, letter: str) -> None:
+    function, x = getattr(special, name), ROWS.astype(letter)
+    for axis in (None, 0, -1, (0, 2)):
+        f = kg.kernel_graph(lambda x, axis=axis: function(x, axis=axis), device="cpu", untraceable="refuse")
+        want, found = function(x, axis=axis), np.asarray(f(x))
+        assert found.dtype == want.dtype and found.shape == np.shape(want)
+        tolerance = {"e": 2e-2, "f": 2e-5}.get(want.dtype.char, 1e-13)
+        np.testing.assert_allclose(found, want, rtol=tolerance, atol=tolerance * 1e-2)
+
+
+def test_the_softmax_family_under_every_name() -> None:
+    import scipy
+    from scipy.special import logsumexp
+
+    def program(x: Any) -> Any:
+        return scipy.special.softmax(x, 1) + special.log_softmax(x, axis=0) + logsumexp(x, axis=1, keepdims=True)
+
+    x = ROWS[:, :, 0]
+    np.testing.assert_allclose(kg.kernel_graph(program, device="cpu", untraceable="refuse")(x), program(x), rtol=1e-12)
+    constant = kg.kernel_graph(lambda x: x + special.softmax(np.ones(4)), device="cpu", untraceable="refuse")
+    assert constant(np.zeros(4)).tolist() == [0.25] * 4
+
+
+TERMS = {
+    "cancelled": ([1.0, 1.0], [1.0, -1.0]),
+    "cancelled largest": ([1.0, 1.0, 0.0], [1.0, -1.0, 1.0]),
+    "nothing": ([-np.inf, -np.inf], None),
+    "infinite": ([np.inf, 1.0], None),
+    "both infinities": ([np.inf, -np.inf], [1.0, -1.0]),
+    "nan": ([np.nan, 1.0], None),
+    "negative": ([1.0, 2.0], [-1.0, -2.0]),
+    "little beside much": ([0.0, -40.0], None),
+    "large": ([1e4, 1e4 + 1], None),
+    "no weight": ([np.inf, 1.0], [0.0, 2.0]),
+    "integers": ([1, 2], [3, -1]),
+    "number": ([1.0, 2.0], 2),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_weighted_and_special_logsumexp(name: str) -> None:
+    terms, weights = TERMS[name]
+    for sign in (False, True):
+        for keepdims in (False, True):
+            options: Any = {"return_sign": sign, "keepdims": keepdims}
+
+            def program(a: Any, b: Any, options: Any = options) -> Any:
+                return special.logsumexp(a, b=b, **options)
+
+            given = np.array(terms), np.array(weights) if isinstance(weights, list) else weights
+            with np.errstate(all="ignore"):
+                want = program(*given)
+            found = kg.kernel_graph(program, device="cpu", untraceable="refuse")(*given)
+            pairs = zip(found, want, strict=True) if sign else [(found, want)]
+            for a, b in pairs:
+                np.testing.assert_allclose(a, b, rtol=1e-13)
+                assert np.asarray(a).dtype == np.asarray(b).dtype and np.shape(a) == np.shape(b)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_derivatives_of_the_softmax_family(name: str) -> None:
+    function, x = getattr(special, name), np.array([0.3, -1.2, 2.0, 2.0, -900.0])
+    weights = np.array([1.0, -2.0, 0.5, 3.0, 1.0])
+
+    def loss(x: Any) -> Any:
+        return (function(x) * (weights if name != "logsumexp" else 1.0)).sum()
+
+    def exact(x: Any) -> Any:
+        terms = [mpmath.exp(v) for v in x]
+        total = mpmath.fsum(terms)
+        if name == "logsumexp":
+            return mpmath.log(total)
+        parts = terms if name == "softmax" else [mpmath.log(t / total) * total for t in terms]
+        return mpmath.fsum(float(w) * p / total for w, p in zip(weights, parts, strict=True))
+
+    found = np.asarray(kg.kernel_graph(kg.grad(loss), device="cpu", untraceable="refuse")(x))
+    with mpmath.workdps(500):
+        for k in range(len(x)):
+            step = mpmath.mpf(10) ** -60
+            moved = [[mpmath.mpf(v) + (step * side if j == k else 0) for j, v in enumerate(x)] for side in (1, -1)]
+            np.testing.assert_allclose(found[k], float((exact(moved[0]) - exact(moved[1])) / (2 * step)), atol=1e-13)
+
+
+def test_complex_logsumexp_runs_in_numpy() -> None:
+    z = np.array([1 + 2j, 0.5])
+    with pytest.warns(UserWarning, match="logsumexp of complex numbers cannot be traced"):
+        found = kg.kernel_graph(lambda z: special.logsumexp(z), device="cpu")(z)
+    np.testing.assert_allclose(found, special.logsumexp(z))

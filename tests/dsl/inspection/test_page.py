@@ -222,6 +222,33 @@ def test_the_timeline_of_a_profile_has_every_span(browser: Browser, tmp_path: Pa
     quiet(browser)
 
 
+def test_the_profile_s_page_has_an_index_of_versions(browser: Browser, tmp_path: Path) -> None:
+    """Each trace and compile of each function, with its time and its reason; functions in NumPy, too."""
+    scale = [2.0]
+    doubled = kg.kernel_graph(lambda x: x * scale[0], device="cpu")
+    distinct = kg.kernel_graph(lambda x: np.unique(x), device="cpu", untraceable="numpy")
+    with kg.profile() as p:
+        doubled(np.ones(3))
+        doubled(np.ones(4))
+        scale[0] = 3.0
+        doubled(np.ones(4))
+        distinct(np.ones(3))
+    p.report(tmp_path / "page.html")
+    browser.open(tmp_path / "page.html", 1400, 900, fragment="#r=3")
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#versions tbody tr')].map(r => [...r.children].map(c => c.textContent))"
+    )
+    traced = [row for row in rows if row[0] == "<lambda>" and row[1].startswith("traced for")]
+    assert [row[1] for row in traced] == [f"traced for (float64[{n}])" for n in (3, 4, 4)]
+    assert traced[1][3] == "differs in x: float64[4], not float64[3]"
+    assert all(row[2] and "test_page.py:" in row[4] for row in traced)
+    assert any("traced again: scale has changed" in row[1] for row in rows)
+    assert sum("np.unique cannot be traced" in row[1] for row in rows) == 1
+    assert sum(row[1].startswith("compiled") and bool(row[2]) for row in rows) == 3
+    assert "in all" in browser.evaluate("document.querySelector('#versions small').textContent")
+    quiet(browser)
+
+
 PANELS = ("source", "schedule", "memory", "graph", "details")
 
 

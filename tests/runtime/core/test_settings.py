@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kernelgraph.runtime as runtime
-from kernelgraph.runtime.core.settings import TABLE, Settings, override, settings
+from kernelgraph.runtime.core.settings import TABLE, Settings, override, settings, unknown_variables
 
 FOLDER = Path(runtime.__file__).parent
 
@@ -103,3 +103,29 @@ def test_a_wrong_value_of_the_environment_names_no_line() -> None:
         Settings({"KERNELGRAPH_THREADS": "two"})
     with pytest.raises(ValueError, match=r"^test_settings\.py:\d+: threads='two': write"), override(threads="two"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("KERNELGRAPH_TREADS", "KERNELGRAPH_THREADS"),
+        ("kernelgraph_threads", "KERNELGRAPH_THREADS"),
+        ("KernelGraph_Tune", "KERNELGRAPH_TUNE"),
+        ("KERNELGRAPH_cache_dir", "KERNELGRAPH_CACHE_DIR"),
+        ("KERNELGRPAH_CACHE_DIR", "KERNELGRAPH_CACHE_DIR"),
+        ("KERNEL_GRAPH_THREADS", "KERNELGRAPH_THREADS"),
+        ("KERNALGRAPH_ENGINE", "KERNELGRAPH_ENGINE"),
+        ("KERNELGRAPHS_ENGINE", "KERNELGRAPH_ENGINE"),
+        ("KERNELGRAPHTUNE", "KERNELGRAPH_TUNE"),
+        ("KG_THREADS", "KERNELGRAPH_THREADS"),
+    ],
+)
+def test_a_misspelt_variable_is_told(name, meant):
+    assert unknown_variables({name: "1", "PATH": "/bin"}) == [f"{name} is no setting; did you mean {meant}?"]
+
+
+def test_variables_of_others_and_of_tests_are_left_alone():
+    others = "KMP_THREADS KUBE_CACHE_DIR KERAS_ENGINE GRAPH_TUNE KERNEL_THREADS KERNELGRAPH_TEST_LARGE OMP_NUM_THREADS"
+    known = [row.environment_variable for row in TABLE]
+    assert unknown_variables(dict.fromkeys([*others.split(), *known], "1")) == []
+    assert unknown_variables({"kernelgraph_colour": "1"}) == ["kernelgraph_colour is no setting"]
