@@ -66,7 +66,8 @@ def main() -> int:
     tests = rest if any(not r.startswith("-") for r in rest) else [*TESTS, *rest]
     if not options.compile_only:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.architectures", "-p", "no:cacheprovider", *tests]
-        print(f"# {subprocess.run(command, env=os.environ | {FOLDER: str(folder)}, check=False).returncode} is pytest's exit")
+        found = subprocess.run(command, env=os.environ | {FOLDER: str(folder)}, check=False)
+        print(f"# {found.returncode} is pytest's exit")
     files = sorted(f for f in folder.iterdir() if not f.suffix)
     local = sum(f.suffix == ".local" for f in folder.iterdir())
     print(f"{len(files)} kernels, {local} more of functions that are local to a test")

@@ -705,10 +705,11 @@ def converted_for_assignment(value: Any, target: Tracer, way: Way) -> Value:
     return convert_operand_for_element(target._trace, value, target.dtype, way)
 
 
+_PART_WAY = CAST if np.lib.NumpyVersion(np.__version__) < "2.5.0.dev0" else ITEM  # of `x.real = value`
 ATTRIBUTES.update(
     flat=flat_view_of_tracer,
     shape=reshape_tracer_in_place,
-    part=lambda half, value: store_elements_in_tracer(half, value, CAST),
+    part=lambda half, value: store_elements_in_tracer(half, value, _PART_WAY),
 )
 
 
