@@ -18,12 +18,14 @@ from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import Journal
 from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
+from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable
 from .kinds import (
     LoopList,
     check_loop_kind_keeps_digits,
     joined_loop_number_kinds,
     loop_kinds_of,
+    magnitude_of_loop_number,
     merged_loop_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
@@ -95,6 +97,7 @@ class GrowingLists:
 
     def __init__(self) -> None:
         self.element_types: dict[Any, ListElementType] = {}  # by what a list is known by from one attempt to the next
+        self.large: set[Any] = set()  # of which the ints may be beyond 64 bits
         self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
         self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow
         self.made: list[GrowingList] = []
@@ -208,6 +211,10 @@ class GrowingList(LoopList):
         return self._known_element_type().depth
 
     @property
+    def magnitude(self) -> int:  # type: ignore[override]
+        return INT64_MAX + 1 if self.key in self._recorder.lists.large else COUNTER_BOUND
+
+    @property
     def section(self) -> LoopArraySection:  # type: ignore[override]
         shape = (self.length, *self._known_element_type().shape)
         return LoopArraySection(
@@ -253,6 +260,10 @@ class GrowingList(LoopList):
         if self.storage is None and not self.own:
             recorder.lists.element_types[self.key] = joined
             self._make_storage(0, joined)
+        large = value.magnitude if isinstance(value, LoopList) else magnitude_of_loop_number(value)
+        if joined.kinds[0][1] is int and large > self.magnitude + COUNTER_STEP:
+            recorder.lists.large.add(self.key)
+            raise RecordAgain
         if self.storage is None or joined != self.element_type:
             recorder.lists.element_types[self.key] = joined
             raise RecordAgain

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.ops.table import BEYOND_INT64
 from ..control_flow.decisions import fold_list_of_rows
 from ..trace.number_kinds import (
     FLOATS,
@@ -17,9 +18,10 @@ from ..trace.number_kinds import (
     have_number_kinds_two_dtypes,
     number_kinds_of_operand,
 )
+from ..trace.python_operators import COUNTER_BOUND, INT64_MAX, magnitude_of_dtype
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import LoopArray, LoopArraySection, LoopNumber, Recorder
+from .values import FixedLoopError, LoopArray, LoopArraySection, LoopNumber, Recorder
 
 PLAIN = (bool, int, float, complex)
 
@@ -52,6 +54,15 @@ def kind_of(x: Any) -> Kind:
     if isinstance(x, np.generic):
         return x.dtype, None
     return WEAK_DTYPES[type(x)], type(x)
+
+
+def magnitude_of_loop_number(x: Any) -> int:
+    """What the magnitude of an int of Python's does not exceed; beyond that of int64 for anything else."""
+    if isinstance(x, LoopNumber):
+        ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
+        known = [abs(end) for end in ends if end is not None]
+        return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
+    return min(abs(x), INT64_MAX + 1) if type(x) in (int, bool) else INT64_MAX + 1
 
 
 def joined_loop_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -130,6 +141,7 @@ class LoopList(LoopArray):
 
     __slots__ = ("depth", "kinds")
     items: list[Any] | None = None  # Python's own, in place of rows
+    magnitude = COUNTER_BOUND  # what an int of Python's in it does not exceed
 
     def __init__(self, recorder: Recorder, section: LoopArraySection, kinds: tuple[Kind, ...], depth: int) -> None:
         super().__init__(recorder, recorder.array_of_section(section).expression, section)
@@ -145,7 +157,9 @@ class LoopList(LoopArray):
         row = self._recorder.get_item(self, key)
         if isinstance(row, LoopNumber):
             (dtype, weak), *others = self.kinds
-            return LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
+            found = LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
+            found.magnitude = self.magnitude
+            return found
         return LoopList(self._recorder, row.section, self.kinds, self.depth - 1) if self.depth > 1 else row
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -166,8 +180,17 @@ class LoopList(LoopArray):
         recorder = self._recorder
         if function is not sum and not self.expression.shape[0].is_at_least(1):
             self._refuse_recording(f"{function.__name__}() of a list that may be empty")
-        found = fold_list_of_rows(function, recorder.array_of_section(self.section), None)
-        return LoopNumber(recorder, found.value, weak) if isinstance(found, LoopNumber) else found
+        rows = recorder.array_of_section(self.section)
+        found = fold_list_of_rows(function, rows, None)
+        if not isinstance(found, LoopNumber):
+            return found
+        if function is sum and weak is int:  # which may wrap: a float tells
+            total = recorder.map("absolute", fold_list_of_rows(sum, rows.astype(np.float64), None))
+            wraps = recorder.truth(recorder.map("greater_equal", total, float(COUNTER_BOUND)))
+            recorder.fail_if(wraps, recorder.zero(), FixedLoopError(OverflowError, BEYOND_INT64))
+        number = LoopNumber(recorder, found.value, weak)
+        number.magnitude = self.magnitude
+        return number
 
     def _refuse_operator(self, *others: Any) -> Any:
         self._refuse_recording("an operator is applied to a list that a comprehension has made")

@@ -22,7 +22,7 @@ from ..core.object_model import UNSET
 from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
-from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
+from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .independence import recorded_iterations_are_independent
@@ -37,6 +37,7 @@ from .kinds import (
     check_loop_kind_keeps_digits,
     is_number,
     loop_kinds_of,
+    magnitude_of_loop_number,
     merged_loop_kinds,
     number_kinds_after_iteration,
     zero_of_number_kind,
