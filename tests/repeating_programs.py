@@ -1,4 +1,4 @@
-"""Random programs whose loops repeat: swaps, remainders of the turn, appended lists, earlier turns, lists of numbers.
+"""Random programs whose loops repeat: swaps, remainders of the turn, appended lists, earlier turns, indexed lists.
 
 NumPy's run is the reference: values, dtypes, the kind of error, and what was written to the arguments by then. Some
 raise in the body. Some are first cut off by Ctrl-C, at a call of a Python function while they are traced or run; the
@@ -121,14 +121,30 @@ LISTED = (
     "for a in WEIGHTS[:2]:\n    x = small(x + a)", "x = small(x + sum(INTS[:3]))", "s = small(s + INTS[INTS[$i]])",
     "x = small(x + (INTS[$i] > 3))", "x = small(x + INTS[-$i])", "x = small(x - FLAGS[$i])", "x = x ** 1 * WEIGHTS[$i]",
 )  # fmt: skip
+INDEXED = (
+    "counts[int(x[0]) % 9] += 1", "counts[$i % 9] += 1", "floats[$i] = floats[$i - 1] * 0.5 + x[0]", "k = own[$i]",
+    "grid[$i % 4][int(x[1]) % 5] += k", "s = small(s + floats[int(y[0])])", "flags[$i] = x[0] > y[0]",
+    "if flags[int(x[2]) + 9]:\n    x = small(x + 1)", "own[$i] = own[own[$i] % 42] + 1", "s = small(s + sum(counts))",
+    "top = grid[$i % 4]\ntop[0] = top[1] + 1", "floats[$i], floats[0] = floats[0], x[1] * 1.0", "own[-$i] = i",
+    "x = small(x + counts[$i % 9])", "again[int(y[0])] = i", "grid[0], grid[1] = grid[1], grid[0]", "again[1] += 1",
+    "floats[int(x[0])] = 2", "own[$i] = s", "floats[$i] = s", "s = small(s + max(floats))", "k = len(own) - i",
+    "grid[int(x[0]) % 4][$i % 5] = grid[$i % 4][0] + 1", "own[$i] = own[$i] * 3 + 10**17", "counts[flags[0]] += 1",
+    "y = small(y + (own[int(x[0])] > 5))", "for j in range(3):\n    grid[j][$i % 5] += counts[j + 1]",
+    "flags[$i] = not flags[$i - 1]", "if i in counts:\n    s = 1.0", "floats[1:3] = [s, 1.0]", "counts[3] = k",
+    "for j in range(len(grid)):\n    for k in range(j, 5):\n        grid[j][k] = max(grid[j][k - 1], i - k)",
+    "floats[own[$i] % 9] += 0.5", "while own[k % 42] % 3:\n    k += 1", "own[$i] = int(x[0]) // 2", "top[2] = i",
+    "floats[$i] = floats[$i] / 2 if flags[$i] else c", "held2 = floats\nheld2[$i] = held2[2]", "row4 = list(grid[1])",
+    "own.append(i)\nown.pop()", "grid[2] = [i] * 5", "s = grid[i % 4][i % 5] * 0.5", "own[k % 42] = counts[k % 9]",
+)  # fmt: skip
 RAISING = (
+    "counts[int(x[0]) * 4] = 1", "s = floats[own[i] + i]", "grid[int(y[0])][0] = 1",
     "if i == 25:\n    raise ValueError('late')", "if x[1] > 8:\n    raise ValueError('large')",
     "assert i != 17, 'seventeen'", "assert x[2] < 9", "x = small(x + v[i + 30])", "x = small(x + WEIGHTS[i + 12])",
     "s = 1 / (i - 21)", "s = small(s + 1 // (i % 7 - 6))", "x = small(x + W[i * 2, 2:])", "x[i] = 1",
     "if x[0] == y[0] and i > 9:\n    raise KeyError(3)", "s = NAMED[i + 9]", "z[INTS[i] + i] = 1",
     "if i % 11 == 10 and s > 0:\n    raise ValueError('s')", "x = x + np.ones(i // 20 + 8)",
 )  # fmt: skip
-RULES = (PLAIN, PLAIN, PERIODS, SWAPS, APPENDED, EARLIER, LISTED)
+RULES = (PLAIN, PLAIN, PERIODS, SWAPS, APPENDED, EARLIER, LISTED, INDEXED, INDEXED)
 HEADS = (
     "for i in range($l, 38):", "for i in range($l, 38):", "for i in range(38, -1, -1):", "for i in range($l, 38, 2):",
     "for i, row in enumerate(W[:38]):", "for i in range($l, 38, 3):", "for i, a in enumerate(WEIGHTS[:38]):",
@@ -139,6 +155,7 @@ HEADS = (
 TAILS = ("", "", "x[0] = 7", "y += 1", "p[0] = 3\nq[1] = 4", "seen.append(y)", "out[0] = 5", "box.x[0] = 5")
 ENDS = "x, y, s, t, k, w, u, row, p, q, r, box.x, box.y, box.n, *held.values(), *pair, *turns, count, last"
 LISTS = "np.array(sums), np.array(seen) if seen else 0, np.array(ints), np.array(path)"
+INDEXED_LISTS = "counts, floats, flags, own, *grid, top, again is counts"
 SHAPES = ((8,), (8,), (12,), (60,), (44, 10), (3, 44), (44, 4))
 WAYS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "repeated": repeated, "late": captured_late, "recorded": recorded, "as ever": nullcontext,
@@ -168,6 +185,9 @@ def random_program(rng: random.Random, name: str) -> Program:
         "    box, other, pair, turns, last = Box(x + 1, y * 1), Box(y, x), (x, y), [x * 1, y + 1], y",
         "    held, buffer = {'x': x, 'y': y + 2}, np.zeros((2, 8), x.dtype)",
         "    seen, sums, ints, path = [], [], [], [0.0, x[0] * 1.0]",
+        "    counts, floats, flags, own = [0] * 9, [0.5] * 42, [False] * 42, [j % 5 for j in range(42)]",
+        "    grid, again = [[j, 0, 0, 1, 0] for j in range(4)], counts",
+        "    top = grid[rng]".replace("rng", rng.choice("0123")) if rng.random() < 0.2 else "    top = [0] * 5",
     ]
     raising = rng.random() < 0.25
     for _ in range(rng.choice((1, 1, 2))):
@@ -181,7 +201,7 @@ def random_program(rng: random.Random, name: str) -> Program:
             body = ["i += 1", *(text.replace("continue", "pass") for text in body)]
         lines += [indent + line for text in body for line in text.split("\n")]
     lines += ["    " + line for line in rng.choice(TAILS).split("\n") if line]
-    lines.append(f"    return {ENDS}, {LISTS}")
+    lines.append(f"    return {ENDS}, {LISTS}, {INDEXED_LISTS}")
     cut = rng.random() if rng.random() < 0.25 else None
     dtype = rng.choice(("f8", "f8", "f8", "f4"))
     return Program(name, "\n".join(lines) + "\n", dtype, rng.choice([*WAYS]), cut)

@@ -2,5 +2,5 @@
 captured, the operations that `functions` is made of there, gathers, sections, linear expressions, number kinds.
 
 In reading order: linear, values, independence, kinds, items, gather, memory, functions, arithmetic,
-conversions, growing_lists, iterables, recorder, record, capture.
+conversions, indexed_lists, growing_lists, iterables, recorder, record, capture.
 """

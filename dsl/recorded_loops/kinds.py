@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.ops.table import BEYOND_INT64
+from ...compiler.ops.table import TOO_MANY_BITS
 from ..control_flow.decisions import fold_list_of_rows
 from ..trace.number_kinds import (
     FLOATS,
@@ -152,15 +152,23 @@ class LoopList(LoopArray):
         return list
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            self._refuse_recording("a part of a list that a comprehension has made is taken")
-        row = self._recorder.get_item(self, key)
+        row = self._recorder.get_item(self, self._index(key))
         if isinstance(row, LoopNumber):
             (dtype, weak), *others = self.kinds
             found = LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
             found.magnitude = self.magnitude
             return found
-        return LoopList(self._recorder, row.section, self.kinds, self.depth - 1) if self.depth > 1 else row
+        return self.row(row.section) if self.depth > 1 else row
+
+    def row(self, section: LoopArraySection) -> LoopList:
+        """One of the lists in it."""
+        return LoopList(self._recorder, section, self.kinds, self.depth - 1)
+
+    def _index(self, key: Any) -> Any:
+        """What an element is taken by, which is an int."""
+        if isinstance(key, slice) or not is_number(key) or kind_of(key)[0].kind not in "iu":
+            self._refuse_recording("a part of a list is taken")
+        return key
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.depth > 1 or self.ndim > 1 or loop_kinds_of(self._recorder.lift(value)) != self.kinds:
@@ -187,7 +195,7 @@ class LoopList(LoopArray):
         if function is sum and weak is int:  # which may wrap: a float tells
             total = recorder.map("absolute", fold_list_of_rows(sum, rows.astype(np.float64), None))
             wraps = recorder.truth(recorder.map("greater_equal", total, float(COUNTER_BOUND)))
-            recorder.fail_if(wraps, recorder.zero(), FixedLoopError(OverflowError, BEYOND_INT64))
+            recorder.fail_if(wraps, recorder.zero(), FixedLoopError(OverflowError, TOO_MANY_BITS))
         number = LoopNumber(recorder, found.value, weak)
         number.magnitude = self.magnitude
         return number

@@ -70,6 +70,10 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.level = 0  # how many loops and sides of decisions are around
         self.turn_began = 0  # how many arrays there were when the innermost turn began
 
+    def refuse_graph_nodes(self) -> None:
+        self.lists.look_for_indexed_list()
+        super().refuse_graph_nodes()
+
     def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """What one of Python's builtins gives; NotImplemented where Python itself knows."""
         return record_builtin_call_in_loop(self, function, args, options)

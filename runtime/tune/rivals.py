@@ -59,9 +59,8 @@ class Contest:
         times: tuple[list[float], list[float]] = ([first], [])
         if not self.bounded or ends_within_seconds(max(PATIENCE, LATER * first), untimed):
             plain()
-            times[0].clear()
-            while len(times[0]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
-                for i in (0, 1) if len(times[0]) % 2 else (1, 0):
+            while len(times[1]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
+                for i in (0, 1) if len(times[1]) % 2 else (1, 0):
                     times[i].append((compiled, plain)[i]())
         least = {name: min(each) * 1e6 for name, each in zip((COMPILED, PLAIN), times, strict=True) if each}
         winner = PLAIN if least.get(PLAIN, least[COMPILED]) < GAIN * least[COMPILED] else COMPILED

@@ -79,6 +79,13 @@ def endless() -> None:
         pass
 
 
+def test_a_compiled_run_that_is_held_up_once_does_not_lose() -> None:
+    """Where one run in NumPy takes all the time that there is, what was measured before its one pair counts as well."""
+    seconds = iter([1e-5, 1e-5, 0.05])
+    winner, times = CONTEST.decide_winner(lambda: next(seconds), taking(0.04), nothing, lambda: True)
+    assert winner == COMPILED and times[COMPILED] == pytest.approx(10.0)
+
+
 def test_a_plain_run_that_takes_too_long_is_broken_off() -> None:
     contest = Contest("other", (), "name", True)
     winner, times = contest.decide_winner(taking(1e-6), taking(0.0), endless, lambda: True)
