@@ -20,6 +20,7 @@ from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
 from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable
+from ..trace.tracer import Tracer
 from .indexed_lists import IndexedList, WatchedList, is_list_of_numbers
 from .kinds import (
     LoopList,
@@ -98,6 +99,7 @@ class GrowingLists:
 
     def __init__(self) -> None:
         self.element_types: dict[Any, ListElementType] = {}  # by what a list is known by from one attempt to the next
+        self.constants: dict[Any, Tracer] = {}  # what lists of Python's numbers begin as
         self.large: set[Any] = set()  # of which the ints may be beyond 64 bits
         self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
         self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow

@@ -66,15 +66,22 @@ class IndexedList(LoopList):
         section = recorder.temporary([*map(LinearExpression, shape)], dtype)
         super().__init__(recorder, section, self.element_type.kinds, len(shape))
         self.table, self.key, self.is_changed, self.length = self, key, False, section.shape[0]
-        recorder.assign(section, self._first_elements(items, [x for row in rows for x in row], shape, dtype))
+        flat = [x for row in rows for x in row]
+        if self.kinds[0][1] is int and any(type(x) not in PLAIN or abs(x) > COUNTER_BOUND for x in flat):
+            recorder.lists.large.add(key)
+        recorder.assign(section, self._first_elements(items, flat, shape, dtype))
 
     def _first_elements(self, items: list[Any], flat: list[Any], shape: tuple[int, ...], dtype: Any) -> Any:
         recorder = self._recorder
         if all(type(x) in PLAIN for x in flat):
             if len({*map(repr, flat)}) == 1:
                 return flat[0]
-            with recorder.outside():
-                return Tracer(recorder.trace, recorder.trace.capture_constant(np.array(flat, dtype).reshape(shape)))
+            constants, known = recorder.lists.constants, (dtype, shape, repr(flat))
+            if known not in constants:
+                with recorder.outside():
+                    value = recorder.trace.capture_constant(np.array(flat, dtype).reshape(shape))
+                constants[known] = Tracer(recorder.trace, value)
+            return constants[known]
         whole = whole_array_of_rows(items)
         if whole is not None and whole.dtype == dtype and whole.shape == shape:
             return whole

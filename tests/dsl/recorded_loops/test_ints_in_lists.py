@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,30 @@ def grown(x):
     with recorded():
         found = kg.kernel_graph(function, device="cpu")(x.copy())
     np.testing.assert_array_equal(np.asarray(found), function(x.copy()))
+
+
+ASSIGNED = {  # what the list `ys` begins as, and what turn `i` assigns
+    "a large number added": ("[0] * 80", "ys[i] = ys[i - 1] + 10**18"),
+    "large at first": ("[2**62 + 9] * 80", "ys[i] = ys[i] + ys[i - 1]"),
+    "of an array": ("[int(v) for v in x] * 4", "ys[i] = ys[i] + ys[i - 1]"),
+    "doubled": ("[1] * 80", "ys[i] = ys[i - 1] * 2"),
+    "of a table": ("[[1] * 4 for _ in range(80)]", "ys[i][0] = ys[i - 1][0] + ys[i][1] + 10**18"),
+}
+
+
+@pytest.mark.parametrize("kind", ASSIGNED)
+def test_an_assigned_int_beyond_64_bits_is_pythons(kind: str, tmp_path: Path) -> None:
+    begins, assigned = ASSIGNED[kind]
+    text = f"""
+def grown(x):
+    ys = {begins}
+    for i in range(1, 80):
+        {assigned}
+    return ys
+"""
+    function = names_in_file([text], tmp_path, f"assigned_{[*ASSIGNED].index(kind)}")["grown"]
+    x: Any = np.arange(20) + 2**62
+    with recorded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", kg.FallbackWarning)
+        found = kg.kernel_graph(function, device="cpu")(x.copy())
+    assert [y if isinstance(y, list) else int(y) for y in found] == function(x.copy())
