@@ -190,7 +190,8 @@ def is_in(item: Any, holder: Any) -> Any:
     """`item in holder`; of a number that values decide, whether it is equal to one of some numbers."""
     if type(holder) not in _SEQUENCES or len(holder) > SHORT or not {*map(type, holder)} <= {int, float, bool}:
         return item in holder
-    if not (is_undecided_condition(item) and (_may_be_number(item) or isinstance(item, TracedLoopSymbolBase))):
+    is_number = _may_be_number(item) or (isinstance(item, TracedLoopSymbolBase) and not isinstance(item, np.ndarray))
+    if not (is_number and is_undecided_condition(item)):
         return item in holder
     return call(bool, any_(*(item == x for x in holder)))
 

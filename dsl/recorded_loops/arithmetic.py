@@ -243,7 +243,7 @@ class RecordedLoopArithmetic(LoopMemory):
         found = self.body.apply(OPS[op], values, result, attrs)
         differs = self._differs_as_operands(op, args, (result, kind), others)
         number = LoopNumber(self, found, kind, None, others, differs)
-        if kind is not None:
+        if kind is not None or any(weak is not None for _, weak in others):
             number.magnitude = min(INT64_MAX + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
             if OPS[op].errors:
                 self._check_python_operands(op, args, number)

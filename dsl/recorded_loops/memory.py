@@ -22,8 +22,7 @@ from ..trace.operands import to_graph_operand
 from ..trace.python_operators import magnitude_of_node
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .independence import Access
-from .items import loop_view_steps_of_tracer
+from .items import Access, loop_view_steps_of_tracer
 from .kinds import PLAIN, LoopList, loop_kinds_of
 from .linear import LinearExpression, LoopIntegerAtom
 from .values import (

@@ -25,7 +25,7 @@ from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
-from .independence import recorded_iterations_are_independent
+from .items import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
     axes_of_indices,

@@ -50,6 +50,10 @@ ASSIGNED = {  # what the list `ys` begins as, and what turn `i` assigns
     "large at first": ("[2**62 + 9] * 80", "ys[i] = ys[i] + ys[i - 1]"),
     "of an array": ("[int(v) for v in x] * 4", "ys[i] = ys[i] + ys[i - 1]"),
     "doubled": ("[1] * 80", "ys[i] = ys[i - 1] * 2"),
+    "or an array's": (
+        "[10**18] * 80",
+        "if x[i % 20] < 0:\n            ys[i] = x[0]\n        else:\n            ys[i] *= 99",
+    ),
     "of a table": ("[[1] * 4 for _ in range(80)]", "ys[i][0] = ys[i - 1][0] + ys[i][1] + 10**18"),
 }
 
