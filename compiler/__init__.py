@@ -2,5 +2,5 @@
 each.
 
 In reading order: pipeline, core/, graph/, ops/, kernel/, sequential/, layout/, passes/, decompose/, fusion/, lowering/,
-targets/, reroll/, derive/, placement/.
+targets/, joining/, derive/, placement/.
 """

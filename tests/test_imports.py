@@ -90,7 +90,7 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/graph compiler/kernel compiler/layout compiler/ops compiler/sequential runtime/core"
     ),
     "compiler/placement": "compiler/core compiler/graph compiler/ops runtime/core",
-    "compiler/reroll": (
+    "compiler/joining": (
         "compiler compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes compiler/targets "
         "runtime/core"
     ),
@@ -131,9 +131,10 @@ ALLOWED: dict[str, str] = {
     ),
     "dsl/interop": "compiler/core compiler/graph compiler/ops dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
-        "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll compiler/targets dsl/array "
-        "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "
-        "runtime/core runtime/devices runtime/engine runtime/interpret runtime/program runtime/schedule runtime/tune"
+        "compiler compiler/core compiler/graph compiler/joining compiler/ops compiler/passes compiler/targets "
+        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state "
+        "dsl/trace runtime/core runtime/devices runtime/engine runtime/interpret runtime/program runtime/schedule "
+        "runtime/tune"
     ),
     "dsl/report": "runtime/core",
     "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
@@ -154,7 +155,7 @@ ALLOWED: dict[str, str] = {
 # The front end's doors: of compiler and runtime it sees these, and `dsl/jit` also what compiles.
 SEEN_BY_ALL = {"compiler/core", "compiler/graph", "compiler/ops", "runtime/core", "runtime/program", "runtime/devices"}
 SEEN_BY_JIT = {
-    "compiler", "compiler/reroll", "compiler/passes", "runtime/schedule", "runtime/tune"
+    "compiler", "compiler/joining", "compiler/passes", "runtime/schedule", "runtime/tune"
 }  # fmt: skip
 DOORS: dict[str, set[str]] = {  # named exceptions
     "dsl/api": {"runtime/codegen", "runtime/engine"},

@@ -27,6 +27,7 @@ from . import real as fl
 from . import special as sp
 
 Formula: TypeAlias = Callable[..., KernelValue]
+TOO_MANY_BITS = "an int of more than 64 bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _is_int_power_beyond_int64(a: Any, b: Any, result: Any) -> Any:
 
 
 def _int_beyond_int64(where: Callable[..., Any]) -> tuple[PythonError, ...]:
-    return (PythonError(OverflowError, "an int of more than 64 bits", where, wraps=True),)
+    return (PythonError(OverflowError, TOO_MANY_BITS, where, wraps=True),)
 
 
 _ZERO_DIVISION = (PythonError(ZeroDivisionError, "division by zero", lambda a, b, result: b == 0),)

@@ -65,8 +65,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "NotEq": operator.ne,
     "Is": lambda a, b: is_(a, b),
     "IsNot": lambda a, b: is_not(a, b),
-    "In": lambda a, b: a in b,
-    "NotIn": lambda a, b: a not in b,
+    "In": lambda a, b: is_in(a, b),
+    "NotIn": lambda a, b: not_(is_in(a, b)),
 }
 Part = Callable[[], Any]
 
@@ -184,6 +184,21 @@ def is_(a: Any, b: Any) -> Any:
             raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
     return _is_same_array(trace, a, b)
+
+
+def is_in(item: Any, holder: Any) -> Any:
+    """`item in holder`; of a number that values decide, whether it is equal to one of some numbers."""
+    if type(holder) not in _SEQUENCES or len(holder) > SHORT or not {*map(type, holder)} <= {int, float, bool}:
+        return item in holder
+    is_number = _may_be_number(item) or (isinstance(item, TracedLoopSymbolBase) and not isinstance(item, np.ndarray))
+    if not (is_number and is_undecided_condition(item)):
+        return item in holder
+    return call(bool, any_(*(item == x for x in holder)))
+
+
+def is_not_in(item: Any, holder: Any) -> Any:
+    """`item not in holder`."""
+    return not_(is_in(item, holder))
 
 
 def whether_none(x: Any) -> Any:
@@ -312,6 +327,7 @@ def _operand_as_python_number(function: Any, x: Tracer) -> Any:
 
 
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
+_SEQUENCES = (list, tuple, set, frozenset)
 _FOLDED_ROWS = frozenset({max, min, sum})
 
 

@@ -27,6 +27,7 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS |= {"round", "floor", "ceil", "trunc"}
 DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 DECIDING_CALLS |= {kind.__name__ for kind in SCALAR_TYPES} | {"bool_", "intp", "uintp"}
@@ -458,6 +459,7 @@ class _EnclosingLoop:
 
 
 _IDENTITY: dict[type, str] = {ast.Is: "is_", ast.IsNot: "is_not"}
+_MEMBERSHIP: dict[type, str] = {ast.In: "is_in", ast.NotIn: "is_not_in"}
 
 
 class _ExpressionRewriter(ast.NodeTransformer):
@@ -520,6 +522,8 @@ class _ExpressionRewriter(ast.NodeTransformer):
                 node.left = _node_at_source_place(_hook_call_expression("whether_none", node.left), node.left)
                 return node
             return _node_at_source_place(_hook_call_expression(hook, *sides), node)
+        if len(node.ops) == 1 and (hook := _MEMBERSHIP.get(type(node.ops[0]))) is not None:
+            return _node_at_source_place(_hook_call_expression(hook, node.left, node.comparators[0]), node)
         if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())

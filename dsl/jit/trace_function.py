@@ -14,8 +14,8 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.graph.precision import own_precision
+from ...compiler.joining.iterations import join_loop_iterations
 from ...compiler.passes.unused_results import drop_unused_loop_results
-from ...compiler.reroll.joining import join_loop_iterations
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import paused_garbage_collection

@@ -16,7 +16,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
-from ..trace.python_operators import INT64_MAX, magnitude_of_dtype, magnitude_of_row, python_result_type
+from ..trace.python_operators import INT64_MAX, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
     record_matmul_in_loop,
@@ -27,7 +27,7 @@ from .functions import (
 )
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
 from .items import loop_section_of_key, subs_behind_view_steps
-from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
+from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, magnitude_of_loop_number, merged_loop_kinds
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
@@ -46,15 +46,6 @@ def _sample(x: Any, kind: Kind) -> Any:
     if linear is None or linear.known is not None:
         return x if type(x) in PLAIN else kind[1] if linear is None else linear.known
     return 1 if linear.is_at_least(0) else kind[1]
-
-
-def magnitude_of_loop_number(x: Any) -> int:
-    """What the magnitude of an int of Python's does not exceed; beyond that of int64 for anything else."""
-    if isinstance(x, LoopNumber):
-        ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
-        known = [abs(end) for end in ends if end is not None]
-        return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
-    return min(abs(x), INT64_MAX + 1) if type(x) in (int, bool) else INT64_MAX + 1
 
 
 def _as_int(recorder: Recorder, x: Any) -> Any:
@@ -252,7 +243,7 @@ class RecordedLoopArithmetic(LoopMemory):
         found = self.body.apply(OPS[op], values, result, attrs)
         differs = self._differs_as_operands(op, args, (result, kind), others)
         number = LoopNumber(self, found, kind, None, others, differs)
-        if kind is not None:
+        if kind is not None or any(weak is not None for _, weak in others):
             number.magnitude = min(INT64_MAX + 1, magnitude_of_row(op, [*map(magnitude_of_loop_number, args)], result))
             if OPS[op].errors:
                 self._check_python_operands(op, args, number)

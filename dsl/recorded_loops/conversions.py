@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
-from ...compiler.core.types import FLOAT64
+from ...compiler.core.types import FLOAT64, INT64
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import complex_kernel_value
 from ..control_flow.decisions import BEYOND_INT64, NO_INT64
@@ -77,6 +78,21 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
     return record_number_conversion_in_loop
 
 
+def _whole_number_recorder_of_loop(op: str) -> Callable[..., Any]:
+    """round() and its like: an int of Python's."""
+
+    def record_whole_number_in_loop(recorder: Recorder, *args: Any) -> Any:
+        if len(args) > 1 or not isinstance(args[0], (LoopSymbol, Tracer)):
+            return NotImplemented
+        value = recorder.lift(args[0])
+        if not is_number(value) or kind_of(value)[0] not in (FLOAT64, INT64):
+            return NotImplemented
+        whole = value if kind_of(value)[0] == INT64 else recorder.map(op, value)
+        return recorder.convert(int, (whole,), {})
+
+    return record_whole_number_in_loop
+
+
 def _record_complex_in_loop(recorder: Recorder, *args: Any) -> Any:
     if len(args) > 2 or not any(isinstance(x, (LoopSymbol, Tracer)) for x in args):
         return NotImplemented
@@ -119,6 +135,10 @@ def _record_sum_in_loop(recorder: Recorder, *args: Any) -> Any:
 
 # Python's builtins that ask for a value
 CONVERSIONS: dict[Any, Callable[..., Any]] = {
+    round: _whole_number_recorder_of_loop("rint"),
+    math.floor: _whole_number_recorder_of_loop("floor"),
+    math.ceil: _whole_number_recorder_of_loop("ceil"),
+    math.trunc: _whole_number_recorder_of_loop("trunc"),
     range: _record_range_in_loop,
     len: _record_len_in_loop,
     int: _number_conversion_recorder_of_loop(int),

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import lru_cache, partial
 from types import CellType, CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import Journal
 from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
+from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable
+from ..trace.tracer import Tracer
+from .indexed_lists import IndexedList, WatchedList, is_list_of_numbers
 from .kinds import (
     LoopList,
     check_loop_kind_keeps_digits,
     joined_loop_number_kinds,
     loop_kinds_of,
+    magnitude_of_loop_number,
     merged_loop_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
@@ -95,11 +99,15 @@ class GrowingLists:
 
     def __init__(self) -> None:
         self.element_types: dict[Any, ListElementType] = {}  # by what a list is known by from one attempt to the next
+        self.constants: dict[Any, Tracer] = {}  # what lists of Python's numbers begin as
+        self.large: set[Any] = set()  # of which the ints may be beyond 64 bits
         self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
         self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow
         self.made: list[GrowingList] = []
-        self.stand_ins: list[tuple[Slot, list[Any], GrowingList]] = []
+        self.stand_ins: list[tuple[Slot, list[Any], Any]] = []
         self.before: set[int] = set()  # the lists that there were before the loops
+        self.indexed: set[int] = set()  # those whose elements turns read or assign
+        self.may_be_indexed = self.is_looking = False  # whether there are such; whether it is being found which
 
     def note_grown_list(self, held: list[Any]) -> None:
         """Note a list of Python's that has grown. Raises RecordAgain, or LoopNotRecordable."""
@@ -107,6 +115,29 @@ class GrowingLists:
             raise LoopNotRecordable("a list grows that has other names")
         self.outside[id(held)] = held
         raise RecordAgain
+
+    def look_for_indexed_list(self) -> None:
+        """To be called where Python asks which number a turn is. Raises RecordAgain where a list may have asked."""
+        if self.may_be_indexed and not self.is_looking:
+            self.is_looking = True
+            raise RecordAgain
+
+    def _note_indexed_list(self, held: list[Any]) -> NoReturn:
+        self.indexed.add(id(held))
+        self.is_looking = False
+        raise RecordAgain
+
+    def joined_type(self, made: GrowingList | IndexedList, own: ListElementType, value: Any) -> ListElementType:
+        """The type of a list's elements, of which `value` becomes one. Raises RecordAgain where it was another one."""
+        joined = own if made.element_type is None else made.element_type.joined(own)
+        large = value.magnitude if isinstance(value, LoopList) else magnitude_of_loop_number(value)
+        if joined.kinds[0][1] is int and large > made.magnitude + COUNTER_STEP:
+            self.large.add(made.key)
+            raise RecordAgain
+        if joined != made.element_type:
+            self.element_types[made.key] = joined
+            raise RecordAgain
+        return joined
 
     def lengths(self) -> list[LinearExpression]:
         return [made.length for made in self.made]
@@ -121,18 +152,28 @@ class GrowingLists:
         self.remove_stand_ins()
         self.stand_ins.clear()
         self.made.clear()
+        self.may_be_indexed = False
         taken = Journal(functions)
         self.before = {id(slot.holder) for slot, _ in taken.rows if type(slot.holder) is list}
         appended = frozenset[str]().union(*(names_of_lists_appended_to(f.__code__) for f in functions))
         lists = [(slot, value) for slot, value in taken.slots.values() if type(value) is list]
         grow = {id(value) for slot, value in lists if isinstance(slot.holder, CellType) and slot.name in appended}
-        made: dict[int, GrowingList] = {}
+        made: dict[int, GrowingList | IndexedList | WatchedList] = {}
         for slot, value in lists:  # whatever names them
             if id(value) in grow or id(value) in self.outside:
                 if id(value) in taken.kept:
                     raise LoopNotRecordable("a list grows that a tuple, or a method with a name, holds")
                 if id(value) not in made:
                     made[id(value)] = GrowingList(recorder, [*value], id(value))
+            elif id(value) in self.indexed:
+                if id(value) not in made:
+                    _check_no_other_names(value, lists, taken.kept)
+                    made[id(value)] = IndexedList(recorder, value, id(value), ListElementType)
+            elif type(slot.holder) is not list and is_list_of_numbers(value):
+                self.may_be_indexed = True
+                if self.is_looking:
+                    made[id(value)] = WatchedList(value, partial(self._note_indexed_list, value))
+            if id(value) in made:
                 self.stand_ins.append((slot, value, made[id(value)]))
                 slot.put(made[id(value)])
 
@@ -141,10 +182,19 @@ class GrowingLists:
         for slot, value, _ in self.stand_ins:
             slot.put(value)
 
-    def grown_lists(self) -> list[tuple[Slot, list[Any], GrowingList]]:
-        """The lists of before the loops that have grown: what names them, and what stands for them."""
-        found = {id(held): (slot, held, made) for slot, held, made in self.stand_ins if made.storage is not None}
+    def changed_lists(self) -> list[tuple[Slot, list[Any], GrowingList | IndexedList]]:
+        """The lists of before the loops that have changed: what names them, and what stands for them."""
+        if self.is_looking:
+            raise LoopNotRecordable("Python itself asks which number a value is that differs from turn to turn")
+        found = {id(held): (slot, held, made) for slot, held, made in self.stand_ins if made.is_changed}
         return [*found.values()]
+
+
+def _check_no_other_names(held: list[Any], lists: Sequence[tuple[Slot, list[Any]]], kept: Container[int]) -> None:
+    """Raises LoopNotRecordable where more than the names of a list hold it or one of its rows."""
+    rows = {id(row) for row in held if type(row) is list}
+    if any(x in kept for x in (id(held), *rows)) or any(id(x) in rows and slot.holder is not held for slot, x in lists):
+        raise LoopNotRecordable("a list is indexed by turns that has other names, or whose rows have")
 
 
 @lru_cache(maxsize=1024)
@@ -200,12 +250,24 @@ class GrowingList(LoopList):
         return self.own if self.storage is None else None
 
     @property
+    def is_changed(self) -> bool:
+        return self.storage is not None
+
+    def put_back(self, held: list[Any], rows: Sequence[Any]) -> None:
+        """Gives the list that it stands for its elements."""
+        held[:] = rows
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:  # type: ignore[override]
         return self._known_element_type().kinds
 
     @property
     def depth(self) -> int:  # type: ignore[override]
         return self._known_element_type().depth
+
+    @property
+    def magnitude(self) -> int:  # type: ignore[override]
+        return INT64_MAX + 1 if self.key in self._recorder.lists.large else COUNTER_BOUND
 
     @property
     def section(self) -> LoopArraySection:  # type: ignore[override]
@@ -249,11 +311,11 @@ class GrowingList(LoopList):
     def _add_row(self, given: Any, began: int) -> None:
         recorder = self._recorder
         value, own = list_element_and_type(recorder, given, began)
-        joined = own if self.element_type is None else self.element_type.joined(own)
-        if self.storage is None and not self.own:
-            recorder.lists.element_types[self.key] = joined
-            self._make_storage(0, joined)
-        if self.storage is None or joined != self.element_type:
+        if self.storage is None and not self.own and self.element_type is None:
+            recorder.lists.element_types[self.key] = own
+            self._make_storage(0, own)
+        joined = recorder.lists.joined_type(self, own, value)
+        if self.storage is None:
             recorder.lists.element_types[self.key] = joined
             raise RecordAgain
         most = (self.length + 1).greatest

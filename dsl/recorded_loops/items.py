@@ -1,5 +1,5 @@
 """Basic indexing with indices that differ from turn to turn: a section and a key in, a section of it out. And views of
-the trace as sections of the memory that they look at."""
+the trace as sections of the memory that they look at; sections of one turn that another one touches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...compiler.core.types import INT64
 from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerRowView, TracerSliceView
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .linear import LinearExpression
+from .linear import LinearExpression, LoopIntegerAtom
 from .values import LoopArray, LoopArraySection, LoopIndexError, LoopNumber, Recorder, Sub
 
 
@@ -213,3 +213,51 @@ _VIEW_STEPS: dict[type, Callable[[Any, Lengths], tuple[MovedSub, Lengths] | None
     TracerPermuteView: _moved_by_permutation,
     TracerReshapeView: _moved_by_reshape,
 }
+
+
+# which memory a turn touches that another one writes to
+
+Access = tuple[LoopArraySection, bool]  # and whether it is written
+
+
+def recorded_iterations_are_independent(turn: LoopIntegerAtom, accesses: Sequence[Access]) -> bool:
+    """Whether it is proved that no turn touches what another one writes. accesses: of the body."""
+    each: dict[Access, None] = dict.fromkeys(accesses)
+    written = {section.storage for section, writes in each if writes}
+    mine = [access for access in each if access[0].storage in written]
+    moved = {
+        turn: LoopIntegerAtom(turn.value, (*turn.lows, LinearExpression(1, ((turn, 1),))), turn.highs)
+    }  # a later turn
+    later = [(_section_in_other_iteration(section, turn, moved), writes) for section, writes in mine]
+    return all(
+        a.storage is not b.storage or not (writes or wrote) or a.is_apart_from(b)
+        for a, writes in mine
+        for b, wrote in later
+    )
+
+
+def _section_in_other_iteration(
+    section: LoopArraySection, turn: LoopIntegerAtom, moved: dict[LoopIntegerAtom, LoopIntegerAtom]
+) -> LoopArraySection:
+    """A section of one turn as that of another one. moved: what stands there for the values of the first."""
+    subs = tuple(
+        (_linear_expression_in_other_iteration(start, turn, moved), step, axis) for start, step, axis in section.subs
+    )
+    return LoopArraySection(
+        section.storage, subs, tuple(_linear_expression_in_other_iteration(n, turn, moved) for n in section.shape)
+    )
+
+
+def _linear_expression_in_other_iteration(
+    x: LinearExpression, turn: LoopIntegerAtom, moved: dict[LoopIntegerAtom, LoopIntegerAtom]
+) -> LinearExpression:
+    found = LinearExpression(x.constant)
+    for atom, factor in x.terms:
+        if atom.order > turn.order and atom not in moved:  # it is made anew in each turn
+            bounds = (
+                [_linear_expression_in_other_iteration(b, turn, moved) for b in ends]
+                for ends in (atom.lows, atom.highs)
+            )
+            moved[atom] = LoopIntegerAtom(atom.value, *bounds)
+        found = found + LinearExpression(0, ((moved.get(atom, atom), factor),))
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.ops.table import TOO_MANY_BITS
 from ..control_flow.decisions import fold_list_of_rows
 from ..trace.number_kinds import (
     FLOATS,
@@ -17,9 +18,10 @@ from ..trace.number_kinds import (
     have_number_kinds_two_dtypes,
     number_kinds_of_operand,
 )
+from ..trace.python_operators import COUNTER_BOUND, INT64_MAX, magnitude_of_dtype
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import LoopArray, LoopArraySection, LoopNumber, Recorder
+from .values import FixedLoopError, LoopArray, LoopArraySection, LoopNumber, Recorder
 
 PLAIN = (bool, int, float, complex)
 
@@ -52,6 +54,15 @@ def kind_of(x: Any) -> Kind:
     if isinstance(x, np.generic):
         return x.dtype, None
     return WEAK_DTYPES[type(x)], type(x)
+
+
+def magnitude_of_loop_number(x: Any) -> int:
+    """What the magnitude of an int of Python's does not exceed; beyond that of int64 for anything else."""
+    if isinstance(x, LoopNumber):
+        ends = (None, None) if x.linear is None else (x.linear.least, x.linear.greatest)
+        known = [abs(end) for end in ends if end is not None]
+        return max(known) if len(known) == 2 else min(x.magnitude, magnitude_of_dtype(x.dtype))
+    return min(abs(x), INT64_MAX + 1) if type(x) in (int, bool) else INT64_MAX + 1
 
 
 def joined_loop_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -130,6 +141,7 @@ class LoopList(LoopArray):
 
     __slots__ = ("depth", "kinds")
     items: list[Any] | None = None  # Python's own, in place of rows
+    magnitude = COUNTER_BOUND  # what an int of Python's in it does not exceed
 
     def __init__(self, recorder: Recorder, section: LoopArraySection, kinds: tuple[Kind, ...], depth: int) -> None:
         super().__init__(recorder, recorder.array_of_section(section).expression, section)
@@ -140,13 +152,23 @@ class LoopList(LoopArray):
         return list
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            self._refuse_recording("a part of a list that a comprehension has made is taken")
-        row = self._recorder.get_item(self, key)
+        row = self._recorder.get_item(self, self._index(key))
         if isinstance(row, LoopNumber):
             (dtype, weak), *others = self.kinds
-            return LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
-        return LoopList(self._recorder, row.section, self.kinds, self.depth - 1) if self.depth > 1 else row
+            found = LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
+            found.magnitude = self.magnitude
+            return found
+        return self.row(row.section) if self.depth > 1 else row
+
+    def row(self, section: LoopArraySection) -> LoopList:
+        """One of the lists in it."""
+        return LoopList(self._recorder, section, self.kinds, self.depth - 1)
+
+    def _index(self, key: Any) -> Any:
+        """What an element is taken by, which is an int."""
+        if isinstance(key, slice) or not is_number(key) or kind_of(key)[0].kind not in "iu":
+            self._refuse_recording("a part of a list is taken")
+        return key
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.depth > 1 or self.ndim > 1 or loop_kinds_of(self._recorder.lift(value)) != self.kinds:
@@ -166,8 +188,17 @@ class LoopList(LoopArray):
         recorder = self._recorder
         if function is not sum and not self.expression.shape[0].is_at_least(1):
             self._refuse_recording(f"{function.__name__}() of a list that may be empty")
-        found = fold_list_of_rows(function, recorder.array_of_section(self.section), None)
-        return LoopNumber(recorder, found.value, weak) if isinstance(found, LoopNumber) else found
+        rows = recorder.array_of_section(self.section)
+        found = fold_list_of_rows(function, rows, None)
+        if not isinstance(found, LoopNumber):
+            return found
+        if function is sum and weak is int:  # which may wrap: a float tells
+            total = recorder.map("absolute", fold_list_of_rows(sum, rows.astype(np.float64), None))
+            wraps = recorder.truth(recorder.map("greater_equal", total, float(COUNTER_BOUND)))
+            recorder.fail_if(wraps, recorder.zero(), FixedLoopError(OverflowError, TOO_MANY_BITS))
+        number = LoopNumber(recorder, found.value, weak)
+        number.magnitude = self.magnitude
+        return number
 
     def _refuse_operator(self, *others: Any) -> Any:
         self._refuse_recording("an operator is applied to a list that a comprehension has made")

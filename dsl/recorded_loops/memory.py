@@ -22,8 +22,7 @@ from ..trace.operands import to_graph_operand
 from ..trace.python_operators import magnitude_of_node
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .independence import Access
-from .items import loop_view_steps_of_tracer
+from .items import Access, loop_view_steps_of_tracer
 from .kinds import PLAIN, LoopList, loop_kinds_of
 from .linear import LinearExpression, LoopIntegerAtom
 from .values import (
@@ -99,13 +98,16 @@ class LoopMemory:
         """While the body runs: what would be a node of the trace was not followed."""
         builder = self.trace.builder
         before = builder.limit, builder.at_limit
-        builder.limit, builder.at_limit = -1, _refuse_graph_nodes_in_loop
+        builder.limit, builder.at_limit = -1, self.refuse_graph_nodes
         self.trace.recorder = self
         try:
             yield
         finally:
             self.trace.recorder = None
             builder.limit, builder.at_limit = before
+
+    def refuse_graph_nodes(self) -> None:
+        raise LoopNotRecordable("it does something that is not recorded")
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -578,10 +580,6 @@ class LoopMemory:
     def array_from(self, x: Any) -> LoopArray:
         """A list of numbers as an array."""
         raise NotImplementedError
-
-
-def _refuse_graph_nodes_in_loop() -> None:
-    raise LoopNotRecordable("it does something that is not recorded")
 
 
 def overwritten_element_in_loop(index: Sequence[KernelValue]) -> KernelValue:

@@ -29,6 +29,7 @@ from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import ROUTINE, KnownLoops, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList, RecordAgain
+from .indexed_lists import IndexedList
 from .iterables import list_of_collected_rows, loop_items
 from .recorder import CONSTANTS, UNROLLED, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
@@ -78,7 +79,7 @@ def _record_statements(
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
-            results += _grown_lists_in_memory(recorder)
+            results += _changed_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except RecordAgain:
         raise LoopNotRecordable("a list grows in turns that are written one after the other", site) from None
@@ -194,21 +195,23 @@ def _note_differing_number(trace: Trace, slot: Slot, flag: Tracer) -> None:
     trace.differing[slot.held._held.number] = flag._value
 
 
-def _grown_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:
-    """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
+def _changed_lists_in_memory(recorder: LoopRecorder) -> list[PlacedResult]:
+    """The lists of before the loop that have changed, as `_end_values_in_memory` has numbers."""
     found: list[PlacedResult] = []
-    for slot, held, made in recorder.lists.grown_lists():
+    for slot, held, made in recorder.lists.changed_lists():
         count, (dtype, weak) = made.length.known, made.kinds[0]
         if count is None:
             raise LoopNotRecordable("a list has another length as values decide")
-        if weak is int and dtype == INT64 and made.depth == 1 and not slot.name.startswith(PREFIX):
+        is_list_of_ints = weak is int and dtype == INT64 and made.depth == 1
+        if is_list_of_ints and isinstance(made, GrowingList) and not slot.name.startswith(PREFIX):
             raise LoopNotRecordable("a list has ints, which Python may ask for")
-        made.storage.shape = (count, *made.storage.shape[1:])
+        storage = recorder.materialize(made).storage
+        storage.shape = (count, *storage.shape[1:])
 
-        def put(array: Tracer, held: list[Any] = held, made: GrowingList = made) -> None:
-            held[:] = list_of_collected_rows(array, made)
+        def put(array: Tracer, held: list[Any] = held, made: GrowingList | IndexedList = made) -> None:
+            made.put_back(held, list_of_collected_rows(array, made))
 
-        found.append((put, made.storage.number, None))
+        found.append((put, storage.number, None))
     return found
 
 

@@ -22,10 +22,10 @@ from ..core.object_model import UNSET
 from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
-from .arithmetic import RecordedLoopArithmetic, magnitude_of_loop_number
+from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
-from .independence import recorded_iterations_are_independent
+from .items import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
     axes_of_indices,
@@ -37,6 +37,7 @@ from .kinds import (
     check_loop_kind_keeps_digits,
     is_number,
     loop_kinds_of,
+    magnitude_of_loop_number,
     merged_loop_kinds,
     number_kinds_after_iteration,
     zero_of_number_kind,
@@ -68,6 +69,10 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.reached: Any = True  # whether Python comes to it
         self.level = 0  # how many loops and sides of decisions are around
         self.turn_began = 0  # how many arrays there were when the innermost turn began
+
+    def refuse_graph_nodes(self) -> None:
+        self.lists.look_for_indexed_list()
+        super().refuse_graph_nodes()
 
     def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """What one of Python's builtins gives; NotImplemented where Python itself knows."""

@@ -171,7 +171,7 @@ class LoopSymbol(LoopOperand):
 
 
 REFUSED = {
-    "__index__": "Python itself asks which number a value is that differs from turn to turn",
+    "__index__": "Python itself asks which number an array is that differs from turn to turn",
     "__int__": "int() of a value that differs from turn to turn is called from Python itself",
     "__float__": "float() of a value that differs from turn to turn is called from Python itself",
     "__complex__": "complex() of a value that differs from turn to turn",
@@ -228,6 +228,10 @@ class LoopNumber(LoopSymbol):
     @property
     def T(self) -> LoopNumber:
         return self
+
+    def __index__(self) -> NoReturn:
+        self._recorder.lists.look_for_indexed_list()
+        self._refuse_recording("Python itself asks which number a value is that differs from turn to turn")
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -21,7 +21,7 @@ from .tuner import load_stored_tuning_winner, size_bucket_of_program, size_free_
 COMPILED, PLAIN = "compiled", "NumPy"
 SMALL = 1000.0  # predicted microseconds: above, a program without loops hides the overhead of a call, or,
 SMALL_TASK = 20.0  # in the mean of many tasks, that of a step
-WARM = 100  # compiled runs at most before those that count, in which a plan is chosen
+WARM, WARM_SECONDS = 100, 0.3  # compiled runs at most before the pairs, and of this thread: plans are chosen in them
 PAIRS, SECONDS = 40, 0.03  # of runs, and in all of them: at most; the first ten or so are slower than those to come
 GAIN = 0.95  # NumPy wins if it takes less than this part of the time
 PATIENCE = 0.02  # seconds after which a first run in NumPy is broken off,
@@ -51,17 +51,17 @@ class Contest:
     ) -> tuple[str, Mapping[str, float]]:
         """The winner by the clock, which is kept. plain: a run in NumPy. untimed: one that may be broken off between
         two of Python's instructions. has_plan: whether the compiled runs need no more trials of their own."""
+        start = time.thread_time()
         first = min(compiled(), compiled())
-        for _ in range(min(WARM, int(SECONDS / first))):
-            if has_plan():
+        for _ in range(WARM):
+            if has_plan() or time.thread_time() - start > WARM_SECONDS:
                 break
             first = min(first, compiled())
         times: tuple[list[float], list[float]] = ([first], [])
         if not self.bounded or ends_within_seconds(max(PATIENCE, LATER * first), untimed):
             plain()
-            times[0].clear()
-            while len(times[0]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
-                for i in (0, 1) if len(times[0]) % 2 else (1, 0):
+            while len(times[1]) < PAIRS and (sum(map(sum, times)) < SECONDS or not times[1]):
+                for i in (0, 1) if len(times[1]) % 2 else (1, 0):
                     times[i].append((compiled, plain)[i]())
         least = {name: min(each) * 1e6 for name, each in zip((COMPILED, PLAIN), times, strict=True) if each}
         winner = PLAIN if least.get(PLAIN, least[COMPILED]) < GAIN * least[COMPILED] else COMPILED

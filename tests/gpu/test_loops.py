@@ -9,8 +9,8 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.devices.cuda.graphs import conditional_nodes, host_control_flow
+from tests.compiler.joining.test_iterations import PROGRAMS
 from tests.compiler.loop_programs import COUNTED, DECIDED, FUNCTIONS, multiplied, shrunk
-from tests.compiler.reroll.test_roll import PROGRAMS
 
 
 def leaves(value: Any) -> list[Any]:

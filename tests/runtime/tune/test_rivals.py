@@ -58,7 +58,7 @@ def test_the_faster_one_wins_and_is_kept(compiled: Any, plain: Any, winner: str)
         assert CONTEST.stored_winner() is None
 
 
-def test_pairs_begin_when_a_plan_is_chosen() -> None:
+def test_pairs_begin_when_a_plan_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[str] = []
 
     def compiled() -> float:
@@ -69,6 +69,7 @@ def test_pairs_begin_when_a_plan_is_chosen() -> None:
         runs.append(PLAIN)
         return 2e-6
 
+    monkeypatch.setattr(rivals, "WARM_SECONDS", 1e9)
     CONTEST.decide_winner(compiled, plain, nothing, lambda: len(runs) >= 20)
     assert runs.index(PLAIN) == 20
     assert runs.count(PLAIN) == rivals.PAIRS + 1
@@ -77,6 +78,25 @@ def test_pairs_begin_when_a_plan_is_chosen() -> None:
 def endless() -> None:
     while True:
         pass
+
+
+def test_runs_in_which_plans_are_made_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they take: what is chosen there may be a thousand times as fast."""
+    monkeypatch.setattr(rivals, "WARM_SECONDS", 1e9)
+    runs: list[float] = []
+
+    def compiled() -> float:
+        runs.append(0.05 if len(runs) < 6 else 1e-5)
+        return runs[-1]
+
+    assert CONTEST.decide_winner(compiled, taking(0.04), nothing, lambda: len(runs) > 6)[0] == COMPILED
+
+
+def test_a_compiled_run_that_is_held_up_once_does_not_lose() -> None:
+    """Where one run in NumPy takes all the time that there is, what was measured before its one pair counts as well."""
+    seconds = iter([1e-5, 1e-5, 0.05])
+    winner, times = CONTEST.decide_winner(lambda: next(seconds), taking(0.04), nothing, lambda: True)
+    assert winner == COMPILED and times[COMPILED] == pytest.approx(10.0)
 
 
 def test_a_plain_run_that_takes_too_long_is_broken_off() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgraph.dsl.recorded_loops.independence import Access, recorded_iterations_are_independent
+from kernelgraph.dsl.recorded_loops.items import Access, recorded_iterations_are_independent
 from kernelgraph.dsl.recorded_loops.linear import LinearExpression as Linear
 from kernelgraph.dsl.recorded_loops.linear import LoopIntegerAtom as Atom
 from kernelgraph.dsl.recorded_loops.values import LoopArraySection as Section

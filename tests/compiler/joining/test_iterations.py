@@ -1,4 +1,4 @@
-"""Python loops that were traced turn by turn become loops again, and change no bit."""
+"""Joined iterations of loops, and loops that swap or append: they change no bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.reroll import joining
+from kernelgraph.compiler.joining import iterations
 from kernelgraph.runtime.program.plan import Loop, Plan
 from kernelgraph.runtime.program.program import Program, Task
 from tests.compiler.access_audit import declared
@@ -132,7 +132,7 @@ PROGRAMS = {
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Iterations are joined whatever it costs."""
-    monkeypatch.setattr(joining, "GAIN", 1e9)
+    monkeypatch.setattr(iterations, "GAIN", 1e9)
 
 
 SUMS = ("residuals", "rows", "wave")  # sums in another order, and a sine in a kernel
