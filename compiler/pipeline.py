@@ -76,6 +76,11 @@ def run_graph_pass_stages(
             run_decomposition_stage(called, target.name, layouts, dnn=target.dnn, model=target.model)
         )
         check_graph_after_stage(simple, types, "attention")
+    if target.dnn is not None and any(node.op == "host" for node in simple.nodes):
+        from .decompose.rules import lay_out_convolutions
+
+        simple = lay_out_convolutions(simple, target.dnn, target.model)
+        check_graph_after_stage(simple, types, "channels last")
     simple = compute_picked_elements(compute_rows_in_scalars(simple))
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):

@@ -13,8 +13,9 @@ from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Graph, Node, Value
 from ..passes.attention import bound_of_mask, matrix_transpose
+from ..passes.simplify import rewrite_nodes, simplify_graph
 from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
@@ -138,6 +139,51 @@ def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> 
     if padded and plain.number != x.number:
         yield plain, around
     yield x, ((0, 0),) * len(around)
+
+
+def operation_of_dnn_call(node: Node) -> str:
+    """What the library does in a node; empty where that is none of its calls."""
+    is_call = node.op == "host" and node.attr("function") == "dnn"
+    return str(dict(node.attr("options"))["operation"]) if is_call else ""
+
+
+def undecided_options_of_dnn_call(node: Node) -> dict[str, Any]:
+    """The options of a call as they were before it was added."""
+    return {name: value for name, value in node.attr("options") if name not in ("results", "workspace")}
+
+
+def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[Value]:
+    """The arrays of a call before their axes were put into the order in which they lie."""
+    orders: Sequence[Order] = dict(node.attr("options"))["orders"]
+    return [_permuted(builder, a, order) for a, order in zip(args, orders, strict=False)]
+
+
+def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
+    """convolution_image(ct, w)[..., p:-p, p:-p] -> convolution_image(ct, w, padding=p), which computes no more than is
+    kept: what comes back to zeros around an image is dropped"""
+    if all(operation_of_dnn_call(node) != "convolution_image" for node in graph.nodes):
+        return graph
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        if node.op != "slice" or any(step != 1 for step in node.attr("steps")):
+            return None
+        way, place = [node.args[0]], args[0].number  # a call, maybe behind a permutation, which nothing else reads
+        if graph.nodes[way[0]].op == "permute":
+            way, place = [*way, *graph.nodes[way[0]].args], builder.nodes[place].args[0]
+        call = builder.nodes[place]
+        if operation_of_dnn_call(call) != "convolution_image" or any(len(graph.users[n]) > 1 for n in way):
+            return None
+        options, starts, kept = undecided_options_of_dnn_call(call), node.attr("starts"), node.type.shape
+        order = tuple(range(len(kept))) if len(way) == 1 else graph.nodes[way[0]].attr("axes")
+        if order != options["orders"][-1] or options["shape"][:2] != kept[:2]:
+            return None
+        around = zip(options["padding"], starts[2:], options["shape"][2:], kept[2:], strict=True)
+        padding = tuple((before + s, after + n - s - m) for (before, after), s, n, m in around)
+        given = logical_arrays_of_dnn_call(builder, call, [builder.at(a) for a in call.args])
+        found = add_dnn_call(library, builder, given, [node.type], {**options, "padding": padding, "shape": kept})
+        return found if isinstance(found, Value) else None
+
+    return simplify_graph(rewrite_nodes(graph, rule))
 
 
 # attention

@@ -281,8 +281,7 @@ class _CopyMaterializer:
         """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
         node = self.builder.nodes[number]
         if contiguous and (
-            self.strides.get(number) != contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-            or self._root_of_views(number) in self.taken
+            not _has_no_gaps(node.type, self.strides.get(number)) or self._root_of_views(number) in self.taken
         ):
             return False
         if OPS[node.op].kind == "view":
@@ -415,6 +414,14 @@ def _materialized_regions_of_concat(parts: Sequence[Value], axis: int) -> list[R
         regions.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
         start += part.shape[axis]
     return regions
+
+
+def _has_no_gaps(type: ArrayType, strides: Sequence[int] | None) -> bool:
+    """Whether memory is in C order. How far apart elements of an axis with one of them would be does not matter."""
+    wanted = contiguous_strides(type.shape, type.dtype.itemsize)
+    return strides is not None and all(
+        n == 1 or own == other for n, own, other in zip(type.shape, strides, wanted, strict=True)
+    )
 
 
 def is_materialized_region_contiguous(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
