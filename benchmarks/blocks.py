@@ -33,7 +33,7 @@ from kernelgraph.runtime.core.frozen import dataclass
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 RATE = 8.0  # of a step: of 16 bits its change of a weight is more than a rounding
-SETTLING, SETTLING_SECONDS = 200, 1.5  # calls at most, and seconds, before any is timed
+SETTLING, SETTLING_SECONDS = 200, 0.8  # calls at most, and seconds, before any is timed
 Arrays = list[np.ndarray[Any, Any]]
 Body = Callable[..., Any]
 

@@ -23,7 +23,8 @@ PRIVATE_COPY_DENSITY = 16  # values to a place from which on this is faster than
 class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
-    split_length: longest reduction that one stage does, however few rows there are. written, read: flops of additions
+    split_length: longest reduction that one stage does, however few rows there are; column_length: shortest one of few
+    columns that is done in two stages. written, read: flops of additions
     and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
 
     bandwidth: float
@@ -32,6 +33,7 @@ class WorkCostModel:
     row_limit: int
     parallelism: int
     split_length: int
+    column_length: int
     written: float
     read: float
     load: float
@@ -47,7 +49,7 @@ class WorkCostModel:
 
 
 # Two cores with 256-bit vectors or wider; a line is read before it is written.
-CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, written=6.0, read=3.0, load=1.0)
+CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, 1 << 15, written=6.0, read=3.0, load=1.0)
 HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
@@ -57,7 +59,9 @@ def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
     moved = flops / gpu.bandwidth
     blocks = 2 * gpu.multiprocessors
-    return WorkCostModel(gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, written=moved, read=moved, load=0.5)
+    return WorkCostModel(
+        gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, 1 << 9, written=moved, read=moved, load=0.5
+    )
 
 
 def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], model: WorkCostModel) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
+from ...runtime.program.dnn import DnnLibrary, DnnPart, Order, dnn_call_of_arrays
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
+from ..layout.operands import ALIGNMENT, contiguous_strides, strides_of_memory_view_node
+from ..ops.table import OPS
 from ..passes.attention import bound_of_mask, matrix_transpose
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
@@ -26,6 +29,7 @@ MOST_FLOAT16 = 65504.0
 LOW_BIAS = -1e4
 MOST_BIAS = 2**28  # bytes of what is added to scores; more is computed block by block
 SLOWER = "cuDNN takes"
+SECTION = 4  # how many times larger an array may be that is stored for a section of it
 EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
@@ -47,23 +51,49 @@ def add_dnn_call(
     limit: float = math.inf,
 ) -> Value | str:
     """Add the library's call; one of its results, or why there is none. All arrays come to lie without gaps, their axes
-    as the option `orders` says, which costs nothing where they lie so. limit: microseconds that it may take, if that is
-    known."""
+    as the option `orders` says, which costs nothing where they lie so; or they are `parts` of such. limit: microseconds
+    that it may take, if that is known."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
+    given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
+    if options.get("parts"):
+        found = [_part_of_array(builder, a) for a in given]
+        options = {**options, "parts": tuple(part for _, part in found)}
+        given = [whole for whole, _ in found]
+        inside[: len(given)] = [a.type for a in given]
     call = dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options)
     workspace = library.workspace(call)
     if isinstance(workspace, str):
         return workspace
     if (took := library.microseconds(call)) is not None and took > limit:
         return f"{SLOWER} {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
-    given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
     fixed = ("function", "dnn"), ("options", tuple(sorted(every.items())))
     attrs = (*fixed, ("by", "kernels"), ("contiguous", True), ("part", part))
     result = builder.add("host", tuple(a.number for a in given), made[part], attrs)
     return _permuted(builder, result, orders[len(args) + part])
+
+
+def _part_of_array(builder: GraphBuilder, x: Value) -> tuple[Value, DnnPart | None]:
+    """Of a large section of an array that array, which is stored as a whole, and where in it the section lies, if the
+    library takes it so: rows of elements side by side that begin where memory is aligned."""
+    views, number = list[Node](), x.number
+    while OPS[builder.nodes[number].op].kind == "view" and builder.nodes[number].op in ("slice", "reshape", "permute"):
+        views.append(builder.nodes[number])
+        number = builder.nodes[number].args[0]
+    whole = builder.at(number)
+    if all(node.op != "slice" for node in views) or SECTION * x.type.size < whole.type.size:
+        return x, None
+    shape, strides, offset = whole.shape, contiguous_strides(whole.shape, 1), 0
+    for node in reversed(views):
+        found = strides_of_memory_view_node(node, shape, strides)
+        if found is None:
+            return x, None
+        offset += sum(map(operator.mul, node.attr("starts"), strides)) if node.op == "slice" else 0
+        shape, strides = node.type.shape, found
+    fits = strides[-1] == 1 and all(n * x.dtype.itemsize % ALIGNMENT == 0 for n in (offset, *strides[:-1]))
+    return (whole, (shape, strides, offset)) if fits else (x, None)
 
 
 def _type_in_memory(type: ArrayType, order: Order) -> ArrayType:
@@ -215,6 +245,7 @@ def call_dnn_attention(
         "bound": added.bound,
         "bias": bool(added.bias),
         "operation": "attention",
+        "parts": True,
         "orders": (*orders, *added.orders, *(orders[0], FOUR_AXES)[: len(types)]),
         "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
@@ -243,6 +274,7 @@ def call_dnn_attention_gradient(
         "bound": added.bound,
         "bias": bool(added.bias),
         "operation": "attention_gradient",
+        "parts": True,
         "orders": (*orders, FOUR_AXES, *added.orders, *orders[:3]),
         "flops": 5.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }

@@ -195,7 +195,7 @@ def test_what_becomes_of_a_conv2d() -> None:
         (lambda x, w: kg.nn.conv2d(x, w, stride=0), "stride"),
         (lambda x, w: kg.nn.conv2d(x, w, stride=(1, 2, 3)), "3 numbers for 2 axes"),
         (lambda x, w: kg.nn.conv2d(x, w, dilation=3), "does not fit"),
-        (lambda x, w: kg.nn.conv2d(x[0], w), "batch"),
+        (lambda x, w: kg.nn.conv2d(x[0, 0], w), "batch"),
         (lambda x, w: kg.nn.conv2d(x, w[:, :2]), "channels"),
         (lambda x, w: kg.nn.conv2d(x[:, :, :2], w), "does not fit"),
         (lambda x, w: kg.nn.conv2d(x, w, padding="same", stride=2), "stride 1"),
