@@ -16,7 +16,7 @@ from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
-from ..passes.simplify import constant_value_of_node, rewrite_nodes, simplify_graph
+from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
 
 # calls, how many of their arrays, which are read first, are images, and whether they give one
@@ -106,12 +106,14 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
         return builder.at(builder.nodes[x.number].args[0])
     if x.type.size == 1:
         return builder.reshape(x, ())
-    whole = builder.reshape(x, (*(1,) * (len(axes) - len(x.shape)), *x.shape))
-    back = _inverse_axes(axes)
-    number = constant_value_of_node(builder, x.number)
-    if number is not None:
-        return builder.broadcast(builder.const(number, x.dtype), [whole.shape[i] for i in back])
-    return builder.permute(whole, back)
+    node, back = builder.nodes[x.number], _inverse_axes(axes)
+    whole = (*(1,) * (len(axes) - len(x.shape)), *x.shape)
+    if node.op == "cast":
+        return builder.cast(_turned_operand(builder, builder.at(node.args[0]), axes, places), x.dtype)
+    if node.op == "broadcast":
+        inner = _turned_operand(builder, builder.at(node.args[0]), axes, places)
+        return builder.broadcast(inner, [whole[i] for i in back])
+    return builder.permute(builder.reshape(x, whole), back)
 
 
 def _turn_map(

@@ -194,24 +194,35 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
     if all(operation_of_dnn_call(node) != "convolution_image" for node in graph.nodes):
         return graph
 
+    def inside(node: Node) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Where along the axes of places a section lies, and how long it is."""
+        is_section = node.op == "slice" and all(step == 1 for step in node.attr("steps"))
+        return (node.attr("starts")[2:], node.type.shape[2:]) if is_section else None
+
     def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
-        if node.op != "slice" or any(step != 1 for step in node.attr("steps")):
+        kept = inside(node)
+        if kept is None:
             return None
-        way, place = [node.args[0]], args[0].number  # a call, maybe behind a permutation, which nothing else reads
-        if graph.nodes[way[0]].op == "permute":
-            way, place = [*way, *graph.nodes[way[0]].args], builder.nodes[place].args[0]
+        read = graph.nodes[node.args[0]]
+        place = builder.nodes[args[0].number].args[0] if read.op == "permute" else args[0].number
         call = builder.nodes[place]
-        if operation_of_dnn_call(call) != "convolution_image" or any(len(graph.users[n]) > 1 for n in way):
+        shared = read.op == "permute" and len(graph.users[read.args[0]]) > 1
+        same = all(inside(graph.nodes[user]) == kept for user in graph.users[node.args[0]])
+        if operation_of_dnn_call(call) != "convolution_image" or shared or not same:
             return None
-        options, starts, kept = undecided_options_of_dnn_call(call), node.attr("starts"), node.type.shape
-        order = tuple(range(len(kept))) if len(way) == 1 else graph.nodes[way[0]].attr("axes")
-        if order != options["orders"][-1] or options["shape"][:2] != kept[:2]:
+        options = undecided_options_of_dnn_call(call)
+        order = read.attr("axes") if read.op == "permute" else tuple(range(len(read.type.shape)))
+        if order != options["orders"][-1]:
             return None
-        around = zip(options["padding"], starts[2:], options["shape"][2:], kept[2:], strict=True)
-        padding = tuple((before + s, after + n - s - m) for (before, after), s, n, m in around)
+        around = zip(options["padding"], *kept, options["shape"][2:], strict=True)
+        options["padding"] = tuple((before + s, after + n - s - m) for (before, after), s, m, n in around)
+        options["shape"] = (*options["shape"][:2], *kept[1])
         given = logical_arrays_of_dnn_call(builder, call, [builder.at(a) for a in call.args])
-        found = add_dnn_call(library, builder, given, [node.type], {**options, "padding": padding, "shape": kept})
-        return found if isinstance(found, Value) else None
+        found = add_dnn_call(library, builder, given, [ArrayType(options["shape"], node.type.dtype)], options)
+        if not isinstance(found, Value):
+            return None
+        rank = len(kept[0])
+        return builder.slice(found, (*node.attr("starts")[:2], *(0,) * rank), (1,) * (rank + 2), node.type.shape)
 
     return simplify_graph(rewrite_nodes(graph, rule))
 
