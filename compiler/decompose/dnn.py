@@ -24,6 +24,7 @@ from .convolution import Padding, image_within_zeros, microseconds_of_convolutio
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
+FEW_CHANNELS = 8  # of windows of one element: more are a product of matrices
 MOST_ELEMENTS = 2**31
 MOST_FLOAT16 = 65504.0
 LOW_BIAS = -1e4
@@ -150,7 +151,8 @@ def call_dnn_convolution(
 
 def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, Any]) -> str:
     few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
-    if name == "convolution" and few:
+    many = math.prod(weights.shape[2:]) == 1 and weights.shape[1] > FEW_CHANNELS
+    if name == "convolution" and few and not many:
         return "few products for each element"
     if name == "convolution" and math.prod(weights.shape[2:]) == 1 and weights.dtype == FLOAT32:
         return "windows of one element: products of matrices"

@@ -411,8 +411,8 @@ class _CopyMaterializer:
 
 
 def _arrays_to_turn(graph: Graph) -> frozenset[int]:
-    """Large arrays whose axes are permuted and that a reduction reads beside others that lie as it goes: with strides as
-    long each element takes a line of memory. A copy takes little beside that."""
+    """Large arrays whose axes are permuted and that a reduction reads beside others that lie as it goes: with long
+    strides each element takes a line of memory. A copy takes little beside that."""
     found = set[int]()
     for node in graph.nodes:
         if OPS[node.op].kind == "reduce" and graph.nodes[node.args[0]].type.size >= LARGE:

@@ -160,6 +160,16 @@ def test_what_no_library_does_is_as_before() -> None:
         assert not library.calls
 
 
+@pytest.mark.parametrize(("channels", "is_call"), [(3, False), (8, False), (9, True), (32, True)])
+def test_many_channels_of_one_place_are_no_few_products(channels: int, is_call: bool) -> None:
+    """A kernel that adds up that many would be long, and read memory in the wrong order."""
+    x, w = random(0, 2, channels, 6, 6, dtype=BFLOAT16), random(1, 2, channels, 1, 1, dtype=BFLOAT16)
+    graph = traced(kg.nn.conv2d, x, w)
+    found = decided(graph, Library())
+    assert calls_in(found) == ["convolution"] * is_call
+    same_values(found, graph, [x, w], 2e-2)
+
+
 def test_explain_names_the_extra() -> None:
     """Of what cuDNN would do; what did a call is said with it."""
     q = random(0, 2, N, 8, dtype=BFLOAT16)
