@@ -205,6 +205,8 @@ def conv_transpose1d(
 ) -> Any:
     """The transpose of conv1d: each element of x is spread by the weights. Options as of conv_transpose2d.
 
+    output_padding: what the far end of the result has more.
+
     >>> np.asarray(kg.nn.conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]])))
     array([[[ 1., 12., 20.]]])
     """
@@ -252,6 +254,8 @@ def conv_transpose3d(
     dilation: Any = 1,
 ) -> Any:
     """The transpose of conv3d: each element of x is spread by the weights. Options as of conv_transpose2d.
+
+    output_padding: what the far ends of the result have more.
 
     >>> np.asarray(kg.nn.conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)))).tolist()
     [[[[[1.0, 1.0]]]]]
