@@ -16,11 +16,7 @@ from .core.types import ArrayType
 from .fusion.fuse import fuse, has_reductions_of_several_axes
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
-from .fusion.sweeps import (
-    reduce_columns_axis_by_axis,
-    split_row_reductions_for_fusion,
-    split_sums_around_insides,
-)
+from .fusion.sweeps import reduce_axis_by_axis, split_row_reductions_for_fusion, split_sums_around_insides
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
 from .passes.attention import call_attention
@@ -51,7 +47,7 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
         check_graph_after_stage(simple, types, "online sums")
     if target.windows:
         simple = split_sums_around_insides(simple)
-    simple = reduce_columns_axis_by_axis(simple, target.model)
+    simple = reduce_axis_by_axis(simple, target.model)
     if has_reductions_of_several_axes(simple):
         simple = split_row_reductions_for_fusion(simple, target.model)
     second: frozenset[int] = frozenset()

@@ -93,34 +93,42 @@ def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph
     return rewrite_nodes(graph, split)
 
 
-def reduce_columns_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
-    """sum(x, (0, 1)) -> sum(sum(x, 1), 0), where columns are so few that parts of the first axis, of which each is
-    reduced by itself, do not fill the machine. What is rounded to 16 bits is rounded once."""
-
-    def is_starved(shape: Sequence[int], axes: Sequence[int]) -> bool:
-        if len(axes) < 2 or len(shape) - 1 in axes:
-            return False
-        rows = math.prod(n for i, n in enumerate(shape) if i not in axes)
-        busy = rows // max(shape[-1], 1) * -(-shape[-1] // BLOCK_COLUMNS)
-        parts, length = shape[axes[0]], math.prod(shape[i] for i in axes)
-        return 0 < busy * parts < model.parallelism and length >= model.column_length
+def reduce_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
+    """sum(x, (0, 1)) -> sum(sum(x, 1), 0), where parts of the first axis, of which each is reduced by itself, do not
+    fill the machine. What is rounded to 16 bits is rounded once."""
 
     def staged(builder: GraphBuilder, op: str, x: Value, axes: Sequence[int], dtype: Any) -> Value:
-        if not is_starved(x.shape, axes):
+        first = _axes_to_reduce_last(x.shape, axes, model)
+        if not first:
             return builder.reduce(op, x, axes, dtype)
-        part = staged(builder, op, x, axes[1:], dtype)
-        return builder.reduce(op, part, [axes[0]], dtype)
+        part = staged(builder, op, x, axes[first:], dtype)
+        return builder.reduce(op, part, axes[:first], dtype)
 
     def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if OPS[node.op].kind != "reduce" or COMBINERS[node.op].carries_index:
             return None
         axes, dtype = node.attr("axes"), node.type.dtype
-        if not is_starved(args[0].shape, axes):
+        if not _axes_to_reduce_last(args[0].shape, axes, model):
             return None
         half = dtype_kind(dtype) == "f" and dtype.itemsize == 2
         return builder.cast(staged(builder, node.op, args[0], axes, FLOAT32 if half else dtype), dtype)
 
     return rewrite_nodes(graph, rule)
+
+
+def _axes_to_reduce_last(shape: Sequence[int], axes: Sequence[int], model: WorkCostModel) -> int:
+    """How many of the axes are reduced once the others are; 0 where all are at once."""
+    if len(axes) < 2:
+        return 0
+    rows, length = (math.prod(n for i, n in enumerate(shape) if (i in axes) is inside) for inside in (False, True))
+    if len(shape) - 1 in axes:
+        if length <= model.split_length or not 0 < rows * shape[axes[0]] < model.parallelism:
+            return 0
+        before = (math.prod(shape[i] for i in axes[:count]) for count in range(1, len(axes)))
+        fill = (count for count, parts in enumerate(before, 1) if rows * parts >= 2 * model.parallelism)
+        return next(fill, len(axes) - 1)
+    busy = rows // max(shape[-1], 1) * -(-shape[-1] // BLOCK_COLUMNS)
+    return int(length >= model.column_length and 0 < busy * shape[axes[0]] < model.parallelism)
 
 
 def split_sums_around_insides(graph: Graph) -> Graph:
