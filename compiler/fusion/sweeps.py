@@ -124,9 +124,7 @@ def _axes_to_reduce_last(shape: Sequence[int], axes: Sequence[int], model: WorkC
     if len(shape) - 1 in axes:
         if length <= model.split_length or not 0 < rows * shape[axes[0]] < model.parallelism:
             return 0
-        before = (math.prod(shape[i] for i in axes[:count]) for count in range(1, len(axes)))
-        fill = (count for count, parts in enumerate(before, 1) if rows * parts >= 2 * model.parallelism)
-        return next(fill, len(axes) - 1)
+        return max((n for n in range(1, len(axes)) if math.prod(shape[i] for i in axes[n:]) >= STRETCH), default=1)
     busy = rows // max(shape[-1], 1) * -(-shape[-1] // BLOCK_COLUMNS)
     return int(length >= model.column_length and 0 < busy * shape[axes[0]] < model.parallelism)
 
