@@ -14,11 +14,12 @@ import contextlib
 import gc
 import os
 import random
+import statistics
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -30,17 +31,24 @@ import kernelgraph as kg
 from kernelgraph.runtime.core.readable_text import byte_count_in_words as words
 
 ROUNDS = 12
+TURNS = 4  # parts of a loop, each of which is timed: what else the machine does then meets all loops alike
 
 
-def least_seconds_in_turns(loops: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Of each loop the fastest run; they take turns."""
+def seconds_in_turns(loops: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """The times of each loop, as many of each; they take turns."""
     times: dict[str, list[float]] = {name: [] for name in loops}
-    for _ in range(ROUNDS):
+    for _ in range(TURNS * ROUNDS):
         for name, loop in loops.items():
             start = time.perf_counter()
             loop()
             times[name].append(time.perf_counter() - start)
-    return {name: min(found) for name, found in times.items()}
+    return times
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """The fastest beside the fastest, and the median of pairs."""
+    pairs = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return f"{min(ours) / min(theirs):.2f} (pairs {statistics.median(pairs):.2f})"
 
 
 def step(x: Any) -> Any:
@@ -50,14 +58,14 @@ def step(x: Any) -> Any:
 def print_loops(device: str, nbytes: int) -> None:
     values = np.linspace(0.0, 1.0, nbytes // 8)
     x, f = kg.asarray(values, device=device), kg.kernel_graph(device=device)(step)
-    count = max(20, (1 << 31) // nbytes // 2)
+    count = max(20, (1 << 31) // nbytes // 2) // TURNS
 
     def turn(call: Callable[[Any], Any], start: Any) -> Any:
         for _ in range(count):
             start = call(start)
         return start
 
-    found = least_seconds_in_turns(
+    found = seconds_in_turns(
         {
             "queued": lambda: turn(f, x).wait(),
             "waiting": lambda: turn(lambda a: f(a).wait(), x),
@@ -65,10 +73,10 @@ def print_loops(device: str, nbytes: int) -> None:
             "numpy": lambda: turn(step, values),
         }
     )
-    waits, numpys = (found["queued"] / found[name] for name in ("waiting", "numpy"))
+    waits, numpys = (ratio(found["queued"], found[name]) for name in ("waiting", "numpy"))
     print(
-        f"{count} turns on {words(nbytes)}: queued / with a wait {waits:.2f}, / NumPy {numpys:.2f}; operators / NumPy "
-        f"{found['operators'] / found['numpy']:.2f}; at most {words(kg.memory(device).peak)} reserved"
+        f"{count} turns on {words(nbytes)}: queued / with a wait {waits}, / NumPy {numpys}; operators / NumPy "
+        f"{ratio(found['operators'], found['numpy'])}; at most {words(kg.memory(device).peak)} reserved"
     )
 
 
@@ -103,8 +111,9 @@ def print_small_operators(device: str) -> None:
             for _ in range(1000):
                 a + a
 
-        found = least_seconds_in_turns({"ours": partial(repeat, x), "numpy": partial(repeat, values)})
-        print(f"x + x of {n} elements: {1e3 * found['ours']:.2f} us (NumPy {1e3 * found['numpy']:.2f} us)")
+        found = seconds_in_turns({"ours": partial(repeat, x), "numpy": partial(repeat, values)})
+        ours, numpys = (1e3 * min(times) for times in found.values())
+        print(f"x + x of {n} elements: {ours:.2f} us (NumPy {numpys:.2f} us)")
 
 
 def sorted_rows(x: Any) -> Any:
@@ -214,13 +223,28 @@ class Soak:
 
 @dataclass(frozen=True)
 class Check:
-    """The account beside the driver's figure at one moment. apart: bytes that they differ by; in_use, reserved: ours;
-    taken: what the driver says that neither is free nor the peers' nor the context's."""
+    """The account beside the driver's figure at one moment. seconds: since the start; theirs: what each peer has
+    reserved; taken: what the driver says that neither is free nor the peers' nor the context's."""
 
-    apart: int
-    in_use: int
-    reserved: int
+    seconds: float
+    account: Any
+    theirs: Mapping[str, int]
     taken: int
+
+    @property
+    def apart(self) -> int:
+        """By how much the driver's figure is above the account."""
+        return self.taken - int(self.account.held)
+
+    def lines(self) -> list[str]:
+        more, less = max(0, self.apart), max(0, -self.apart)
+        theirs = ", ".join(f"{words(nbytes)} of {name}" for name, nbytes in self.theirs.items())
+        return [
+            f"after {self.seconds:.1f} s the driver has {words(more or less)} {'more' if more else 'less'}: "
+            f"{words(self.taken)} beside {theirs or 'nobody'} and the context; the account has "
+            f"{words(self.account.held)}:",
+            *str(self.account).split("\n")[1:],
+        ]
 
 
 def leaves(results: Any) -> tuple[Any, ...]:
@@ -235,12 +259,11 @@ def checks_of_soak(soak: Soak, peers: Peers, context: int) -> list[Check]:
         if soak.is_over():
             break
         with peers.lock:  # theirs is read in one go
-            account, theirs = kg.memory("cuda"), peers.reserved()
+            account, theirs = kg.memory("cuda"), {name: held() for name, held in peers.held.items()}
         assert account.system is not None
         free, every = account.system
-        taken = every - free - theirs - context
-        apart = abs(account.others - theirs - context)
-        checks.append(Check(apart, sum(account.in_use.values()), account.reserved, taken))
+        taken = every - free - sum(theirs.values()) - context
+        checks.append(Check(time.monotonic() - soak.start, account, theirs, taken))
     return checks
 
 
@@ -286,16 +309,19 @@ def print_verdicts(soak: Soak, peers: Peers, checks: list[Check], start: Any) ->
     )
     for failure in failures[:10]:
         print("        failed:", failure)
-    apart = [check.apart for check in checks]
+    apart = [abs(check.apart) for check in checks]
     above = sum(a > TOLERANCE for a in apart)
     good &= print_verdict(
         len(checks) == CHECKS and not above,
         f"account and driver: {len(checks)} checks of {CHECKS}, at most {words(max(apart))} apart, {above} times more "
-        f"than {words(TOLERANCE)}",
+        f"than {words(TOLERANCE)}; in each tenth at most "
+        + ", ".join(words(max(apart[len(apart) * i // 10 : len(apart) * (i + 1) // 10])) for i in range(10)),
     )
+    for line in max(checks, key=lambda check: abs(check.apart)).lines():
+        print("       ", line)
     quarters = [checks[len(checks) * i // 4 : len(checks) * (i + 1) // 4] for i in range(4)]
     for name, figures in (
-        ("reserved by us", [[check.reserved for check in quarter] for quarter in quarters]),
+        ("reserved by us", [[check.account.reserved for check in quarter] for quarter in quarters]),
         ("taken by us, says the driver", [[check.taken for check in quarter] for quarter in quarters]),
     ):
         means, peaks = [sum(each) // len(each) for each in figures], [max(each) for each in figures]
@@ -304,7 +330,8 @@ def print_verdicts(soak: Soak, peers: Peers, checks: list[Check], start: Any) ->
             f"flat: {name} in each quarter at most {', '.join(map(words, peaks))}, on average "
             f"{', '.join(map(words, means))}; the last / the second {means[3] / means[1]:.2f} (at most {FLAT_MEAN})",
         )
-    used, reserved = max(check.in_use for check in checks), max(check.reserved for check in checks)
+    used = max(sum(check.account.in_use.values()) for check in checks)
+    reserved = max(check.account.reserved for check in checks)
     print(f"        reserved / in use, each at its most: {reserved / used:.2f} of {words(used)}")
     end, _ = settled_account(peers)
     assert start.system is not None and end.system is not None

@@ -469,6 +469,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each program, at most")
     parser.add_argument("--cache", default="", help="folder of compiled code and tuned winners; empty: a fresh one")
     parser.add_argument("--minutes", type=float, default=math.inf, help="for all of them")
+    parser.add_argument("--part", type=int, default=0, help="of --parts equal shares of the programs, this one")
+    parser.add_argument("--parts", type=int, default=1)
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     parts = [part for part in options.only.split(",") if part]
@@ -478,7 +480,7 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory() as fresh, override(cache_dir=options.cache or fresh):
         numpy = options.rival == "numpy"
-        for case in SLOWER_THAN_NUMPY if numpy else (*CASES, *field_cases()):
+        for case in (SLOWER_THAN_NUMPY if numpy else (*CASES, *field_cases()))[options.part :: options.parts]:
             if parts and not any(part in case.name for part in parts):
                 continue
             if time.monotonic() > end:

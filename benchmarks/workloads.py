@@ -275,7 +275,7 @@ def unlike(program: FieldProgram, found: Any, wanted: Any) -> str:
         a, b = np.asarray(a), np.asarray(b)
         a, b = (x.astype(np.float32) if x.dtype.name == "bfloat16" else x for x in (a, b))
         apart = (
-            float(np.mean(a != b)) if b.dtype.kind == "i" else float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
+            float(np.mean(a != b)) if b.dtype.kind in "iu" else float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
         )
         if not apart <= program.relative:
             return f"{apart:.1e} apart"

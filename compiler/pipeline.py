@@ -27,7 +27,12 @@ from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
 from .passes.online_sums import sum_exponentials_in_parts
 from .passes.picked_elements import compute_picked_elements
-from .passes.product_precision import forget_precision, multiply_16_bit_operands, round_operands_as_allowed
+from .passes.product_precision import (
+    forget_precision,
+    multiply_16_bit_operands,
+    multiply_float16_in_float32,
+    round_operands_as_allowed,
+)
 from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
 from .targets.target import Target, target_of
@@ -87,7 +92,7 @@ def run_graph_pass_stages(
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if not target.epilogues:
-        simple = forget_precision(simple)
+        simple = multiply_float16_in_float32(forget_precision(simple))
     narrow = multiply_16_bit_operands(simple) if target.epilogues else simple
     blocked = compute_large_products_in_blocks(narrow, target.block_bytes)
     simple = simple if blocked is narrow else blocked

@@ -210,6 +210,8 @@ BLOCKS = (
     "if $A.sum() > $N:\n$1", "if $A.sum() > $N:\n$1\nelse:\n$2", "for i in range(2):\n$1", "if o.n % 2 == 0:\n$1",
     "for v in o.l:\n    v += 1", "for key in list(o.p):\n    o.p[key] = o.p[key] * 2", "try:\n$1\nfinally:\n$2",
     "while $A.sum() < 1:\n    $A += 1\n    o.n += 1", "if $A.max() > 1 and $N > 0:\n$1",
+    "v = $A\nwhile v.sum() < $N:\n    v = v + 1\n$B = v",
+    "v, w = $A, $B\nwhile v.sum() < $N + 4:\n    v, w = w + 1, v\n$A = w",
     "with_local = lambda: $E\n$A = with_local()",
     "if $N > 2:\n    raise ValueError('large')", "if $A.sum() > $N:\n    raise ValueError('large', o.n)",
     "if o is not None:\n$1\nassert $A.max() > $N - 4, 'small'",
@@ -230,7 +232,8 @@ CHANGES = (
     "o.sub = made(type(o.sub), np.ones(3), 2.0)",
     "x = o.x", "x = np.array([0.5, 0.25, 2.0])", "o.l.append(np.ones(3))",
     "d = o.p | {'u': o.x, 'c': 1.0, 'in': {'v': o.y}}",
-    "o.n = 2.5", "o.name = 'other'", "del o.p['b']", "o.l[0] = o.l[1]", "a = 3", "a = 0.5", "pass", "pass", "pass",
+    "o.n = 2.5", "o.name = 'other'", "del o.p['b']", "o.l[0] = o.l[1]", "a = 3", "a = 0.5", "names[0][0] += 1",
+    "names[0], names[-1] = o.x, o.l", "pass", "pass", "pass",
 )  # fmt: skip
 
 
@@ -281,7 +284,8 @@ o.sub = made($K, np.array([2.0, 2.0, 1.0]), 1.5)
 d = {"u": np.array([4.0, 3.0, 2.0]), "c": 2.0, "in": OrderedDict(v=np.array([1.0, 0.0, 1.0]))}
 x = np.array([1.5, 2.5, -0.5])
 a = 2.0
-"""
+names = [o.x, o.y, *o.p.values(), *o.l, o.sub.z, *d.values()]
+"""  # names: other names of what the arguments hold, which the program does not see
 
 
 def random_program(rng: random.Random) -> Program:
@@ -387,7 +391,7 @@ def _called(module: types.ModuleType, text: str) -> tuple[Any, Exception | None]
 
 
 def _state(module: types.ModuleType) -> Any:
-    return pictured({name: vars(module)[name] for name in ("o", "d", "x")})
+    return pictured({name: vars(module)[name] for name in ("o", "d", "x", "names")})
 
 
 _labels = itertools.count()

@@ -44,7 +44,7 @@ ALLOWED: dict[str, str] = {
     "runtime/devices/cuda/libraries": (
         "runtime/core runtime/devices/cuda/driver runtime/devices/cuda/modules runtime/program"
     ),
-    "runtime/devices/cuda/memory": "runtime/core runtime/devices/cuda/driver",
+    "runtime/devices/cuda/memory": "runtime/core runtime/devices/cuda/driver runtime/engine",
     "runtime/devices/cuda/modules": "runtime/core runtime/devices/cuda/driver runtime/program",
     "runtime/engine": "runtime/codegen runtime/core runtime/engine/words runtime/interpret runtime/program",
     "runtime/engine/words": "runtime/codegen",
@@ -227,6 +227,7 @@ HEAVY = {
     "compiler/targets/cpu/matvec",
     "compiler/targets/cpu/running",
     "compiler/targets/cpu/sequential",
+    "compiler/targets/cpu/shifted_rows",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",

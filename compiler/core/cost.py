@@ -24,8 +24,8 @@ class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
     split_length: longest reduction that one stage does, however few rows there are; column_length: shortest one of few
-    columns that is done in two stages. written, read: flops of additions
-    and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
+    columns that is done in two stages; cluster: blocks that keep a row close together. written, read: flops of
+    additions and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
 
     bandwidth: float
     flops: float
@@ -37,6 +37,7 @@ class WorkCostModel:
     written: float
     read: float
     load: float
+    cluster: int = 1
 
     @property
     def flops_per_byte(self) -> float:
@@ -51,6 +52,7 @@ class WorkCostModel:
 # Two cores with 256-bit vectors or wider; a line is read before it is written.
 CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, 1 << 15, written=6.0, read=3.0, load=1.0)
 HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
+CLUSTER, CLUSTERS_FROM = 8, (9, 0)  # blocks of a cluster that every GPU with clusters can run, and which have them
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 
@@ -59,8 +61,19 @@ def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
     moved = flops / gpu.bandwidth
     blocks = 2 * gpu.multiprocessors
+    cluster = CLUSTER if gpu.compute_capability >= CLUSTERS_FROM else 1
     return WorkCostModel(
-        gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, 1 << 9, written=moved, read=moved, load=0.5
+        gpu.bandwidth,
+        flops,
+        2.0,
+        1 << 14,
+        blocks,
+        1 << 14,
+        1 << 9,
+        written=moved,
+        read=moved,
+        load=0.5,
+        cluster=cluster,
     )
 
 
@@ -72,7 +85,8 @@ def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], mo
     inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
     if length * rows <= SMALL:
         return True
-    return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)
+    blocks = -(-length // model.row_limit)
+    return inner and blocks <= model.cluster and (rows * blocks >= model.parallelism or length <= SMALL)
 
 
 def warps_with_private_copies(length: int, places: int, itemsize: int) -> int:

@@ -16,6 +16,7 @@ from ..graph.graph import Node, Value
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
 PART = 64  # values that are combined one after another: at least 8
 SPARSE = 2  # places to a value, from which on most get none
+SCALED = ("multiply", "divide")  # what a table's elements may be combined with one number by, as they are read
 
 
 def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -83,23 +84,48 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
 
 def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """combine_at(a, places, values) -> values combined in the order of their places, which is found once for all calls
-    with these places; of values that are themselves taken from a table, the table's elements in that order"""
+    with these places; of values that are themselves taken from a table, the table's elements in that order, and of a
+    table that is another times a number, that one's"""
     a, places, values = args
     length, size, ufunc = places.shape[0], a.shape[0], dict(node.attr("options"))["ufunc"]
     if ufunc not in ATS or length >= 2**31 or size >= 2**32 - 1 or a.dtype.kind in "cb":
         return ""
     starts = size <= SPARSE * length
     types = [ArrayType((1 + 2 * length + (size + 1 if starts else 0),), UINT32)]
+    places = _places_in_32_bits(builder, places, size)
     (order,) = builder.host("places_in_order", [places], types, length=size, part=PART, starts=starts)
     which = builder.slice(order, [1 + length], [1], [length])
     table, source = values, builder.nodes[values.number]
     if source.op == "gather" and len(source.args) == 2 and len(builder.at(source.args[0]).shape) == 1:
         table, index = map(builder.at, source.args)
         if source.attr("checked"):  # as the index is, for all turns of a loop at once
-            index = builder.gather(builder.index(table.shape, 0), [index], [0], [], (length,))
-        which = builder.cast(builder.gather(index, [which], [0], [], (length,), checked=False), UINT32)
-    arrays = [a, order, table, which]
-    return builder.host("combine_in_order", arrays, [node.type], ufunc=ufunc, part=PART)[0]
+            index = builder.gather(builder.cast(builder.index(table.shape, 0), UINT32), [index], [0], [], (length,))
+        which = builder.gather(builder.cast(index, UINT32), [which], [0], [], (length,), checked=False)
+    scaled, table, factor = _table_and_factor(builder, table)
+    arrays = [a, order, table, which, *factor]
+    return builder.host("combine_in_order", arrays, [node.type], ufunc=ufunc, part=PART, scaled=scaled)[0]
+
+
+def _places_in_32_bits(builder: GraphBuilder, places: Value, size: int) -> Value:
+    """Those of 64 bits in half of them; what is out of range stays so."""
+    if places.dtype.itemsize < 8:
+        return places
+    places = builder.map("minimum", places, builder.const(size, places.dtype))
+    signed = places.dtype.kind == "i"
+    return builder.cast(builder.map("maximum", places, np.int64(-1)) if signed else places, UINT32)
+
+
+def _table_and_factor(builder: GraphBuilder, table: Value) -> tuple[str, Value, list[Value]]:
+    """How an array is another's elements and one number, and those; `""` and itself where it is not. What reads it need
+    not wait for it to be stored."""
+    node = builder.nodes[table.number]
+    if node.op in SCALED and table.dtype.name in ("float32", "float64"):
+        elements, factor = map(builder.at, node.args)
+        if node.op == "multiply" and not elements.shape:
+            elements, factor = factor, elements
+        if elements.type == table.type and factor.type == ArrayType((), table.dtype):
+            return node.op, elements, [factor]
+    return "", table, []
 
 
 def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:

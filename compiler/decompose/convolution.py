@@ -4,14 +4,16 @@ target's own kernel does without copies of the windows."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from ...runtime.core.frozen import dataclass
 from ..core.cost import TF32_SPEED, WorkCostModel
-from ..core.types import FLOAT32, FLOAT64, ArrayType
+from ..core.types import FLOAT32, HALVES, ArrayType, DType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Node, Value
@@ -118,10 +120,10 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     groups, lengths = options["groups"], node.type.shape[2:]
     n, count = x.shape[0], each * math.prod(kernel)
     if count <= FEW:
-        x, w = (builder.cast(a, node.type.dtype) for a in args)
+        x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
         views = [_elements_at_place_in_window(builder, x, place, node) for place in product(*map(range, kernel))]
         result = _sum_of_convolution_windows(builder, views, builder.reshape(w, (groups, out // groups, each, -1)))
-        return builder.reshape(result, node.type.shape)
+        return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
     if math.prod(kernel) == 1:
         windows = _elements_at_place_in_window(builder, x, (0,) * len(kernel), node)
     else:
@@ -224,22 +226,51 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     """convolution(x, w) -> sums of rows of x, which lie behind each other and are shifted as a whole: an element of a
     window lies at one distance from its first one. What such a row gives behind the end of a line is left out; with
     strides, x is taken apart into the elements that are as far apart first."""
-    x, w = args
+    if refusal := _why_no_convolution_of_rows(args, node):
+        return refusal
+    x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
     options = dict(node.attr("options"))
     out, each, *kernel = w.shape
-    groups, stride = options["groups"], options["stride"]
-    if node.type.dtype not in (FLOAT32, FLOAT64) or {x.dtype, w.dtype} != {node.type.dtype}:
-        return "a dtype other than float32 or float64"
-    if not node.type.size or not w.type.size:
-        return "no elements"
+    groups = options["groups"]
     if out // groups <= FEW_OUT and each * math.prod(kernel) <= FEW:
         return "few products for each element"
+    rows = _rows_of_convolution(builder, x, node.type.shape[2:], kernel, options)
+    wanted = node.type.shape[2:]
+    width = wanted[0] * math.prod(rows.lengths[1:])
+    weights = builder.reshape(w, (groups, out // groups, each * len(rows.taps)))
+    (sums,) = builder.host(
+        "shifted_products",
+        [weights, rows.x],
+        [ArrayType((x.shape[0], groups, out // groups, width), x.dtype)],
+        taps=rows.taps,
+        length=rows.length,
+        width=width,
+    )
+    lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *rows.lengths[1:]))
+    result = builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
+    return builder.cast(result, node.type.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _ConvolutionRows:
+    """x: (batch, groups, channels / groups, elements); lengths: of the axes of what lies in a row, phase after phase;
+    taps: how far each element of a window lies behind its first one; length: of the row of all results."""
+
+    x: Value
+    lengths: Sequence[int]
+    taps: tuple[int, ...]
+    length: int
+
+
+def _rows_of_convolution(
+    builder: GraphBuilder, x: Value, counts: Sequence[int], kernel: Sequence[int], options: Mapping[str, Any]
+) -> _ConvolutionRows:
+    """The image as rows, of a convolution whose results have the lengths `counts`."""
+    stride = options["stride"]
     if math.prod(kernel) == 1:  # the other phases are not needed
-        x, stride = (
-            builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *node.type.shape[2:])),
-            (1,) * len(stride),
-        )
-    x, lengths = _phases_of_convolution_input(builder, x, groups, stride)
+        x = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *counts))
+        stride = (1,) * len(stride)
+    x, lengths = _phases_of_convolution_input(builder, x, options["groups"], stride)
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
     apart = math.prod(lengths)  # elements of one phase
     taps = []
@@ -248,20 +279,19 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
         for i, d, s, step in zip(place, options["dilation"], stride, steps, strict=True):
             phase, tap = phase * s + i * d % s, tap + i * d // s * step
         taps.append(phase * apart + tap)
-    wanted = node.type.shape[2:]
-    width = wanted[0] * steps[0]
-    length = 1 + sum((n - 1) * step for n, step in zip(wanted, steps, strict=True))
-    rows = builder.reshape(w, (groups, out // groups, each * len(taps)))
-    (sums,) = builder.host(
-        "shifted_products",
-        [rows, x],
-        [ArrayType((x.shape[0], groups, out // groups, width), x.dtype)],
-        taps=tuple(taps),
-        length=length,
-        width=width,
-    )
-    lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *lengths[1:]))
-    return builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
+    length = 1 + sum((n - 1) * step for n, step in zip(counts, steps, strict=True))
+    return _ConvolutionRows(x, lengths, tuple(taps), length)
+
+
+def _why_no_convolution_of_rows(args: Sequence[Value], node: Node) -> str:
+    if dtype_kind(node.type.dtype) != "f":
+        return "no floats"
+    return "" if all(t.size for t in (node.type, *(a.type for a in args))) else "no elements"
+
+
+def _dtype_of_convolution_sums(node: Node) -> DType:
+    """Of 16-bit numbers they are in float32."""
+    return FLOAT32 if node.type.dtype in HALVES else node.type.dtype
 
 
 def _phases_of_convolution_input(
@@ -291,6 +321,8 @@ def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequenc
     """convolution_image(ct, w) -> the cotangent, as far apart as the strides, with zeros between and around: convolved
     with the weights turned"""
     (ct, w), options = args, dict(node.attr("options"))
+    if max(options["stride"]) > 1 == max(options["dilation"]) and node.type.size and ct.type.size:
+        return _image_of_phases(builder, node, ct, w, options)
     groups, dilation, lengths = options["groups"], options["dilation"], node.type.shape[2:]
     out, each, *kernel = w.shape
     ends = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
@@ -304,6 +336,106 @@ def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequenc
     weights = builder.reshape(swapped, (groups * each, out // groups, *kernel))
     plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * len(kernel)}
     return builder.host("convolution", [spread, weights], [node.type], **plain)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """Of elements as far apart as the stride along an axis, those that meet so many places of a window."""
+
+    places: int
+    first: int
+    count: int
+
+
+def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]) -> Value:
+    """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of
+    the windows: the cotangent convolved with these alone, for all that meet equally many at once"""
+    stride, kernel, lengths = options["stride"], w.shape[2:], node.type.shape[2:]
+    wide = [-(-length // s) for length, s in zip(lengths, stride, strict=True)]
+    weights = _weights_by_phases(builder, w, options["groups"], stride)
+
+    def joined(phases: tuple[_Phases, ...]) -> Value:
+        if (axis := len(phases)) == len(kernel):
+            return _part_of_phases(builder, node, (ct, weights), options, phases, wide)
+        fewer, rest = divmod(kernel[axis], stride[axis])
+        ways = (_Phases(fewer + 1, 0, rest), _Phases(fewer, rest, stride[axis] - rest))
+        parts = [joined((*phases, way)) for way in ways if way.count]
+        return parts[0] if len(parts) == 1 else builder.concat(parts, 3 + 2 * axis)
+
+    whole = (q * s for q, s in zip(wide, stride, strict=True))
+    image = builder.reshape(joined(()), (*node.type.shape[:2], *whole))
+    return builder.slice(image, (0,) * len(image.shape), (1,) * len(image.shape), node.type.shape)
+
+
+def _weights_by_phases(builder: GraphBuilder, w: Value, groups: int, stride: Sequence[int]) -> Value:
+    """(groups, out / groups, channels / groups, for each axis places and phases), with zeros where there are none."""
+    out, each, *kernel = w.shape
+    pairs = [(-(-k // s), s) for k, s in zip(kernel, stride, strict=True)]
+    whole = (out, each, *(places * s for places, s in pairs))
+    if whole != w.shape:
+        zeros = builder.broadcast(builder.const(0, w.dtype), whole)
+        w = builder.update(zeros, w, (0,) * len(whole), (1,) * len(whole))
+    return builder.reshape(w, (groups, out // groups, each, *(n for pair in pairs for n in pair)))
+
+
+def _part_of_phases(
+    builder: GraphBuilder,
+    node: Node,
+    args: tuple[Value, Value],
+    options: Mapping[str, Any],
+    phases: Sequence[_Phases],
+    wide: Sequence[int],
+) -> Value:
+    """Of an image the elements of some phases: (batch, channels, for each axis elements and phases)."""
+    ct, weights = args
+    rank, groups, inner, each = len(wide), *weights.shape[:3]
+    counts, places = [p.count for p in phases], [p.places for p in phases]
+    if not all(places):
+        shape = (*node.type.shape[:2], *(a for pair in zip(wide, counts, strict=True) for a in pair))
+        return builder.broadcast(builder.const(0, node.type.dtype), shape)
+    both = (a for p in phases for a in (p.places, p.count))
+    starts = (a for p in phases for a in (p.places - 1, p.first))
+    met = builder.slice(weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, inner, each, *both))
+    axes = range(3, 3 + 2 * rank)
+    met = builder.permute(met, (0, 2, *axes[1::2], 1, *axes[::2]))
+    met = builder.reshape(met, (groups * each * math.prod(counts), inner, *places))
+    around = (*ct.shape[:2], *(q + p - 1 for q, p in zip(wide, places, strict=True)))
+    if around != ct.shape:
+        zeros = builder.broadcast(builder.const(0, ct.dtype), around)
+        ct = builder.update(zeros, ct, (0, 0, *(p - 1 for p in places)), (1,) * len(around))
+    plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * rank}
+    made = ArrayType((ct.shape[0], met.shape[0], *wide), node.type.dtype)
+    (found,) = builder.host("convolution", [ct, met], [made], **plain)
+    found = builder.reshape(found, (*node.type.shape[:2], *counts, *wide))
+    return builder.permute(found, (0, 1, *(a for i in range(rank) for a in (2 + rank + i, 2 + i))))
+
+
+def decompose_convolution_weights_without_windows(
+    builder: GraphBuilder, node: Node, args: Sequence[Value]
+) -> Value | str:
+    """convolution_weights(x, ct) -> products of rows of the cotangent with rows of x, shifted by each tap; between the
+    lines of the cotangent there are zeros where x has elements that no window begins at"""
+    if refusal := _why_no_convolution_of_rows(args, node):
+        return refusal
+    x, ct = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
+    options = dict(node.attr("options"))
+    out, each, *kernel = node.type.shape
+    groups, (n, _, *wanted) = options["groups"], ct.shape
+    if math.prod(kernel) == 1:
+        return "windows of one element: products of matrices"
+    rows = _rows_of_convolution(builder, x, wanted, kernel, options)
+    wide = (n, out, wanted[0], *rows.lengths[1:])
+    if wide != ct.shape:
+        zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
+        ct = builder.update(zeros, ct, (0,) * len(wide), (1,) * len(wide))
+    (sums,) = builder.host(
+        "shifted_dots",
+        [builder.reshape(ct, (n, groups, out // groups, -1)), rows.x],
+        [ArrayType((groups, out // groups, each * len(rows.taps)), x.dtype)],
+        taps=rows.taps,
+        length=rows.length,
+    )
+    return builder.cast(builder.reshape(sums, node.type.shape), node.type.dtype)
 
 
 def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:

@@ -74,8 +74,8 @@ def why_no_running_kernel(call: DecomposableCall) -> str:
     return "" if len(others) <= 1 and close else "rows that do not lie close together, or of more than two axes"
 
 
-def why_no_shifted_products_kernel(call: DecomposableCall) -> str:
-    """sums of shifted rows, which are made for that kernel alone"""
+def why_no_shifted_rows_kernel(call: DecomposableCall) -> str:
+    """products with shifted rows, which are made for that kernel alone"""
     return ""
 
 

@@ -34,6 +34,7 @@ from .convolution import (
     decompose_convolution,
     decompose_convolution_image,
     decompose_convolution_weights,
+    decompose_convolution_weights_without_windows,
     decompose_convolution_without_windows,
     decompose_convolve,
     decompose_correlate,
@@ -135,7 +136,14 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
             _decomposition_rule_that_fuses(decompose_convolution_without_windows),
             _decomposition_rule_that_fuses(decompose_convolution),
         ),
-        "shifted_products": (DecompositionRule(kernels=own.why_no_shifted_products_kernel, contiguous=True),),
+        "convolution_weights": (
+            _decomposition_rule_that_fuses(decompose_convolution_weights_without_windows),
+            _decomposition_rule_that_fuses(decompose_convolution_weights),
+        ),
+        **dict.fromkeys(
+            ("shifted_products", "shifted_dots"),
+            (DecompositionRule(kernels=own.why_no_shifted_rows_kernel, contiguous=True),),
+        ),
         "cumsum": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "cumprod": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "sort": (_decomposition_rule_that_fuses(decompose_sort_of_short_rows),),

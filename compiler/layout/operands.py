@@ -138,6 +138,13 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def lies_without_gaps(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether elements lie in C order, side by side; how far apart those of an axis of length 1 are says nothing."""
+    return all(
+        n == 1 or s == wanted for n, s, wanted in zip(shape, strides, contiguous_strides(shape, itemsize), strict=True)
+    )
+
+
 def reshape_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> tuple[int, ...] | None:
     """The strides with which `new_shape` sees the same memory in C order. None where only a copy can."""
     if 0 in shape:  # whole elements: a kernel masks what moves along its axis, and reads at once what does not
@@ -209,8 +216,7 @@ class StridedBufferArray:
 
     @property
     def contiguous(self) -> bool:
-        wanted = contiguous_strides(self.shape, self.region.itemsize)
-        return all(n == 1 or s == w for n, s, w in zip(self.shape, self.region.strides, wanted, strict=True))
+        return lies_without_gaps(self.shape, self.region.strides, self.region.itemsize)
 
     def moved(self, axis: int) -> StridedBufferArray:
         """Seen with this axis last."""

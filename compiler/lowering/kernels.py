@@ -379,7 +379,7 @@ class LoopNestLowering:
             reaches.append(reach * (1 + (access.dtype.kind == "c")))
         points = math.prod(sizes) or 1
         windows, vector = self._shifted_windows(axes, row, loops)
-        width = target.width(row, max(a.dtype.itemsize for a in self.accesses), self.flops / points)
+        width = target.width(row, max(a.dtype.itemsize for a in self.accesses), self.flops / points, loops > 1)
         form = LoopNest(
             "",
             len(parallel),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -35,6 +36,7 @@ from .sequential import lower_sequential_node, reads_before_routine_writes, sour
 Replaced: TypeAlias = Sequence[tuple[int, int]]  # outputs that take an input's place in its memory: both their numbers
 
 MAY_FAIL = frozenset({"host", "kernel", "gather", "loop", "branch"})  # with any, a call is done whole or not at all
+MEMORY_LINE = 64  # bytes that memory moves for one element, at most
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 _OWN_NODES = {"kernel": lower_custom_kernel_node, "sequential": lower_sequential_node}  # by op
 
@@ -130,7 +132,8 @@ class _ProgramLowering:
             launch = printed.launch(nest.form, sizes)
             reads = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "out")
             writes = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "in")
-            moved = union_bytes_of_regions(reads) + union_bytes_of_regions(writes)
+            taken = MEMORY_LINE * len(reads) * math.prod(sizes)  # of a table that is larger, no more is read
+            moved = min(union_bytes_of_regions(reads), taken) + union_bytes_of_regions(writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
             name = "_".join(_task_name_of_group(graph, group)) + nest.suffix
             tasks.append(

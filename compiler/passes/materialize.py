@@ -20,6 +20,7 @@ from ..graph.graph import Graph, Node, Value
 from ..layout.operands import (
     contiguous_strides,
     has_matrix_order,
+    lies_without_gaps,
     reshape_strides,
     shapes_differ_in_unit_axes_only,
     strides_of_memory_view_node,
@@ -285,12 +286,13 @@ class _CopyMaterializer:
 
     def _is_in_memory(self, number: int, contiguous: bool = False) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
-        node, strides = self.builder.nodes[number], self.strides.get(number)
-        computed = strides is None and OPS[node.op].kind in ("map", "reduce", "gather")  # it is stored without gaps
-        if contiguous and (
-            not (computed or _has_no_gaps(node.type, strides)) or self._root_of_views(number) in self.taken
-        ):
-            return False
+        node = self.builder.nodes[number]
+        if contiguous:
+            strides = self._strides_once_stored(number)
+            if strides is None or self._root_of_views(number) in self.taken:
+                return False
+            if not lies_without_gaps(node.type.shape, strides, node.type.dtype.itemsize):
+                return False
         if OPS[node.op].kind == "view":
             return self._is_in_memory(node.args[0])
         return node.op == "input" or can_node_be_materialized(node.op)
@@ -456,14 +458,6 @@ def _materialized_regions_of_concat(parts: Sequence[Value], axis: int) -> list[R
         regions.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
         start += part.shape[axis]
     return regions
-
-
-def _has_no_gaps(type: ArrayType, strides: Sequence[int] | None) -> bool:
-    """Whether memory is in C order. How far apart elements of an axis with one of them would be does not matter."""
-    wanted = contiguous_strides(type.shape, type.dtype.itemsize)
-    return strides is not None and all(
-        n == 1 or own == other for n, own, other in zip(type.shape, strides, wanted, strict=True)
-    )
 
 
 def is_materialized_region_contiguous(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:

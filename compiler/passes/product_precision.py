@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..core.types import FLOAT32, HALVES, ArrayType, bfloat16
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
@@ -60,6 +62,17 @@ def forget_precision(graph: Graph) -> Graph:
     if not any(node.op == "matmul" and node.attrs for node in graph.nodes):
         return graph
     return _rewrite_products(graph, lambda builder, node, args: builder.matmul(*args, precision=""))
+
+
+def multiply_float16_in_float32(graph: Graph) -> Graph:
+    """a @ b of float16 -> cast(cast(a) @ cast(b)), which a library has, and which adds as NumPy does."""
+
+    def widen_operands(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        if any(a.dtype != np.float16 for a in args) or node.type.dtype != np.float16:
+            return None
+        return builder.cast(builder.matmul(*(builder.cast(a, FLOAT32) for a in args)), node.type.dtype)
+
+    return _rewrite_products(graph, widen_operands)
 
 
 def _rewrite_products(graph: Graph, rule: Rule) -> Graph:

@@ -13,7 +13,7 @@ from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
-from ..core.cost import CPU, WorkCostModel, work_cost_model_of_gpu
+from ..core.cost import CLUSTER, CLUSTERS_FROM, CPU, WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
@@ -39,13 +39,13 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
 @dataclass(frozen=True, slots=True)
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
-    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
-    a point -> the size class `LoopNest.width`; calls: the tasks of a host call that has kernels of its own; own: a
-    kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
-    memory differ from those for any other; windows: from how many points on its threads take twice as many
-    rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
-    in one array; short: lengths of the parallel and the reduced axes, and whether a reduction finds a place -> the size
-    class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
+    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
+    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call
+    that has kernels of its own; own: a kernel of the user's and its arrays -> the kernel, where the target has such;
+    aligns: whether its texts for aligned memory differ from those for any other; windows: from how many points on its
+    threads take twice as many rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs
+    together that lie in turn in one array; short: lengths of the parallel and the reduced axes, and whether a reduction
+    finds a place -> the size class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
@@ -58,7 +58,7 @@ class Target:
     machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
-    width: Callable[[Sequence[int], int, float], int]
+    width: Callable[[Sequence[int], int, float, bool], int]
     calls: Calls
     own: Callable[[CustomKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
@@ -160,10 +160,11 @@ def _dispatch_device_call_to_cpu_target(
     function: str, reads: Any, results: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
     (result,) = results.values()
-    if function == "shifted_products":
-        from .cpu.matmul import cpu_shifted_products_task
+    if function in ("shifted_products", "shifted_dots"):
+        from .cpu.shifted_rows import cpu_shifted_dots_task, cpu_shifted_products_task
 
-        return [cpu_shifted_products_task(jit_vector_register_bytes(), reads, result, options, line)]
+        task = cpu_shifted_products_task if function == "shifted_products" else cpu_shifted_dots_task
+        return [task(jit_vector_register_bytes(), reads, result, options, line)]
     from .cpu.running import cpu_running_total_task
 
     return [cpu_running_total_task(CPU, function, reads[0], result, options["axis"], line)]
@@ -172,13 +173,18 @@ def _dispatch_device_call_to_cpu_target(
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
-def _dispatch_reduction_width_to_cuda_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cuda_target(
+    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool
+) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
-    return cuda_threads_of_resident_row(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+    if not reduced:
+        return 1 + (flops >= HEAVY)
+    cluster = CLUSTER if again and len(reduced) == 1 and gpu.compute_capability >= CLUSTERS_FROM else 1
+    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
 
 
-def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float, again: bool) -> int:
     return 1
 
 
@@ -224,7 +230,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     parts = (
         _dispatch_kernel_to_cuda_target,
         launch,
-        _dispatch_reduction_width_to_cuda_target,
+        partial(_dispatch_reduction_width_to_cuda_target, gpu),
         calls,
         _dispatch_custom_kernel_to_cuda_target,
     )

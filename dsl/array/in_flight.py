@@ -11,7 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import count, islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from sys import getrefcount
 from threading import get_ident
 from typing import Any
@@ -22,7 +22,7 @@ from ...runtime.core.settings import settings
 from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
 
-ASKED = 16  # whether calls are over is asked once in so many calls, or if they hold many bytes
+ASKED, ASKED_ON_HOST = 64, 16  # whether calls are over is asked once in so many calls, or if they hold many bytes
 MOST_CALLS = 4096  # in flight on the CPU: each takes some words of its own
 # What nobody but calls in flight holds comes back by a wait while a cache may still hold it. With 24 MB 600 calls on
 # 8 MB take as long as with a wait after each, with 64 MB 1.4 times as long (32 MB of cache).
@@ -34,16 +34,20 @@ _PROBE = [object()]
 _ALONE = getrefcount(_PROBE[0])  # of what one list holds: interpreters count temporary references differently
 
 
-class Flight:
-    """A call. things: what it uses. before: calls that are over when it starts. number: a later one's is higher.
-    thread: whose call it is."""
+# A call on GPUs, which has to cost little: its events, what it uses, the bytes of that, and whose thread's it is.
+Flight = tuple[tuple[Event, ...], Sequence[Any], int, int]
 
-    __slots__ = ("before", "events", "nbytes", "number", "things", "thread")
+
+class HostFlight:
+    """A call on the CPU. things: what it uses. before: calls that are over when it starts. number: a later one's is
+    higher."""
+
+    __slots__ = ("before", "events", "nbytes", "number", "things")
 
     def __init__(self, events: tuple[Event, ...], things: Sequence[Any], nbytes: int) -> None:
         self.events, self.things, self.nbytes = events, things, nbytes
-        self.before: Sequence[Flight] = ()
-        self.number, self.thread = next(_numbers), get_ident()
+        self.before: Sequence[HostFlight] = ()
+        self.number = next(_numbers)
 
 
 _numbers, _number_of_flight = count(), attrgetter("number")
@@ -54,22 +58,20 @@ class Flights:
     nothing is in flight. ahead: calls that may always be in flight; more only while all hold less than `nbytes`. many:
     bytes from which on each call looks whether others are over."""
 
+    events_of: Any = attrgetter("events")
+    things_of: Any = attrgetter("things")
+    nbytes_of: Any = attrgetter("nbytes")
+
     def __init__(self, ahead: int, nbytes: int, many: int) -> None:
         self.ahead, self.nbytes, self.many = ahead, nbytes, many
-        self.calls: deque[Flight] = deque()
+        self.calls: deque[Any] = deque()  # `Flight` or `HostFlight`
         self.held = 0
 
-    def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
-        """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
-        self.add(Flight(events, things, size))
-
-    def add(self, flight: Flight) -> None:
-        self.held += flight.nbytes
-        self.calls.append(flight)
-        if not len(self.calls) % ASKED or self.held > self.many or self.held > self.budget:
-            self.forget_finished()
-            while self.is_too_far_ahead():
-                self.wait_for_room()
+    def keep_within_budget(self) -> None:
+        """Let go of calls that are over, and wait for others while they hold too much."""
+        self.forget_finished()
+        while self.is_too_far_ahead():
+            self.wait_for_room()
 
     @property
     def budget(self) -> int:
@@ -92,7 +94,7 @@ class Flights:
         try:
             while True:
                 flight = self.calls.popleft()
-                for event in flight.events:
+                for event in self.events_of(flight):
                     if not event.query():
                         self.calls.appendleft(flight)
                         return
@@ -100,10 +102,9 @@ class Flights:
         except IndexError:
             self.held = 0
 
-    def forget(self, flight: Flight) -> None:
+    def forget(self, flight: Any) -> None:
         """Take a call that is over out of the counts."""
-        self.held -= flight.nbytes
-        flight.before = flight.things = ()
+        self.held -= self.nbytes_of(flight)
 
     def wait_for_oldest(self) -> None:
         """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
@@ -112,7 +113,7 @@ class Flights:
         except IndexError:
             return
         try:
-            for event in flight.events:
+            for event in self.events_of(flight):
                 error_of_event(event)
         except BaseException:  # interrupted: it is still in flight
             self.calls.appendleft(flight)
@@ -123,9 +124,28 @@ class Flights:
 class DeviceFlights(Flights):
     """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
 
+    events_of, things_of, nbytes_of = (itemgetter(place) for place in range(3))
+
+    def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
+        """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
+        self.calls.append((events, things, size, get_ident()))
+        self.held = held = self.held + size
+        if held > self.many or held > settings.in_flight_bytes > 0 or not len(self.calls) % ASKED:
+            self.keep_within_budget()
+
     def forget_finished(self) -> None:
         self.finish_in_order()
-        super().forget_finished()
+        calls = self.calls
+        try:
+            while True:
+                flight = calls.popleft()
+                for event in flight[0]:
+                    if not event.query():
+                        calls.appendleft(flight)
+                        return
+                self.held -= flight[2]
+        except IndexError:
+            self.held = 0
 
     def finish_in_order(self) -> None:
         """Ask of each thread's latest call on each stream first: where that is over, so are those before it."""
@@ -133,16 +153,15 @@ class DeviceFlights(Flights):
             calls = list(islice(self.calls, ASKED))
         except RuntimeError:  # another thread is at it
             return
-        over: dict[Any, bool] = {}
-        for flight in reversed(calls):
-            events: Sequence[Any] = flight.events
-            lines = [(e, (flight.thread, line)) for e in events if (line := getattr(e, "line", None)) is not None]
-            for event, line in lines:
-                if over.get(line):
-                    event.finish()
-            for event, line in lines:  # those of one call tell nothing of each other
-                if line not in over:
-                    over[line] = event.query() and event.error is None
+        latest: dict[Any, Any] = {}  # the events of the latest call where that is over
+        for events, _, _, thread in reversed(calls):
+            for event in events:
+                if (line := getattr(event, "line", None)) is not None:
+                    known = latest.get(key := (thread, line))
+                    if known is None:
+                        latest[key] = events if event.query() and event.error is None else ()
+                    elif known and known is not events:  # those of one call tell nothing of each other
+                        event.finish()
 
 
 class HostFlights(Flights):
@@ -150,16 +169,20 @@ class HostFlights(Flights):
 
     def __init__(self) -> None:
         super().__init__(1, physical_memory_bytes() // 4, DROPPED_BYTES)
-        self.by_event: dict[Event, Flight] = {}
+        self.by_event: dict[Event, HostFlight] = {}
         self.lock = threading.RLock()  # objects may die, and call in here, inside any allocation
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: HostFlight) -> None:
         for event in flight.events:
             self.by_event[event] = flight
-        super().add(flight)
+        self.held += flight.nbytes
+        self.calls.append(flight)
+        if not len(self.calls) % ASKED_ON_HOST or self.held > self.many or self.held > self.budget:
+            self.keep_within_budget()
 
-    def forget(self, flight: Flight) -> None:
+    def forget(self, flight: HostFlight) -> None:
         super().forget(flight)
+        flight.before = flight.things = ()
         for event in flight.events:
             self.by_event.pop(event, None)
 
@@ -173,7 +196,7 @@ class HostFlights(Flights):
         then all: their chains may have run on unequally."""
         looked_at = len(self.calls) - 1
         try:
-            oldest = list(islice(self.calls, min(OLDEST, looked_at) if looked_at % ASKED else looked_at))
+            oldest = list(islice(self.calls, min(OLDEST, looked_at) if looked_at % ASKED_ON_HOST else looked_at))
         except RuntimeError:  # another thread is at it
             return 0
         found = [thing for flight in oldest for thing in flight.things]
@@ -201,7 +224,7 @@ class FollowedCalls:
 
     __slots__ = ("device", "flights", "gates", "on_host")
 
-    def __init__(self, on_host: HostFlights, device: Device, flights: list[Flight]) -> None:
+    def __init__(self, on_host: HostFlights, device: Device, flights: list[HostFlight]) -> None:
         self.on_host, self.device, self.flights = on_host, device, flights
         self.gates = [(AFTER, event) for flight in flights for event in flight.events]
         if len(flights) == 1:
@@ -221,7 +244,7 @@ class FollowedCalls:
                         return things[i]
         return None
 
-    def add_follower(self, flight: Flight) -> None:
+    def add_follower(self, flight: HostFlight) -> None:
         """Note a call that starts after them; what it uses too they need not hold any more."""
         flight.before = self.flights[:ANCESTORS]
         kept = {*map(id, flight.things)}
@@ -269,7 +292,7 @@ def forget_finished_calls() -> None:
 def track_host_memory(events: tuple[Event, ...], things: Any, before: FollowedCalls | None = None) -> None:
     """`track_memory` of a call on the CPU. before: what it follows as a whole."""
     _on_host.forget_finished()
-    flight = Flight(events, [*things], sum([thing.nbytes for thing in things]))
+    flight = HostFlight(events, [*things], sum([thing.nbytes for thing in things]))
     if before is not None:
         before.add_follower(flight)
     _on_host.add(flight)
@@ -282,7 +305,8 @@ def in_flight_counts() -> tuple[int, int]:
 
 def memory_in_flight() -> list[Any]:
     """What calls in flight use."""
-    return [thing for flights in (_on_host, _on_devices) for one in flights.calls.copy() for thing in one.things]
+    calls = [(one, flights.things_of) for flights in (_on_host, _on_devices) for one in flights.calls.copy()]
+    return [thing for one, things_of in calls for thing in things_of(one)]
 
 
 def is_no_call_in_flight() -> bool:
@@ -294,8 +318,9 @@ def is_no_call_in_flight() -> bool:
 
 def events_using_memory(memory: Any) -> list[Event]:
     """The events of calls in flight that use some memory."""
-    calls = (*_on_host.calls.copy(), *_on_devices.calls.copy())
-    return [event for flight in calls if any(t is memory for t in flight.things) for event in flight.events]
+    calls = [(one, flights) for flights in (_on_host, _on_devices) for one in flights.calls.copy()]
+    using = [(one, flights) for one, flights in calls if any(t is memory for t in flights.things_of(one))]
+    return [event for one, flights in using for event in flights.events_of(one)]
 
 
 def free_memory_in_flight() -> bool:

@@ -23,8 +23,8 @@ class MemoryAccount:
     in_use: bytes by owner: the `results`, which are the arrays alive; `temporaries` of calls in flight; the memory of
     `graphs`, `workspaces` of libraries; `rounding` of all these. cached: free bytes, kept for reuse. peak: the most
     bytes that were in use. limit: that of `kg.memory_limit`, or 0. beside: bytes that are not in `reserved`: of code,
-    of libraries' handles, and of the host's memory. system: what is free, and all there is, by what the driver says;
-    None where nobody knows.
+    stacks, libraries' handles, executable graphs, what the driver's pool keeps, and of the host's memory. system: what
+    is free, and all there is, by what the driver says; None where nobody knows.
 
     >>> "results" in kg.memory("cpu").in_use
     True
@@ -44,11 +44,15 @@ class MemoryAccount:
         return sum(self.in_use.values()) + self.cached
 
     @property
+    def held(self) -> int:
+        """Bytes of the device that are this process' by this account, but for the context's."""
+        return self.reserved + sum(nbytes for name, nbytes in self.beside.items() if "host" not in name)
+
+    @property
     def others(self) -> int:
         """Bytes of the device that are neither free nor this process' by this account: the context's, and others'."""
         free, every = self.system or (0, 0)
-        beside = sum(nbytes for name, nbytes in self.beside.items() if "host" not in name)
-        return max(0, every - free - self.reserved - beside)
+        return max(0, every - free - self.held)
 
     def __str__(self) -> str:
         rows = [*self.in_use.items(), ("cached", self.cached), ("reserved", self.reserved), ("peak", self.peak)]
@@ -80,7 +84,8 @@ def account_of_device(device: Device) -> MemoryAccount:
     temporaries = [thing.nbytes for key, thing in flying.items() if key not in held]
     owners = {"results": sum(m.nbytes for m in held.values()), "temporaries": sum(temporaries)}
     owners |= device.memory_by_owner()
-    stats, system = device.statistics(), device.system_memory()  # at one moment, as near as can be
+    with device.memory_at_rest():
+        stats, beside, system = device.statistics(), device.memory_beside(), device.system_memory()
     owners["rounding"] = stats["in_use"] - sum(owners.values())
     return MemoryAccount(
         name_of(device),
@@ -88,7 +93,7 @@ def account_of_device(device: Device) -> MemoryAccount:
         stats["cached"],
         stats["peak"],
         device.limit,
-        device.memory_beside(),
+        beside,
         system,
     )
 
@@ -190,8 +195,8 @@ def empty_cache(device: str | None = None) -> int:
     """Give a device's free memory back to the system. Returns how many bytes those are.
 
     It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
-    since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs, and what
-    was free in its driver's pool is any process' again.
+    since what they hold is free after them. A GPU lets replayed graphs go, unloads the kernels that no function or call
+    needs, gives back their stacks, and what was free in its driver's pool is any process' again.
 
     >>> kg.empty_cache("cpu") >= 0
     True

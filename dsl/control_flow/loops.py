@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..core.object_journal import Slot
 from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.numpy_creation import traced_ndenumerate
-from ..trace.aliasing import roots_of_array
+from ..trace.aliasing import arrays_chosen_among, chosen_array, roots_of_array
 from ..trace.failures import fail_here, has_not_failed, is_reached
 from ..trace.number_kinds import (
     flag_of_operand,
@@ -221,13 +221,15 @@ class CarriedLeaf:
                 f"{name} is {value!r} before a loop that a traced value ends, and changes in it; only arrays and "
                 "numbers can"
             )
-        self.operand = to_graph_operand(value)
+        self.value, self.operand = value, to_graph_operand(value)
         self.kinds = number_kinds_of_operand(self.operand)
         node = trace.builder.value(self.operand)
         self.start = Value(node.number, node.type)
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
         self.first = roots_of_value(value)
         self.given: list[Tracer] = []  # those that a turn gives
+        self.ways: list[tuple[Any, list[Value]]] = []  # what a turn gives, and the flags that are set then
+        self.stays: Any = None  # whether it still is the array that it begins as, at a turn, if that is asked
         self.begins = self.start, self.weak  # as it is before the first turn
         self.magnitude = max(
             COUNTER_BOUND, magnitude_of_node(trace, node.number)
@@ -354,11 +356,12 @@ class CompiledLoop:
         index = placeholder(trace, ITERATION)
         (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
         loop = Loop(cut.body, len(outputs), flag=True)
-        leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
+        leaves = [leaf.start for leaf in self._leaves()]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         flags = [leaf.flags[0] for leaf in self._flagged_leaves()]
+        flags += [builder.const(np.bool_(True)) for _ in self._staying_leaves()]
         args = [start, *leaves, *plain, *flags, *map(builder.at, (*cut.inputs, *cut.numbers))]
-        self._set(add_control_flow_node(builder, loop, args)[1:])
+        self._set(start, add_control_flow_node(builder, loop, args)[1:])
         return True
 
     def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
@@ -380,6 +383,9 @@ class CompiledLoop:
         for leaf in self._flagged_leaves():
             stand_ins.append(placeholder(trace, ArrayType((), BOOL)))
             trace.differing[leaf.own._held.number] = stand_ins[-1]
+        for leaf in self._staying_leaves():
+            leaf.stays = placeholder(trace, ArrayType((), BOOL))
+            stand_ins.append(leaf.stays)
         began = Journal([self.goes_on, self.body])
         path, trace.path = trace.path, []
         trace.loops += 1
@@ -426,16 +432,37 @@ class CompiledLoop:
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
                 leaf.given = roots_of_value(x)
-                settled &= taken is not None
+                leaf.ways = [*arrays_chosen_among(x)] if is_array(x) else []
+                settled &= taken is not None and not self._begins_to_ask(leaf)
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
-        outputs += [leaf.flags[1] for leaf in self._flagged_leaves()] if settled else []
-        return outputs if settled else None
+        if not settled:
+            return None
+        outputs += [leaf.flags[1] for leaf in self._flagged_leaves()]
+        both = partial(trace.builder.map, "logical_and")
+        for leaf in self._staying_leaves():
+            flags = next(flags for way, flags in leaf.ways if way is leaf.own)
+            outputs.append(reduce(both, [leaf.stays, *flags]))
+        return outputs
+
+    def _begins_to_ask(self, leaf: CarriedLeaf) -> bool:
+        """Whether from now on a leaf's array that arguments hold, and a turn may leave, is asked whether it stays."""
+        held = self.trace.holders and any(root._owner is not None for root in leaf.first)
+        if leaf.stays is not None or not held or all(way is not leaf.own for way, _ in leaf.ways):
+            return False
+        leaf.stays = leaf.start
+        return True
+
+    def _staying_leaves(self) -> list[CarriedLeaf]:
+        """What is carried of which a flag says whether it stays what it begins as."""
+        return [leaf for leaf in self._leaves() if leaf.stays is not None]
+
+    def _leaves(self) -> list[CarriedLeaf]:
+        return [leaf for carried in self.carried.values() for leaf in carried.leaves]
 
     def _flagged_leaves(self) -> list[CarriedLeaf]:
         """What is carried that may be of several kinds, if nodes say of which."""
-        leaves = (leaf for c in self.carried.values() for leaf in c.leaves)
-        return [leaf for leaf in leaves if leaf.is_flag_known and may_number_differ(leaf.kinds)]
+        return [leaf for leaf in self._leaves() if leaf.is_flag_known and may_number_differ(leaf.kinds)]
 
     def _note_carried_values(
         self,
@@ -522,21 +549,38 @@ class CompiledLoop:
             ]
         self.trace.note_possible_aliases(pairs)
 
-    def _set(self, results: Sequence[Value]) -> None:
+    def _array_after(self, leaf: CarriedLeaf, made: Tracer, start: Value, stays: Value | None) -> Tracer:
+        """What is `made` of a leaf after the loop: where turns make arrays anew, or leave it, it may be what it begins
+        as. start: whether there is a turn. stays: whether none has made one; None where each does."""
+        first: Any = leaf.value
+        if not (is_array(first) and first._parent is None and first._held.type == made._held.type):
+            return made
+        given = [id(way) for other in self._leaves() for way, _ in other.ways]
+        own = [way for way, _ in leaf.ways if way is not leaf.own or stays is None]
+        alone = all(given.count(id(way)) == 1 and way._parent is None and id(way) in self.made for way in own)
+        if not alone or not self.spoiled.keys().isdisjoint(map(id, leaf.first)):
+            return made
+        negated = partial(self.trace.builder.map, "logical_not")
+        flags = [negated(start), start] if stays is None else [stays, negated(stays)]
+        found = chosen_array(self.trace, [first, made], flags)
+        found._held, found._base = made._held, found._step.versions()
+        return found
+
+    def _set(self, start: Value, results: Sequence[Value]) -> None:
+        """start: whether there is a turn."""
         trace, values = self.trace, iter(results)
-        after: list[tuple[CarriedLeaf, Tracer]] = []
-        for carried in self.carried.values():
-            made = []
-            for leaf in carried.leaves:
-                made.append(leaf.made(trace, next(values)))
-                after.append((leaf, made[-1]))
-            carried.put(trace, made)
-        self._note_loop_aliases(after)
-        for root in self.roots.values():
-            write_array_value_with_journal(trace, root, next(values))
-        tracers = {id(leaf): tracer for leaf, tracer in after}
+        leaves = self._leaves()
+        made = {id(leaf): leaf.made(trace, next(values)) for leaf in leaves}
+        helds = [(root, next(values)) for root in self.roots.values()]
         for leaf in self._flagged_leaves():
-            trace.differing[tracers[id(leaf)]._held.number] = next(values)
+            trace.differing[made[id(leaf)]._held.number] = next(values)
+        stays = {id(leaf): next(values) for leaf in self._staying_leaves()}
+        after = {id(leaf): self._array_after(leaf, made[id(leaf)], start, stays.get(id(leaf))) for leaf in leaves}
+        for carried in self.carried.values():
+            carried.put(trace, [after[id(leaf)] for leaf in carried.leaves])
+        self._note_loop_aliases([(leaf, made[key]) for leaf in leaves if after[key := id(leaf)] is made[key]])
+        for root, held in helds:
+            write_array_value_with_journal(trace, root, held)
         for root in self.spoiled.values():  # nobody may look at what they hold now
             write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
         for slot in self.temporary.values():

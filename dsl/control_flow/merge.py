@@ -217,7 +217,7 @@ class BranchMerge:
             for array, flag in [] if x is UNSET else [*self._arrays_on_side(x, side)]:
                 place = self._array_after(array, side, like, array is x)
                 if place is None:
-                    new = new or self._new_array(nodes)
+                    new = new or self._new_array(nodes, sides)
                     place = "new", self._owned.setdefault((side, id(x)), new)
                 choice.setdefault(place[0], (place[1], [False, False]))[1][side] = flag
         flags = [self._flag_after(*flags) for _, flags in choice.values()]
@@ -233,10 +233,17 @@ class BranchMerge:
 
         return make_joined_array
 
-    def _new_array(self, nodes: tuple[Value, Value]) -> Later:
-        """An array of its own that is one node or the other."""
-        held = self.values(*nodes)
-        return cache(lambda: Tracer(self.trace, held()))
+    def _new_array(self, nodes: tuple[Value, Value], sides: Sequence[Any]) -> Later:
+        """An array of its own that is one node or the other; it may be what those of the sides may be."""
+        held, trace = self.values(*nodes), self.trace
+        others = [other for x in sides if isinstance(x, Tracer) for other in trace.noted_aliases(x)]
+
+        def make_array() -> Tracer:
+            made = Tracer(trace, held())
+            trace.note_possible_aliases([(made, other) for other in others])
+            return made
+
+        return cache(make_array)
 
     def _arrays_on_side(self, x: Any, side: int) -> Iterator[tuple[Any, Flag]]:
         """All that it may be where the side ends, and when: through what the side, or `x` itself, has chosen."""
@@ -272,7 +279,7 @@ class BranchMerge:
         """What an array that a side has made is afterwards."""
         if (side, id(root)) not in self._owned:
             node = self._operand_at_branch_end(root, side)
-            self._owned[side, id(root)] = self._new_array(self._beside_zeros(node, side))
+            self._owned[side, id(root)] = self._new_array(self._beside_zeros(node, side), [root])
         return self._owned[side, id(root)]
 
     def _flag_after(self, a: Flag, b: Flag) -> Later:

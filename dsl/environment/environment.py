@@ -245,6 +245,7 @@ class Environment:
         """classes: builtins that are others in traced code; `super` is made for this environment."""
         self.trace, self._stand_in = trace, stand_in
         self.guards: dict[tuple[int, str, str], Guard] = {}
+        self.keeps_guards = True  # where the trace fails
         self._scopes: dict[int, TracedGlobals] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back

@@ -177,12 +177,13 @@ def checked_diagonal_number(k: Any) -> Any:
     return k
 
 
+_EXACT_DIAGONALS = np.lib.NumpyVersion(np.__version__) >= "2.5.0.dev0"
 _LARGE = 2**62  # beyond which numbers of diagonals wrap, or are refused
 
 
 def diagonal_threshold_of_columns(k: Any, columns: int, shift: int = 0) -> Any:
-    """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it: it computes with k's negative in
-    the integers that k is of.
+    """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it: before NumPy 2.5 it computes with
+    k's negative in the integers that k is of.
 
     Raises UnsupportedError, and what NumPy raises as ours."""
     k = checked_diagonal_number(k)
@@ -197,8 +198,9 @@ def diagonal_threshold_of_columns(k: Any, columns: int, shift: int = 0) -> Any:
         return k
     try:
         with np.errstate(all="ignore"):
-            np.tri(0, columns, k + shift, bool)
-            return -int(-(k + shift)) - shift
+            moved = k + shift
+            np.tri(0, columns, moved, bool)
+            return (int(moved) if _EXACT_DIAGONALS and isinstance(moved, np.integer) else -int(-moved)) - shift
     except (OverflowError, TypeError, ValueError) as error:
         raise numpy_error_as_ours(error, "k: ") from None
 

@@ -343,14 +343,15 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
 
 
 _WEAK = (bool, int, float, complex, TracedNumber)
+_WHERE_WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0.dev0"
 
 
 def select_choices_in_one_dtype(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     """Choices, arrays and numbers, as NumPy takes them, and the result's dtype. The numbers have none of their own, and
-    integers that do not fit are taken modulo the dtype's range."""
+    integers that do not fit are taken modulo the dtype's range before NumPy 2.5, and refused since."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
     dtype = promoted_dtype(*map(_dtype_kind_of_ufunc, parts))
-    return [wrap_integer_operand_to_dtype(p, dtype) for p in parts], dtype
+    return [wrap_integer_operand_to_dtype(p, dtype) for p in parts] if _WHERE_WRAPS else parts, dtype
 
 
 _MISSING: Any = getattr(np, "_NoValue", None)  # which callers may pass

@@ -265,7 +265,7 @@ def fliplr(m: Any) -> Tracer:
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
     x = to_traced_array(m)
     first, second = to_axes_of_operand(axes, x.ndim, "axes")
-    turns = k % 4
+    turns = int(np.rot90([[0, 1], [3, 2]], k)[0, 0])  # NumPy's own word on a `k` that is no integer
     if turns == 0:
         return getitem(x, ...)
     if turns == 2:

@@ -22,7 +22,14 @@ from ..array.array import Array, from_numpy, own_numpy_array
 from ..array.conversion import to_kg_arrays
 from ..array.mutation import array_before_change, change_values_of_array, values_before_change, write_differing_elements
 from ..core.errors import DTypeRefusal, line_of_traceback
-from ..core.object_model import attributes_of_object, builtin_container_base_of_class, put_attributes, walk_objects
+from ..core.object_model import (
+    attributes_of_object,
+    builtin_container_base_of_class,
+    is_namespace_class,
+    is_user_class,
+    put_attributes,
+    walk_objects,
+)
 from ..core.object_state import referents_of_object
 from ..core.python_text import PythonText, compiled_functions, function_text, lines_in_try
 from ..core.pytree import LEAF, Tree, flatten, unflatten
@@ -49,7 +56,7 @@ def call_in_numpy(
 ) -> Any:
     """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
 
-    Lists, dicts and dataclasses hold copies in the place of their `kg.Array`s until the function is done. Raises
+    Lists, dicts and objects hold copies in the place of their `kg.Array`s until the function is done. Raises
     `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
     like these were taken before."""
     flat = not options and _LEAVES.issuperset(map(type, args))
@@ -236,8 +243,8 @@ def _note_containers(value: Any, kept: dict[int, Any]) -> None:
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:
-    """A value with others in the place of those of these identities: in its lists, dicts and dataclasses, of classes
-    of their own too, and in new tuples."""
+    """A value with others in the place of those of these identities: in its lists, dicts and objects, of classes of
+    their own too, and in new tuples."""
     part = new.get(id(value))
     if part is not None:
         return part
@@ -256,11 +263,16 @@ def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any
             part = new.get(id(x)) if type(x) in _LEAVES else _with_parts_replaced(x, new, done)
             if part is not None and part is not x:
                 base.__setitem__(value, key, part)
-    elif hasattr(kind, "__dataclass_fields__"):
+    elif _keeps_attributes(kind):
         held = attributes_of_object(value).items()
         replaced = [(name, x, _with_parts_replaced(x, new, done)) for name, x in held]
         put_attributes(value, [(name, part) for name, x, part in replaced if part is not x])
     return value
+
+
+def _keeps_attributes(kind: type) -> bool:
+    """Whether objects of a class may hold what the caller puts there."""
+    return is_user_class(kind) or is_namespace_class(kind) or hasattr(kind, "__dataclass_fields__")
 
 
 def _leaves_of(value: Any) -> list[Any]:

@@ -400,8 +400,11 @@ class _LauncherWriter(PythonText):
         state = self.state
         assert state is not None
         self.given = given
-        for number in sorted(state.shared):
-            yield f"r{number}._part = True"
+        for i, (*rows, (_, last)) in enumerate(state.chosen):
+            text = self._result_expression(LEAF, iter([last]))
+            for flag, place in rows:
+                text = f"{self._result_expression(LEAF, iter([place]))} if r{flag}.numpy() else {text}"
+            yield f"q{i} = {text}"
         for i, (tree, places) in enumerate(state.made):
             yield f"n{i} = {self._result_expression(tree, iter(places))}"
         writes: list[str] = []
@@ -411,13 +414,13 @@ class _LauncherWriter(PythonText):
                 change, state.holders[change.holder], f"o{change.holder}", self.constant
             )
             yield f"o{change.holder} = {holder}"
-            for i, (_, tree, places) in enumerate(change.put):
-                if places[0][0] == "old":
+            for i, (_, place) in enumerate(change.put):
+                if place[0] == "old":
                     value = old_value_expression(
-                        state.holders[change.holder], f"o{change.holder}", places[0][1], self.constant
+                        state.holders[change.holder], f"o{change.holder}", place[1], self.constant
                     )
                 else:
-                    value = self._result_expression(tree, iter(places))
+                    value = self._result_expression(LEAF, iter([place]))
                 yield f"o{change.holder}_{i} = {value}"
         yield from writes
 
@@ -441,7 +444,7 @@ class _LauncherWriter(PythonText):
     def is_direct(self) -> bool:
         """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
-        if captured.watched or (self.state is not None and self.state.shared):
+        if captured.watched or (self.state is not None and self.state.chosen and not self.on_cpu):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
@@ -657,11 +660,12 @@ class _LauncherWriter(PythonText):
     def _expression_of_new_array(self, number: int) -> str:
         """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
         spec = self.specs[number]
-        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None, "_part": False}
-        make = native_maker_of_objects(Array, "_memory", slots) if self.on_cpu else None
+        others = {"_spec": spec, "_device": self.device, "_host": None, "_part": False}
+        given, e = (("_memory",), "") if self.on_cpu else (("_memory", "_event"), ", e")
+        make = native_maker_of_objects(Array, given, {"_event": None, **others} if self.on_cpu else others)
         if make is not None:
-            return f"{self.constant(make)}(m{number})"
-        return f"Array(m{number}, {self.constant(spec)}, device{'' if self.on_cpu else ', e'})"
+            return f"{self.constant(make)}(m{number}{e})"
+        return f"Array(m{number}, {self.constant(spec)}, device{e})"
 
     def computes_numbers_alone(self) -> bool:
         """Whether a call has nothing to do but Python's arithmetic."""
@@ -898,6 +902,7 @@ _RESULTS = {
     "fresh": "deepcopy({})",
     "holder": "leaves[{}]",
     "made": "n{}",
+    "chosen": "q{}",
 }
 
 

@@ -46,10 +46,10 @@ from ..environment.guards import GuardSet, contents_guard
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
-from ..state.changes import StateChanges
+from ..state.changes import Place, StateChanges
 from ..state.opened_arguments import OpenedArguments
 from ..state.opening import OpenedTree
-from ..state.results import Place, ResultAndStateLocations
+from ..state.results import ResultAndStateLocations
 from ..trace.failures import Failures, check_error_is_of_python, outputs_of_failures
 from ..trace.memory_layout import ArgumentTracerLayout
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
@@ -222,7 +222,7 @@ class TraceAttempt:
 
     def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
         """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
-        reason.guards = GuardSet([*self.world.guards.values()])
+        reason.guards = GuardSet([*self.world.guards.values()] if self.world.keeps_guards else ())
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _raise_refusal(self, error: Refusal) -> NoReturn:

@@ -15,6 +15,7 @@ from ..array.devices import open_device
 from ..array.mutation import (
     array_before_change,
     change_values_of_array,
+    check_array_not_a_view,
     replace_memory,
     replace_or_merge_memory,
     write_differing_elements,
@@ -38,11 +39,7 @@ def check_write_back_allowed(target: Any, others: Sequence[Any], overlaps: bool 
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
         shared = any(type(other) is np.ndarray and call_arrays_share_memory(target, other) for other in others)
     else:
-        if target._part:
-            raise ReadOnlyError(
-                "the function assigns to an array that may be another one, as a value decided in an earlier call; "
-                "write x.copy() where it is stored"
-            )
+        check_array_not_a_view(target)
         shared = any(other is target for other in others)
         if target._memory.__class__ in SHARED:
             check_shared_memory_writable(target, others)

@@ -13,12 +13,9 @@ from ..core.object_model import (
     is_user_class,
     is_whole_dict,
     mutators_of_class,
-    named_parts_of_object,
     slots_of_class,
 )
 from ..environment.environment import Environment
-from ..trace.aliasing import root_of_view
-from ..trace.tracer import Tracer
 from .holders import rebuild_holders_of_argument
 from .opening import OpenedTree
 
@@ -107,12 +104,6 @@ class OpenedArguments:
             d.whole or d.removed or any((d.holder, name) not in kept for name, _ in d.put) for d in self.differences()
         )
 
-    def arrays(self) -> Iterator[int]:
-        """The identities of the arrays that the arguments hold now."""
-        self._require_whole_dicts()
-        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in named_parts_of_object(x)[1])]
-        return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
-
     def _require_whole_dicts(self) -> None:
         """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""
         for found in self.holders:
@@ -138,12 +129,3 @@ def _holder_difference(number: int, is_list: bool, slots: frozenset[str], before
         return HolderDifference(number, True, tuple(slots.intersection(removed)), tuple(held.items()))
     put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
     return HolderDifference(number, False, removed, put)
-
-
-def _holder_values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
-    """The values, and what is in tuples among them."""
-    for value in values:
-        if isinstance(value, tuple):
-            yield from _holder_values_and_tuple_items(tuple(value))
-        else:
-            yield value

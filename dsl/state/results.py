@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any
@@ -16,6 +16,7 @@ from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
 from ..environment.returned_objects import returned_user_object
 from ..trace.aliasing import (
     TracerChoice,
+    arrays_chosen_among,
     root_of_view,
     settle_reshapes_of_tracers,
     shares_memory,
@@ -26,20 +27,8 @@ from ..trace.failures import fail_where, fail_where_number_differs
 from ..trace.operands import to_traced_array
 from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
-from .changes import HolderChange, Places, StateChanges
+from .changes import Alternatives, HolderChange, Place, StateChanges
 from .opened_arguments import OpenedArguments
-
-Place = tuple[str, Any]
-
-
-def _arrays_chosen_among(array: Tracer) -> Iterator[tuple[Tracer, list[Value]]]:
-    """The arrays that an array may be, itself if values decide nothing, and the flags that are set then."""
-    if not isinstance(array._step, TracerChoice):
-        yield array, []
-        return
-    for part, flag in zip(array._step.arrays, array._step.flags, strict=True):
-        for found, flags in _arrays_chosen_among(part):
-            yield found, [flag, *flags]
 
 
 def _exclude_each_other(trace: Trace, a: Sequence[Value], b: Sequence[Value]) -> bool:
@@ -57,28 +46,25 @@ class ResultAndStateLocations:
         self.outputs: list[Value] = []
         self.numbers: list[str] = []
         self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
-        self.shared: set[int] = set()  # and those that may be another array, as a traced value decided
-        self._arrays: dict[int, tuple[Tracer, int]] = {}  # those that are stored: by identity, which output
+        self._arrays: dict[int, tuple[Tracer, Place]] = {}  # those that are stored, by identity
+        self._flags: dict[int, int] = {}  # nodes -> outputs
         self._returned: dict[int, tuple[Tracer, Place]] = {}  # those that the function makes and returns
         self._made: dict[int, tuple[Any, int]] = {}  # the containers that are stored: which of `made`
         self._making: set[int] = set()
         self._linked: list[tuple[Tracer, str, str | None]] = []  # what is stored and may be another array; where; line
         self._name = ""  # of what is being stored
         self.made: list[tuple[Tree, tuple[Place, ...]]] = []
+        self.chosen: list[Alternatives] = []
 
     # results
 
     def place(self, leaf: Any) -> Place:
         """Where a call finds a leaf of what the function returns."""
         trace = self._trace
-        if isinstance(leaf, TracedLoopSymbolBase):
-            leaf.refuse()
-        if (number := self._leaf_with_contents_of(leaf)) is not None:
-            return "argument", number
+        if (place := self._location_of_number_or_argument(leaf)) is not None:
+            return place
         if id(leaf) in self._arrays:
-            return "array", self._arrays[id(leaf)][1]
-        if type(leaf) is TracedNumber:
-            return self._location_of_result_number(leaf)
+            return self._arrays[id(leaf)][1]
         if (
             isinstance(leaf, Tracer)
             and leaf._owner in trace.assigned
@@ -96,8 +82,15 @@ class ResultAndStateLocations:
             return place
         return returned_user_object(trace, leaf)
 
-    def _location_of_result_number(self, number: TracedNumber) -> Place:
-        self.numbers.append(number._name)
+    def _location_of_number_or_argument(self, leaf: Any) -> Place | None:
+        """Where Python's own number is found, or an argument that is known by its contents; None of anything else."""
+        if isinstance(leaf, TracedLoopSymbolBase):
+            leaf.refuse()
+        if (number := self._leaf_with_contents_of(leaf)) is not None:
+            return "argument", number
+        if type(leaf) is not TracedNumber:
+            return None
+        self.numbers.append(leaf._name)
         return "number", len(self.numbers) - 1
 
     def _location_of_result_output(self, array: Any) -> Place:
@@ -109,7 +102,7 @@ class ResultAndStateLocations:
         trace = self._trace
         alternatives: dict[int, list[list[Value]]] = {}
         for leaf, _ in self._returned.values():
-            for array, flags in _arrays_chosen_among(leaf):
+            for array, flags in arrays_chosen_among(leaf):
                 alternatives.setdefault(id(array), []).append(flags)
         if not trace.reruns or trace.depth:
             return
@@ -127,25 +120,25 @@ class ResultAndStateLocations:
         for difference in opened.differences():
             kind = opened.kinds[difference.holder]
             before = opened.before(difference.holder)
-            put: list[tuple[Hashable, Tree, Places]] = []
+            put: list[tuple[Hashable, Place]] = []
             for name, value in difference.put:
                 self._name = str(name)
                 label = (
                     f"{kind.__name__}.{name}" if kind not in (list, dict) else f"the {kind.__name__}'s item {name!r}"
                 )
                 if difference.whole and id(value) in before:
-                    put.append((name, LEAF, (("old", before[id(value)]),)))
+                    put.append((name, ("old", before[id(value)])))
                 else:
-                    put.append((name, *self._locations_of_value_in_state(value, opened, label)))
+                    put.append((name, self._location_of_value_in_state(value, opened, label)))
             found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
-        self._check_state_arrays_not_aliased(opened)
+        self._check_state_arrays_not_aliased()
         return StateChanges(
             self._trace.leaves - len(opened.kinds) - 1,
             opened.kinds,
             tuple(self.made),
             tuple(found),
+            tuple(self.chosen),
             frozenset(self.scalars),
-            frozenset(self.shared),
         )
 
     def stops(self, opened: OpenedArguments) -> dict[int, Place]:
@@ -153,46 +146,35 @@ class ResultAndStateLocations:
         found: dict[int, Place] = {id(x): ("holder", i) for i, x in enumerate(opened.holders)}
         return found | {number: ("made", place) for number, (_, place) in self._made.items()}
 
-    def _locations_of_value_in_state(
-        self, value: Any, opened: OpenedArguments, label: str
-    ) -> tuple[Tree, tuple[Place, ...]]:
+    def _location_of_value_in_state(self, value: Any, opened: OpenedArguments, label: str) -> Place:
         """A value that is put into a holder."""
-        self._trace.chosen.check_kept(value, self._trace.world)
-        if id(value) in opened.numbers:
-            return LEAF, (("holder", opened.numbers[id(value)]),)
-        if id(value) in self._made:
-            return LEAF, (("made", self._made[id(value)][1]),)
         world = self._trace.world
-        own = (
-            None
-            if isinstance(value, Tracer) or self._leaf_with_contents_of(value) is not None
-            else world.users_object_told_apart(value)
-        )
-        if own is not None:
-            return LEAF, (("static", own),)
+        self._trace.chosen.check_kept(value, world)
+        if id(value) in opened.numbers:
+            return "holder", opened.numbers[id(value)]
+        if id(value) in self._made:
+            return "made", self._made[id(value)][1]
+        told = not isinstance(value, Tracer) and self._leaf_with_contents_of(value) is None
+        if told and (own := world.users_object_told_apart(value)) is not None:
+            return "static", own
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
         tree = renamed_pytree(tree, world.original_value)
         if tree == LEAF:
             place = self._location_of_leaf_in_state(value, label)
             if place[0] != "fresh":
-                return LEAF, (place,)
-            found: tuple[Tree, tuple[Place, ...]] = (LEAF, (place,))
+                return place
+            places = [place]
         else:
             if id(value) in self._making:
                 raise TraceError(
                     f"what is assigned to {label} holds itself; return it instead", self._user_line_that_stores_array()
                 )
             self._making.add(id(value))
-            places: list[Place] = []
-            for part in parts:
-                inner, its = self._locations_of_value_in_state(part, opened, label)
-                assert inner == LEAF
-                places += its
-            found = (tree, tuple(places))
-        self.made.append(found)
+            places = [self._location_of_value_in_state(part, opened, label) for part in parts]
+        self.made.append((tree, tuple(places)))
         self._made[id(value)] = (value, len(self.made) - 1)
-        return LEAF, (("made", len(self.made) - 1),)
+        return "made", len(self.made) - 1
 
     def _leaf_with_contents_of(self, value: Any) -> int | None:
         """The argument that a value stands for, where each call has another one with the same contents."""
@@ -200,13 +182,9 @@ class ResultAndStateLocations:
         return world.leaves_by_contents.get(id(world.original_value(value)))
 
     def _location_of_leaf_in_state(self, leaf: Any, label: str) -> Place:
-        if (number := self._leaf_with_contents_of(leaf)) is not None:
-            return "argument", number
+        if (place := self._location_of_number_or_argument(leaf)) is not None:
+            return place
         leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
-        if isinstance(leaf, TracedLoopSymbolBase):
-            leaf.refuse()
-        if type(leaf) is TracedNumber:
-            return self._location_of_result_number(leaf)
         if isinstance(leaf, Tracer):
             fail_where_number_differs(self._trace, leaf._held)
             return self._location_of_array_in_state(leaf, label)
@@ -220,23 +198,22 @@ class ResultAndStateLocations:
         trace = self._trace
         known = self._arrays.get(id(array))
         if known is not None:
-            return "array", known[1]
+            return known[1]
         if array._owner != SCALAR and array._parent is not None:
             settle_reshapes_of_tracers(array)
             array = unwrap_contiguous_view(array)
             if id(array) in self._arrays:
-                return "array", self._arrays[id(array)][1]
+                return self._arrays[id(array)][1]
         root = root_of_view(array)
         if array._owner != SCALAR and root is array:
-            if type(root._owner) is int:
-                return "argument", root._owner
-            if root._owner == CAPTURED:
-                captured = trace.captured_at[root._held.number]
-                if captured not in trace.constants:
-                    return "static", trace.captured[captured]
+            if isinstance(root._step, TracerChoice):
+                return self._location_of_chosen_array(array, label)
+            if (place := self._location_of_earlier_array(array)) is not None:
+                return place
         if array._owner != SCALAR:
             others = [x for x, _ in self._arrays.values() if root_of_view(x) is root]
-            if (root is not array and root._owner is not None) or any(shares_memory(array, x) for x in others):
+            foreign = root is not array and (root._owner is not None or root._step is not None)
+            if foreign or any(shares_memory(array, x) for x in others):
                 what = "an argument" if type(root._owner) is int else "another array"
                 raise TraceError(
                     f"{label} becomes a view of {what}, which NumPy would let share its memory with that in later "
@@ -244,13 +221,33 @@ class ResultAndStateLocations:
                     self._user_line_that_stores_array(array),
                 )
         place = self._location_of_result_output(array)
-        self._arrays[id(array)] = (array, place[1])
+        self._arrays[id(array)] = array, place
         if array._owner == SCALAR:
             self.scalars.add(place[1])
-        elif trace.possible_aliases(root):
-            self.shared.add(place[1])
+        elif trace.noted_aliases(root):
             self._linked.append((root, label, self._user_line_that_stores_array(array)))
         return place
+
+    def _location_of_earlier_array(self, array: Tracer) -> Place | None:
+        """Where an array is found that is no view, and was there before the call; None for others."""
+        trace = self._trace
+        if type(array._owner) is int:
+            return "argument", array._owner
+        number = trace.captured_at[array._held.number] if array._owner == CAPTURED else None
+        return None if number is None or number in trace.constants else ("static", trace.captured[number])
+
+    def _location_of_chosen_array(self, array: Tracer, label: str) -> Place:
+        """Where one of several arrays is found, which flags say that the call reads: it stays itself."""
+        found = []
+        for part, flags in arrays_chosen_among(array):
+            flag = reduce(partial(self._trace.builder.map, "logical_and"), flags)
+            if flag.number not in self._flags:
+                self._flags[flag.number] = len(self.outputs)
+                self.outputs.append(flag)
+            found.append((self._flags[flag.number], self._location_of_array_in_state(part, label)))
+        self.chosen.append(tuple(found))
+        self._arrays[id(array)] = array, ("chosen", len(self.chosen) - 1)
+        return self._arrays[id(array)][1]
 
     def _user_line_that_stores_array(self, array: Tracer | None = None) -> str | None:
         """The user's line that assigns what is stored, or that has made an array."""
@@ -258,15 +255,11 @@ class ResultAndStateLocations:
         found = world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
-    def _check_state_arrays_not_aliased(self, opened: OpenedArguments) -> None:
+    def _check_state_arrays_not_aliased(self) -> None:
         """Raises TraceError where what is stored may be another array of the arguments. A value decides that."""
-        if not self._linked:
-            return
-        for holder in opened.holders:  # it may hold the other array where the function does not look
-            self._trace.world.require_opened(holder, "__dict__")
-        stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
-        for root, label, line in self._linked:
-            if any(other in stay for other in map(id, self._trace.possible_aliases(root))):
+        stored = {id(root_of_view(x)) for x, _ in self._arrays.values()}
+        for root, label, line in self._linked:  # another place may hold what was there before
+            if any(other._owner is not None or id(other) in stored for other in self._trace.noted_aliases(root)):
                 raise TraceError(
                     f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
                     "another place too; write .copy() behind what is assigned",

@@ -344,6 +344,16 @@ def chosen_array(trace: Trace, arrays: Sequence[Tracer], flags: Sequence[Value])
     return found
 
 
+def arrays_chosen_among(array: Tracer) -> Iterator[tuple[Tracer, list[Value]]]:
+    """The arrays that an array may be, itself if values decide nothing, and the flags that are set then."""
+    if not isinstance(array._step, TracerChoice):
+        yield array, []
+        return
+    for part, flag in zip(array._step.arrays, array._step.flags, strict=True):
+        for found, flags in arrays_chosen_among(part):
+            yield found, [flag, *flags]
+
+
 def select_value_by_flag(builder: GraphBuilder, flag: Value, v: Value, w: Value) -> Value:
     """The first of two values of one type where the flag, of shape (), is set. Else it is the second."""
     plain = [Value(x.number, x.type) for x in (v, w)]

@@ -278,13 +278,14 @@ def unneeded_index_checks(trace: Trace, outputs: Sequence[Value], first: int) ->
     """Of the indices that kernels check, from the `first` on, those that no kernel looks up if it computes these."""
     if len(trace.index_checks) <= first:
         return []
-    indices = _needed_nodes(trace, outputs)[1]
-    return [check for check in trace.index_checks[first:] if check.index._value.number not in indices]
+    looked_up = _needed_nodes(trace, outputs)[1]
+    checks = trace.index_checks[first:]
+    return [check for check in checks if (check.index._value.number, check.length) not in looked_up]
 
 
-def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[int]]:
-    """The nodes that the outputs need all elements of; those among them whose elements are looked up as indices."""
-    nodes, found, seen = trace.builder.nodes, set[int](), set[int]()
+def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set[tuple[int, int]]]:
+    """The nodes that the outputs need all elements of; those of them that are indices along axes of such lengths."""
+    nodes, found, seen = trace.builder.nodes, set[tuple[int, int]](), set[int]()
     todo = [v.number for v in (*outputs, *(v for values, _ in trace.watched for v in values))]
     while todo:
         number = todo.pop()
@@ -293,14 +294,26 @@ def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set
         seen.add(number)
         node = nodes[number]
         kind, args = OPS[node.op].kind, node.args
-        if kind in ("gather", "library"):
-            found.update(n for a in args for n in _same_elements(nodes, a))
+        lengths = _lengths_of_indexed_axes(nodes, node)
+        found.update(
+            (n, length) for a, length in zip(args[1:], lengths, strict=False) for n in _same_elements(nodes, a)
+        )
         if kind == "gather":
             source, inner, args = args[0], nodes[args[0]], args[1:]
             if inner.op == node.op and _varying_axes(nodes, inner).isdisjoint(node.attr("axes")):
                 todo.append(source)
         todo += [a for a in args if kind != "view" or nodes[a].type.size <= node.type.size]  # not parts
     return seen, found
+
+
+def _lengths_of_indexed_axes(nodes: Sequence[Node], node: Node) -> list[int]:
+    """The lengths of the axes along which the arguments behind the first are looked up, and checked, as indices."""
+    if node.op == "gather" and node.attr("checked"):
+        return [nodes[node.args[0]].type.shape[axis] for axis in node.attr("axes")]
+    if node.op != "host" or node.attr("function") != "setitem":
+        return []
+    axes = [entry for entry in dict(node.attr("options"))["key"] if entry is not None and entry is not Ellipsis]
+    return [n for n, entry in zip(node.type.shape, axes, strict=False) if type(entry) is str]  # an array's place
 
 
 def _varying_axes(nodes: Sequence[Node], gather: Node) -> set[int]:
@@ -314,7 +327,10 @@ def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
     """A node, and those of which it is another shape or dtype."""
     yield number
     while OPS[nodes[number].op].kind == "view" or nodes[number].op == "cast":
-        (number,) = nodes[number].args
+        (inner,) = nodes[number].args
+        if nodes[inner].type.size > nodes[number].type.size:  # a part
+            return
+        number = inner
         yield number
 
 

@@ -260,10 +260,11 @@ class Trace:
     def possible_aliases(self, root: Any) -> list[Any]:
         """The arrays that may be this one."""
         roots = [root] if root._step is None or root._parent is not None else [root, *root._step.roots()]
-        found = [*self._noted_aliases(root), *roots, *(choice for x in roots for choice in self.choices_of(x))]
+        found = [*self.noted_aliases(root), *roots, *(choice for x in roots for choice in self.choices_of(x))]
         return [*{id(x): x for x in found if x is not root}.values()]
 
-    def _noted_aliases(self, root: Any) -> list[Any]:
+    def noted_aliases(self, root: Any) -> list[Any]:
+        """Those of which no flag says when they are."""
         pairs = [(x(), other()) for x, other in self.shared.values()]
         found = [other if x is root else x for x, other in pairs if x is root or other is root]
         return [*{id(x): x for x in found if x is not None}.values()]
@@ -276,7 +277,7 @@ class Trace:
 
     def note_array_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
-        if self._noted_aliases(root):
+        if self.noted_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
                 "name is given to; write x.copy() there"

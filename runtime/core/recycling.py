@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .allocators import Allocator, Lender
@@ -121,6 +122,10 @@ class RecyclingPool:
     def borrows(self) -> bool:
         """Whether some of its memory is another allocator's."""
         return bool(self._lenders)
+
+    def at_rest(self) -> AbstractContextManager[Any]:
+        """Within it nothing is taken from the system, and nothing goes back."""
+        return self._lock  # type: ignore[no-any-return]
 
     def trim(self) -> int:
         """Give the large free blocks back to the system; the bytes given back."""

@@ -53,19 +53,19 @@ def call_instances_natively(
     return True
 
 
-def native_maker_of_objects(kind: type, slot: str, others: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """make(value) gives an object of a class of slots that has the value in one and these in others, past `__init__`;
-    None where objects do not lie in memory as expected."""
+def native_maker_of_objects(kind: type, slots: Sequence[str], others: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """make(*values) gives an object of a class of slots that has the values in some and these in others, past
+    `__init__`; None where objects do not lie in memory as expected."""
     native = native_engine_functions()
     if native is None or not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
-    places = [_offset_of_slot(kind, name) for name in (slot, *others)]
+    places = [_offset_of_slot(kind, name) for name in (*slots, *others)]
     if None in places:
         return None
     allocator = ctypes.cast(ctypes.pythonapi.PyType_GenericAlloc, ctypes.c_void_p).value or 0
-    words = [allocator, id(kind), places[0], len(others)]
-    words += [word for at, value in zip(places[1:], others.values(), strict=True) for word in (at, id(value))]
-    return make_builtin_from_machine_code(native.make_object, words, (kind, others))  # type: ignore[arg-type]
+    words: list[Any] = [allocator, id(kind), len(slots), len(others), *places[: len(slots)]]
+    words += [word for at, value in zip(places[len(slots) :], others.values(), strict=True) for word in (at, id(value))]
+    return make_builtin_from_machine_code(native.make_object, words, (kind, others))
 
 
 def native_test_of_item_types(kinds: Sequence[type]) -> Callable[[Any], bool] | None:
@@ -104,7 +104,8 @@ def _offset_of_slot(kind: type, name: str) -> int | None:
     """The only place, after its head, where an instance has a reference to what it has in a slot."""
     if type(vars(kind).get(name)) is not MemberDescriptorType:
         return None
-    sample: Any = object.__new__(kind)
+    unmade = type("Sample", (kind,), {"__slots__": (), "__del__": lambda _: None})  # nothing is in its other slots
+    sample: Any = object.__new__(unmade)
     value = object()
     setattr(sample, name, value)
     places = [i for i in range(HEAD, kind.__basicsize__, 8) if read_memory_word(id(sample) + i) == id(value)]

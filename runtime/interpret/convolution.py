@@ -82,3 +82,10 @@ def numpy_shifted_products(weight: View, x: View, taps: Sequence[int], length: i
     for t, tap in enumerate(taps):
         result[..., :length] += np.matmul(weight[..., t :: len(taps)], x[..., tap : tap + length])
     return result
+
+
+def numpy_shifted_dots(a: View, x: View, taps: Sequence[int], length: int) -> View:
+    """result[g, o, c * len(taps) + t] = the sum over b and the first `length` places p of a[b, g, o, p] * x[b, g, c,
+    p + taps[t]]"""
+    parts = [np.einsum("bgop,bgcp->goc", a[..., :length], x[..., tap : tap + length]) for tap in taps]
+    return np.stack(parts, -1).reshape(*a.shape[1:3], -1)

@@ -18,6 +18,7 @@ from .convolution import (
     numpy_convolution,
     numpy_convolution_image,
     numpy_convolution_weights,
+    numpy_shifted_dots,
     numpy_shifted_products,
 )
 from .dnn import numpy_attention, numpy_attention_gradient, numpy_dnn_call
@@ -99,8 +100,12 @@ def _numpy_places_in_order(indices: View, length: int, part: int, starts: bool) 
     return np.concatenate([[parts], kept[order], order, begins]).astype(np.uint32)
 
 
-def _numpy_combine_in_order(a: View, order: View, table: View, which: View, ufunc: str, part: int) -> View:
-    """`a` after `ufunc.at(a, places, table[which])`; order: what `places_in_order` says of the places."""
+def _numpy_combine_in_order(
+    a: View, order: View, table: View, which: View, *factor: View, ufunc: str, part: int, scaled: str
+) -> View:
+    """`a` after `ufunc.at(a, places, table[which])`; order: what `places_in_order` says of the places; scaled: what the
+    table is to be combined with the factor by, if there is one."""
+    table = getattr(np, scaled)(table, *factor) if scaled else table
     result, places = a.copy(), order[1 : 1 + len(which)]
     there = places < len(a)
     getattr(np, ufunc).at(result, places[there], table[which[there]])
@@ -323,6 +328,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "convolution_image": numpy_convolution_image,
     "convolution_weights": numpy_convolution_weights,
     "shifted_products": numpy_shifted_products,
+    "shifted_dots": numpy_shifted_dots,
     "attention": numpy_attention,
     "attention_gradient": numpy_attention_gradient,
     "dnn": numpy_dnn_call,

@@ -363,6 +363,10 @@ class Device(Protocol):
         """Bytes that `statistics` do not count, by owner: of code, and of the host's memory."""
         return {}
 
+    def memory_at_rest(self) -> AbstractContextManager[Any]:
+        """Within it no thread takes memory of the system, or gives any back."""
+        return nullcontext()
+
     def system_memory(self) -> tuple[int, int] | None:
         """Bytes that are free, by what the driver says, and all that there are. None: nobody knows."""
         return None

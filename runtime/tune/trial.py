@@ -20,7 +20,9 @@ from .tuner import (
     ENOUGH,
     PlanTuner,
     StoredWinner,
+    hodges_lehmann_of_measured_times,
     load_stored_tuning_winner,
+    lower_quartile_of_measured_times,
     size_bucket_of_program,
     size_free_program_key,
     store_tuning_winner,
@@ -45,6 +47,9 @@ def prepare_plan_for_trial(device: Device, plan: Plan, way: str = "") -> Executa
 
 ALONE, QUEUED = "alone", "queued"
 """The ways of calling: a call that comes when the one before is over, and one behind another, which still runs."""
+
+USUAL = {ALONE: lower_quartile_of_measured_times, QUEUED: hodges_lehmann_of_measured_times}
+"""What the samples of each way come to: the end of a queued call says something of its neighbours too."""
 
 UNTIMED, TIMED, MARKED = range(3)
 """How a call runs: as any, with `run_timed`, or as the first or last of a stretch, with `run_marked`."""
@@ -71,7 +76,7 @@ class StretchTiming:
         found = self._whole.query()
         if found is None:
             return None
-        return found / self._calls if found > 0 else math.nan  # a later call may end first
+        return found / self._calls  # below 0 where a later call ends first
 
 
 class PlanTrial:
@@ -97,7 +102,7 @@ class PlanTrial:
         self._stretch: Stretch | None = None
         self._announced: set[str] = set()
         names = tuple(c.name for c in candidates)
-        self.tuners = {way: PlanTuner(names, start) for way, start in starts.items()}
+        self.tuners = {way: PlanTuner(names, start, usual=USUAL[way]) for way, start in starts.items()}
         self.executable = self.candidate_executable(starts[ALONE])
         if not device.measures:
             self.settle(ALONE, starts[ALONE], f"left to the model: {device.kind} takes no times")

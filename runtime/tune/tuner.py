@@ -8,8 +8,10 @@ next call gets, `add_sample` takes what that call's events told later. `load_sto
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations_with_replacement
 from typing import Any
 
 from ..core.disk_cache import DiskCache, sha256_digest
@@ -39,12 +41,23 @@ BUCKETS = 32  # size classes kept of one program
 FORMAT = 1
 
 
+def lower_quartile_of_measured_times(times: Sequence[float]) -> float:
+    """The lower quartile: what disturbs a sample only ever lengthens it."""
+    return sorted(times)[len(times) // 4]
+
+
+def hodges_lehmann_of_measured_times(times: Sequence[float]) -> float:
+    """The median of the means of all pairs, at least 0: what one sample has too much may be missing in another."""
+    return max(0.0, statistics.median((a + b) / 2 for a, b in combinations_with_replacement(times, 2)))
+
+
 @dataclass(slots=True)
 class PlanTuner:
     """names: the candidates in order of preference, one stream first: the first of those within TIE of the fastest
     wins. start: the one that runs where no sample is due, and wins if too few samples count.
 
-    winner, reason: once it is decided. times: microseconds of the samples that count, in order.
+    winner, reason: once it is decided. times: microseconds of the samples that count, in order. usual: of such, what a
+    candidate takes.
     """
 
     names: tuple[str, ...]
@@ -52,6 +65,7 @@ class PlanTuner:
     winner: int | None = None
     reason: str = ""
     times: list[list[float]] = field(default_factory=list)
+    usual: Callable[[Sequence[float]], float] = lower_quartile_of_measured_times
     _issued: list[int] = field(default_factory=list)  # calls that count, may yet count, or were to warm up
     _warmed: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)  # samples of each that did not count
@@ -123,11 +137,7 @@ class PlanTuner:
 
     def measurements(self) -> dict[str, float]:
         """Microseconds of each candidate that was measured."""
-        return {
-            name: lower_quartile_of_measured_times(times)
-            for name, times in zip(self.names, self.times, strict=True)
-            if times
-        }
+        return {name: self.usual(times) for name, times in zip(self.names, self.times, strict=True) if times}
 
     def _drop_clear_losers(self, candidate: int) -> None:
         """A few samples are enough of a candidate that is far behind another."""
@@ -147,7 +157,7 @@ class PlanTuner:
                 f"more than {OUT} times as fast as any other" if self.is_measured else "the only one that runs"
             )
         elif all(len(self.times[c]) >= self._samples for c in live):
-            usual = {c: lower_quartile_of_measured_times(self.times[c]) for c in live}
+            usual = {c: self.usual(self.times[c]) for c in live}
             fastest = min(live, key=lambda c: usual[c])
             behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
             if self._samples < FINAL and len(behind) < len(live) - 1:
@@ -169,20 +179,11 @@ class PlanTuner:
         """A line for each candidate: its typical time, its samples, why it was given up."""
         for c, name in enumerate(self.names):
             times = self.times[c]
-            found = (
-                f"measured {lower_quartile_of_measured_times(times):.1f} us ({len(times)} samples: "
-                if times
-                else "not measured"
-            )
+            found = f"measured {self.usual(times):.1f} us ({len(times)} samples: " if times else "not measured"
             found += ", ".join(f"{t:.1f}" for t in times) + ")" if times else ""
             yield f"{'*' if c == self.winner else ' '} {name}: {found}" + (
                 f"; out: {self._out[c]}" if c in self._out else ""
             )
-
-
-def lower_quartile_of_measured_times(times: Sequence[float]) -> float:
-    """The lower quartile: what disturbs a sample only ever lengthens it."""
-    return sorted(times)[len(times) // 4]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ class _AsGenerator(ast.NodeTransformer):
         match kind, which:
             case "barrier", "":
                 text = "(yield None)"
-            case "cluster", "barrier":
+            case "cluster", "arrive":
+                text = "None"
+            case "cluster", "barrier" | "wait":
                 text = "(yield ('cluster', 0, 0))"
             case "sync", "warp":
                 text = "(yield ('sync', 0, 0))"
@@ -59,11 +61,11 @@ def run(
     arguments: Sequence[Any],
     order: Any = None,
     functions: Sequence[UserFunction] = (),
-    cluster: bool = False,
+    cluster: int = 0,
 ) -> None:
     """Launch the kernel. order: a random generator that shuffles the threads between barriers.
 
-    functions: the user's, which the text calls. cluster: the blocks of the grid run at the same time."""
+    functions: the user's, which the text calls. cluster: how many blocks run at the same time; 0: one after another."""
     thread = Thread()
     namespace: dict[str, Any] = {}
     text = ast.unparse(_AsGenerator().visit(ast.parse(source)))
@@ -74,8 +76,11 @@ def run(
     thread.bdim = tuple(block)
     if cluster:
         tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
-        thread.shared_of = {}
-        _blocks(thread, function, arguments, [(b, t) for b in range(grid[0]) for t in tids], len(tids), order)
+        thread.cluster = cluster
+        for first in range(0, grid[0], cluster):
+            thread.shared_of, thread.together = {}, 0
+            blocks = range(first, first + cluster)
+            _blocks(thread, function, arguments, [(b, t) for b in blocks for t in tids], len(tids), order)
         return
     for bid in product(*(range(n) for n in reversed(grid))):
         thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0

@@ -11,7 +11,11 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, print_cuda_kernel
+from kernelgraph.compiler.targets.cuda.kernel import (
+    choose_cuda_launch_shape,
+    cuda_grid_and_block,
+    print_cuda_kernel,
+)
 from kernelgraph.runtime.program.device import H200
 from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
 
@@ -95,7 +99,9 @@ def emulate(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], scala
     grid, block = cuda_grid_and_block(nest, sizes, H200)
     given = arguments(nest, arrays, sizes, scalars)
     if math.prod(grid):
-        run(print_cuda_kernel(nest), nest.name, grid, block, given, np.random.default_rng(0))
+        cluster = choose_cuda_launch_shape(nest).cluster
+        order = np.random.default_rng(0)
+        run(print_cuda_kernel(nest), nest.name, grid, block, given, order, cluster=cluster * (cluster > 1))
     return given[: len(arrays)]
 
 

@@ -58,6 +58,7 @@ class Thread:
         self.calls = self.epoch = self.turn = 0
         self.shared: list[Shared] = []
         self.shared_of: dict[int, list[Shared]] = {}  # by block
+        self.cluster = 1  # blocks of one
         self.together = 0  # the last barrier of all blocks of a cluster
 
     @property
@@ -247,6 +248,23 @@ def sload(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
             assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
             memory.reader[k] = thread.joined(memory.reader.get(k))
         return memory.data[where]
+
+    return function
+
+
+def cstore(thread: Thread, dtype: str) -> Any:
+    """A store into the memory that another block of the cluster has under the same name."""
+
+    def function(memory: Shared, block: Any, i: Any, value: Any) -> None:
+        number = next(k for k, found in enumerate(thread.shared) if found is memory)
+        first = thread.bid[0] // thread.cluster * thread.cluster
+        assert 0 <= int(whole(block)) < thread.cluster
+        there = thread.shared_of.setdefault(first + int(whole(block)), [])
+        assert thread.together, "memory of a block that may not run yet"
+        while len(there) <= number:
+            mine = thread.shared[len(there)].data
+            there.append(Shared(np.zeros(mine.size, mine.dtype)))
+        sstore(thread, dtype, "1")(there[number], i, value)
 
     return function
 

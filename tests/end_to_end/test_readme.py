@@ -130,8 +130,8 @@ def test_operations_run_as_the_page_says() -> None:
         - set(re.findall(words, page))
         - {"setitem", "ufunc_reduce", "view", "last_places", "combine_at", "places_in_order", "combine_in_order", "kth"}
         - {"require", "call"}  # what a reduction of a selection asks, and one with keywords that have no rule
-        - {"convolution", "shifted_products", "convolution_image", "convolution_weights"}  # what kg.nn's are made of
-        - {"attention_gradient", "dnn"}
+        - {"convolution", "convolution_image", "convolution_weights"}  # what kg.nn's are made of
+        - {"shifted_products", "shifted_dots", "attention_gradient", "dnn"}
         - {"lu", "qr_factors", "qr_upper", "cholesky_factor", "eigh_rows", "svd_whole"}
     )
     assert not missing, f"docs/operations.md does not name {missing}"

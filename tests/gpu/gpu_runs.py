@@ -17,6 +17,11 @@ from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.cuda_nests import Array, array, reference
 
 
+def notes_beside_times(executable: Any) -> list[str]:
+    """An executable's notes but for those of slow products, which come while others use the card."""
+    return [note for note in executable.notes if " predicted" not in note]
+
+
 def run_nest(device: Any, nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], scalars: Any = ()) -> None:
     """Run a nest on copies of the arrays' memory and bring the memory back."""
     strides = [

@@ -19,7 +19,7 @@ from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
-from tests.gpu.gpu_runs import Call, plan_of
+from tests.gpu.gpu_runs import Call, notes_beside_times, plan_of
 
 some = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -96,7 +96,7 @@ def test_replay_with_fresh_pointers(device: Any) -> None:
     for call, wanted in kept:
         for got, result in zip(call.results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-3, atol=1e-4)
-    assert executable.notes == []
+    assert notes_beside_times(executable) == []
     assert executable._replay is not None and executable._replay.instances
 
 
@@ -120,7 +120,7 @@ def test_batches_and_packs(device: Any, form: int, way: str) -> None:
     for call, wanted in kept:
         for got, result in zip(call.results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-3, atol=1e-4)
-    assert executable.notes == []
+    assert notes_beside_times(executable) == []
 
 
 @pytest.mark.parametrize("way", ["streams", "replay"])
@@ -154,7 +154,7 @@ def test_packed_launches_with_numbers(device: Any, way: str) -> None:
         for i in range(60):
             wanted[i, 90 + i % 11 :] = 0
         np.testing.assert_array_equal(got, wanted)
-    assert executable.notes == [] and (way == "streams" or executable._replay.instances)
+    assert notes_beside_times(executable) == [] and (way == "streams" or executable._replay.instances)
 
 
 def test_a_launch_alone_becomes_a_graph(device: Any) -> None:
@@ -209,7 +209,7 @@ def test_replay_of_kernels_only(device: Any) -> None:
         wanted = interpret_graph(graph, [a])
         for got, result in zip(Call(device, executable, [a]).results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-4, atol=1e-5)
-    assert executable.notes == []
+    assert notes_beside_times(executable) == []
 
 
 def test_one_step_at_a_time_and_chaos(device: Any) -> None:
@@ -234,10 +234,13 @@ def test_calls_return_before_the_work_is_done(device: Any) -> None:
     a = np.zeros(1 << 26, "f4")
     first = Call(device, executable, [a])
     first.events[0].wait()
-    call = Call(device, executable, [a])
-    assert not call.events[0].query()
-    call.events[0].wait()
-    assert call.events[0].query()
+    before = 0
+    for _ in range(8):  # others may use the machine between two lines
+        call = Call(device, executable, [a])
+        before += not call.events[0].query()
+        call.events[0].wait()
+        assert call.events[0].query()
+    assert before
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1000, 262145, (20 << 20) + 5])

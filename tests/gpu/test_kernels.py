@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import kernelgraph as kg
+from kernelgraph.compiler.core.cost import CLUSTER
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
@@ -40,11 +41,11 @@ def test_layout_changes(device: Any, case: Any, seed: int) -> None:
     check_nest(device, *case, seed, rtol=1e-3)
 
 
-LENGTHS = [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 100_000]
+LENGTHS = [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 65536, 100_000, 262_144, 300_000]
 
 
 def _softmax_rows(length: int, aligned: bool) -> LoopNest:
-    return softmax("s1", cuda_threads_of_resident_row(length, 4)[0], aligned=aligned)
+    return softmax("s1", cuda_threads_of_resident_row(length, 4, CLUSTER)[0], aligned=aligned)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

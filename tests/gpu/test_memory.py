@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.array.devices import device_named
 from kernelgraph.runtime.core.allocators import LIBRARIES
+from kernelgraph.runtime.program.program import Kernel, Pointer, Task
 
 MEGABYTE = 1 << 20
 TOLERANCE = 256 * MEGABYTE  # of what the driver itself takes beside the context's first size
@@ -59,6 +61,42 @@ def test_the_account_is_the_drivers_at_every_point() -> None:
             kg.waitall()
             assert not ALONE or abs(others_and_context() - context) <= TOLERANCE
     kg.waitall()
+
+
+# each thread writes to its 16 KiB at a place that only the clock knows
+STACKS = """.local .align 8 .b8 stack[16384];
+ld.param.u64 %rd1, [arguments];
+mov.u64 %rd2, stack;
+mov.u32 %r1, %clock;
+cvt.u64.u32 %rd3, %r1;
+and.b64 %rd3, %rd3, 2047;
+shl.b64 %rd3, %rd3, 3;
+add.s64 %rd4, %rd2, %rd3;
+st.local.u64 [%rd4], %rd1;
+ld.local.u64 %rd5, [stack];
+st.global.u64 [%rd1], %rd5;
+ret;
+}
+"""
+
+
+@pytest.mark.usefixtures("much_memory")
+def test_the_stacks_of_kernels_are_in_the_account_and_go_back() -> None:
+    kg.asarray(np.ones(100), device="cuda").wait()
+    gpu: Any = device_named("cuda")
+    before, context = emptied(), others_and_context()
+    kernel = Kernel("stacks", "cuda", STACKS, ("ptr",), (("ptx", "stacks"),))
+    task = Task("stacks", kernel, (Pointer(0),), (), (), grid=(1, 1, 1), block=(32, 1, 1))
+    memory = gpu.allocate(1024)
+    step = gpu.kernel_step_of_task(task)
+    assert step([memory.address], (), gpu.handshake_stream.handle) == 0
+    gpu.synchronize()
+    assert kg.memory("cuda").beside["stacks"] > 1 << 30
+    assert not ALONE or abs(others_and_context() - context) <= TOLERANCE
+    del step, memory
+    after = emptied()
+    assert kg.memory("cuda").beside["stacks"] == 0
+    assert not ALONE or after >= before - TOLERANCE
 
 
 @pytest.mark.usefixtures("much_memory")

@@ -41,6 +41,8 @@ class FakeContext:
     def __init__(self, seed: int = 0, capacity: int = 1 << 30) -> None:
         self.properties = H200
         self.capacity, self.used = capacity, 0
+        self.fragments = 0  # bytes that the driver's pool keeps
+        self.stack_size = 0  # bytes that each thread has
         self.locked: list[tuple[int, Any]] = []  # pinned memory
         self.driver = FakeDriver(self, random.Random(seed))
         self.kernels: dict[int, Kernel] = {}  # loaded, by the function's handle
@@ -107,6 +109,18 @@ class FakeContext:
     def release(self, memory: Handle) -> None:
         self.used -= self.memories.pop(memory.handle).size
 
+    def local_bytes(self, function: int) -> int:
+        return 0
+
+    def stack_bytes(self) -> int:
+        return 1000 * self.stack_size
+
+    def shrink_stacks(self, local: int) -> None:
+        self.stack_size *= self.stack_size > local
+
+    def free_bytes_of_pool(self) -> int:
+        return self.fragments
+
     def shrink_pool(self) -> None:
         self.driver.log.append(("shrink",))
 
@@ -150,6 +164,7 @@ class FakeDriver:
         self.refuse: dict[str, int] = {}  # name of a call -> code of its next result
         self.events: dict[tuple[int, int], int] = {}  # by executable graph and node
         self.callbacks: list[Any] = []
+        self.executable_bytes = 0
 
     def address(self, name: str) -> int:
         """As the driver's: of a C function that calls the one here."""
@@ -170,7 +185,7 @@ class FakeDriver:
         return self.refuse.pop(name, SUCCESS)
 
     def memory_info(self) -> tuple[int, int]:
-        return self.context.capacity - self.context.used, self.context.capacity
+        return self.context.capacity - self.context.used - self.context.fragments, self.context.capacity
 
     def version(self) -> tuple[int, int]:
         return (13, 0)

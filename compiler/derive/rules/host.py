@@ -21,7 +21,7 @@ _ZERO = """
 # what passes make of others, after derivatives are made
 _MADE_LATER = """
     reduce linalg.lu linalg.eigh_rows linalg.svd_whole linalg.qr_factors linalg.qr_upper linalg.cholesky_factor
-    shifted_products dnn places_in_order combine_in_order
+    shifted_products shifted_dots dnn places_in_order combine_in_order
 """
 
 HOST_RULES: dict[str, Rule] = {

@@ -15,7 +15,15 @@ from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import UserFunction
 from ...core.types import BOOL, real_dtype
 from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, loop_nest_calls_looping_function
-from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, emit_llvm_masked_load, emit_llvm_masked_store
+from .llvm_ir import (
+    LINE,
+    NONTEMPORAL,
+    UNROLLED,
+    LlvmFunction,
+    LlvmValue,
+    emit_llvm_masked_load,
+    emit_llvm_masked_store,
+)
 from .primitives import MATH, llvm_memory_type, llvm_register_type
 
 
@@ -309,6 +317,50 @@ def _interleave_llvm_lanes_of_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
     f = re.f
     one = f.let(f"insertelement <2 x {re.elem}> poison, {re.typed}, i64 0", re.elem, 2)
     return f.let(f"insertelement {one.typed}, {im.typed}, i64 1", re.elem, 2)
+
+
+# Copies of elements that lie some stride apart, from and to others that lie side by side.
+PAIRED = 32  # bytes of the vectors in which every second element is copied
+
+
+def gather_strided_elements(
+    operand: Operand, far: LlvmValue, stride: LlvmValue, near: LlvmValue, count: LlvmValue
+) -> None:
+    """Every second one is taken out of vectors, all else is copied one by one."""
+    f, elem, lanes = far.f, llvm_element_type(operand), PAIRED // operand.dtype.itemsize
+    raw, align, zero = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize, f.const(0, "i64")
+
+    def copy_one_by_one() -> None:
+        with f.loop(zero, count, note=UNROLLED) as i:
+            source = far.at(i.binary("mul nsw", stride), elem)
+            near.at(i, elem).store(source.load(raw, 1, align), align)
+
+    def copy_vector(i: LlvmValue) -> None:
+        """From two vectors that overlap by one element: none behind the last one is read."""
+        place = far.at(i * 2, elem)
+        first, second = place.load(raw, lanes, align), place.at(lanes - 1, elem).load(raw, lanes, align)
+        even = first.shuffle([*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)], second)
+        near.at(i, elem).store(even, align)
+
+    def copy_every_second() -> None:
+        last = count - lanes
+        with f.loop(zero, last, lanes) as i:
+            copy_vector(i)
+        copy_vector(last)
+
+    if lanes < 4:
+        copy_one_by_one()
+    else:
+        f.fork(stride.eq(2) & (f.const(lanes, "i64") <= count), copy_every_second, copy_one_by_one)
+
+
+def scatter_strided_elements(
+    operand: Operand, near: LlvmValue, far: LlvmValue, stride: LlvmValue, count: LlvmValue
+) -> None:
+    f, elem = far.f, llvm_element_type(operand)
+    raw, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
+    with f.loop(f.const(0, "i64"), count, note=UNROLLED) as i:
+        far.at(i.binary("mul nsw", stride), elem).store(near.at(i, elem).load(raw, 1, align), align)
 
 
 # Prefetches, before the machine guesses by itself. A pass along contiguous memory fetches some distance ahead of its

@@ -12,19 +12,20 @@ from typing import TypeAlias
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.user_function import UserFunction as UserFunction
-from ...core.types import real_dtype
 from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
 from .access import (
     CpuKernelFrame,
     Lanes,
     VectorAccess,
+    gather_strided_elements,
     llvm_element_type,
     nontemporal_store_alignment,
     nontemporal_store_operands,
     numbered_instructions_of_cpu_kernel,
+    scatter_strided_elements,
 )
 from .gather import emit_llvm_vector_gather, emit_vector_index_report
-from .llvm_ir import UNROLLED, LlvmValue, llvm_mask_below
+from .llvm_ir import LlvmValue, llvm_mask_below
 from .primitives import emit_llvm_primitive, llvm_scalar_constant
 from .reduce import FOLD, load_vector_from_row_buffer, store_vector_in_row_buffer
 from .user_functions import emit_llvm_user_call
@@ -360,11 +361,11 @@ def pack_strided_vector_operands(
 def _pack_strided_vector_operand(
     access: VectorAccess, number: int, base: LlvmValue, near: LlvmValue, low: LlvmValue, high: LlvmValue, pack: bool
 ) -> None:
-    f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis
+    operand, axis = access.frame.nest.operands[number], access.axis
     assert axis is not None
-    kind, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
-    with f.loop(low, high, note=UNROLLED) as i:
-        far = base.at(i.binary("mul nsw", access.frame.strides[number, axis]), llvm_element_type(operand))
-        here = near.at(i - low, llvm_element_type(operand))
-        source, target = (far, here) if pack else (here, far)
-        target.store(source.load(kind, 1, align), align)
+    stride, elem = access.frame.strides[number, axis], llvm_element_type(operand)
+    far, count = base.at(low.binary("mul nsw", stride), elem), high - low
+    if pack:
+        gather_strided_elements(operand, far, stride, near, count)
+    else:
+        scatter_strided_elements(operand, near, far, stride, count)

@@ -9,9 +9,8 @@ first are, a tile of dot products is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Int, Kernel, Task
@@ -77,7 +76,7 @@ def cpu_matmul_kernel_task(
     if by_rows is not None:
         kernel, rows, columns, blocks = by_rows
     elif small and p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
-        rows, columns, blocks = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS, BLOCKS
+        rows, columns, blocks = even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS, BLOCKS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
         return None
@@ -109,7 +108,7 @@ def _row_products_kernel_of_shape(
     item, multiplications = dtype.itemsize, p.m * p.n * p.k
     thin = p.n * item <= vector_bytes
     tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
-    columns, rows = vectors * vector_bytes // item, _even_cpu_product_block(p.m, tile)
+    columns, rows = vectors * vector_bytes // item, even_cpu_product_block(p.m, tile)
     if thin:
         full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
     else:
@@ -123,40 +122,7 @@ def _row_products_kernel_of_shape(
     return None
 
 
-def cpu_shifted_products_task(
-    vector_bytes: int,
-    reads: Sequence[StridedBufferArray],
-    result: StridedBufferArray,
-    options: Mapping[str, Any],
-    line: str,
-) -> Task:
-    """The task of sums of shifted rows: products whose second matrix has a row for each shift of each row that there
-    is, and is never laid out. All arrays are without gaps."""
-    weights, x = reads
-    dtype, taps, n = result.dtype, options["taps"], options["length"]
-    item = dtype.itemsize
-    (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
-    rows, columns = _even_cpu_product_block(m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
-    edges, tile = (n // columns > 0, n % columns > 0), (rows, TILE_VECTORS)
-    kernel = llvm_row_products_kernel(dtype, vector_bytes, tile, m % rows, *edges, len(taps))
-    panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
-    steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
-    numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
-    count = batch * groups
-    return Task(
-        "convolution",
-        kernel,
-        (*(array.pointer for array in (*reads, result)), *map(Int, numbers)),
-        tuple(array.region for array in reads),
-        (result.region,),
-        units=count * panels * chunks,
-        cost=round(LAUNCH + count * m * n * k * item / 4 / RATE, 3),
-        line=line,
-        flops=2 * count * m * n * k,
-    )
-
-
-def _even_cpu_product_block(length: int, most: int) -> int:
+def even_cpu_product_block(length: int, most: int) -> int:
     """The length of blocks that are as equal as can be."""
     return -(-length // -(-length // most))
 
@@ -238,6 +204,10 @@ class _CpuProductsKernel:
             place.store(self.f.const(0.0, self.elem, self.lanes), 64)
         return places
 
+    def prefetch(self, place: LlvmValue) -> None:
+        self.f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.f.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+
     def add_to(self, place: LlvmValue, a: LlvmValue, b: LlvmValue) -> None:
         place.store(a * b + place.load(self.elem, self.lanes, 64), 64)
 
@@ -287,6 +257,9 @@ def llvm_row_products_kernel(
 
             def add_terms(line: LlvmValue, i: LlvmValue) -> None:
                 vectors = [made.vector(line.at(v * lanes, elem), mask) for v, mask in enumerate(masks)]
+                if taps:  # of the next panel but one: a core foresees nothing that is read in so short pieces
+                    for v in range(wide):
+                        made.prefetch(line.at((2 * wide + v) * lanes, elem, inside=False))
                 for left, each in zip(lefts, sums, strict=True):
                     number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
                     for vector, place in zip(vectors, each, strict=True):

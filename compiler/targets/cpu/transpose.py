@@ -10,7 +10,7 @@ from __future__ import annotations
 from ....runtime.core.frozen import dataclass
 from ...core.types import real_dtype
 from ...kernel.loop_nest import POINT, LoopNest
-from .access import CpuKernelFrame, Lanes, emit_llvm_flat_loop, llvm_element_type
+from .access import CpuKernelFrame, Lanes, emit_llvm_flat_loop, gather_strided_elements, llvm_element_type
 from .body import VectorLoopBody
 from .llvm_ir import LINE, LlvmValue
 
@@ -116,10 +116,10 @@ def fill_cpu_transpose_tile(
                 _transpose_vector_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
         start = done.load("i64")
-    raw, align = f"i{8 * size}", real_dtype(known.dtype).itemsize
-    with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width) as column:
-        far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), llvm_element_type(known))
-        tile.at(row * tiling.columns + column, llvm_element_type(known)).store(far.load(raw, 1, align), align)
+    with f.loop(f.const(0, "i64"), height) as row:
+        far = corner.at(row.binary("mul nsw", down) + start.binary("mul nsw", right), llvm_element_type(known))
+        near = tile.at(row * tiling.columns + start, llvm_element_type(known))
+        gather_strided_elements(known, far, right, near, width - start)
 
 
 def _transpose_vector_block(

@@ -37,7 +37,8 @@ def print_cuda_kernel(nest: LoopNest) -> str:
 
 def cuda_kernel_of_nest(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
-    options = (("fastmath", nest.fastmath),)
+    cluster = choose_cuda_launch_shape(nest).cluster
+    options = (("fastmath", nest.fastmath), *((("cluster", cluster),) if cluster > 1 else ()))
     return Kernel(
         nest.name, "cuda", print_cuda_kernel(nest), nest.signature, options, user_functions_of_loop_nest(nest), nest
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.device import GpuProperties
+from ...core.cost import CLUSTER
 from ...kernel.loop_nest import (
     LIMIT_32,
     LOOP,
@@ -35,6 +36,8 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
+_MOST_GROUPS = 8  # of a thread
+_FEW_WORDS = 2  # that are alive in a lane: two of the largest blocks have registers for as many at once
 _MAX_LANES = 32
 _ARITHMETIC_THREADS = (
     768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
@@ -53,8 +56,8 @@ class CudaShape:
     `groups` of `length` elements.
 
     loop: a row too long for registers is read once a phase. across: the other axis of a tile, or that of a thread's
-    rows in windows (-1: there is none). threads: the largest block of any launch, which bounds the registers of a
-    thread, as does `blocks`: as many are resident at once.
+    rows in windows (-1: there is none). cluster: the blocks that have a row together. threads: the largest block of
+    any launch, which bounds the registers of a thread, as does `blocks`: as many are resident at once.
     """
 
     strategy: str
@@ -64,6 +67,7 @@ class CudaShape:
     across: int = -1
     threads: int = 256
     blocks: int = 1
+    cluster: int = 1
 
     @property
     def lanes(self) -> int:
@@ -243,14 +247,19 @@ def cuda_operand_moves_along_reduced_axis(nest: LoopNest, operand: int) -> bool:
 def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     length, largest = _cuda_vector_length(nest, cuda_operands_touched_in_phases(nest, LOOP), nest.axes - 1, mixed=False)
     loop = nest.width == 0 or nest.reduced > 1
-    width = 4 if loop else nest.width
+    cluster = 1 if loop else max(1, min(CLUSTER, nest.width // _MOST_GROUPS))
+    width = 4 if loop else nest.width // cluster
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
     while length * groups > _MAX_LANES:
         groups //= 2
     fewer = _cuda_groups_that_fit_registers(nest, length, groups)
     loop = loop or fewer < groups
     busy = _is_cuda_nest_bound_by_arithmetic(nest)
-    return CudaShape("row", length, fewer, loop, threads=_ARITHMETIC_THREADS if busy else MAX_THREADS)
+    threads = _ARITHMETIC_THREADS if busy else MAX_THREADS
+    full = not loop and not busy and width == _MOST_GROUPS
+    alive = max(_most_cuda_register_words_alive(phase) for phase in nest.phases if phase.kind == LOOP)
+    blocks = 2 if full and alive <= _FEW_WORDS else 1  # one loads while the other stores
+    return CudaShape("row", length, fewer, loop, threads=threads, blocks=blocks, cluster=1 if loop else cluster)
 
 
 def _is_cuda_nest_bound_by_arithmetic(nest: LoopNest) -> bool:
@@ -334,11 +343,11 @@ def operands_transposed_in_shared_memory(nest: LoopNest, across: int) -> list[in
     ]
 
 
-def cuda_threads_of_resident_row(length: int, itemsize: int) -> tuple[int, int]:
+def cuda_threads_of_resident_row(length: int, itemsize: int, cluster: int = 1) -> tuple[int, int]:
     """(16-byte groups that a thread holds, threads) for a row kept in registers. (0, threads) for a row too long.
 
     length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
-    `width` of a row reduction's nest.
+    `width` of a row reduction's nest, times the blocks that have a row together, of which there are up to `cluster`.
     """
     per_group = max(1, VECTOR_BYTES // itemsize)
     for width, most in _ROW_WIDTHS:
@@ -347,6 +356,12 @@ def cuda_threads_of_resident_row(length: int, itemsize: int) -> tuple[int, int]:
         threads = _cuda_round_up_to_warp(-(-length // (width * per_group)))
         if threads <= most:
             return width, threads
+    blocks = 2
+    while blocks <= cluster:
+        threads = _cuda_round_up_to_warp(-(-length // (_MOST_GROUPS * per_group * blocks)))
+        if threads <= MAX_THREADS and _MOST_GROUPS * per_group <= _MAX_LANES:
+            return _MOST_GROUPS * blocks, threads
+        blocks *= 2
     return 0, ELEMENTWISE_THREADS
 
 
@@ -421,13 +436,15 @@ def _row_reduction_grid_and_block(
     nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
 ) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = _cuda_round_up_to_warp(-(-length // shape.lanes))
+    threads = _cuda_round_up_to_warp(-(-length // (shape.lanes * shape.cluster)))
+    if shape.cluster > 1:
+        threads = max(WARP, threads)  # each of a few gives a number to another block
     if shape.loop:
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:
         raise ValueError(f"{nest.name}: a row of {length} elements does not fit width={nest.width}; see row_width")
-    together = max(1, 128 // threads) if threads <= WARP else 1
-    return (-(-rows // together), 1, 1), (threads, together, 1)
+    together = max(1, 128 // threads) if threads <= WARP and shape.cluster == 1 else 1
+    return (-(-rows // together) * shape.cluster, 1, 1), (threads, together, 1)
 
 
 def _swept_stencil_grid_and_block(

@@ -25,31 +25,42 @@ CHUNK = 16  # additions in a row of a float32 sum before it is added to the next
 
 
 def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
-    """A row is the work of `bdim_x` threads. One block has `bdim_y` rows (more than one only within a warp)."""
+    """A row is the work of `bdim_x` threads. One block has `bdim_y` rows (more than one only within a warp), or a
+    cluster of blocks has one."""
     text = CudaKernelText(nest, shape)
     text.prologue()
     axes = range(nest.parallel)
     text.add("threads = bdim_x()", "x = tid_x()")
-    text.add("number = bid_x() * bdim_y() + tid_y()", f"rows = i64({text.product(axes)})")
+    own, among = "bid_x() * bdim_y() + tid_y()", "x"
+    if shape.cluster > 1:
+        text.add("cluster_arrive()", f"part = urem(bid_x(), i32({shape.cluster}))")
+        own, among = f"udiv(bid_x(), i32({shape.cluster}))", "among"
+        text.add("among = part * threads + x")
+    text.add(f"number = {own}", f"rows = i64({text.product(axes)})")
     text.set("row", "least(number, rows - 1)")
-    text.add(f"length = m{nest.axes - 1} if number < rows else zero", "first = x == 0 and number < rows")
+    text.add(f"length = m{nest.axes - 1} if number < rows else zero", f"first = {among} == 0 and number < rows")
     indices = text.split("row", axes, "p")
     for operand in range(len(nest.operands)):
         text.set(f"base{operand}", text.offset(operand, indices))
-    text.set("step", f"threads * {shape.length}")
-    text.set("start", f"x * {shape.length}")
+    text.set("step", f"threads * {shape.cluster * shape.length}")
+    text.set("start", f"{among} * {shape.length}")
     outer = dict(indices)
     point = BodyContext(lambda operand: LanePlace(f"base{operand}"), lambda axis: f"i64({outer[axis]})", guard="first")
     if not shape.loop:
         text.known = {}
         text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, length)")
         text.add(f"full = start + (step * {shape.groups - 1} + {shape.length - 1}) < length")
+    arrived = "cluster_wait()"  # a block's memory is there once it runs
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, point, keep=True)
         else:
             finished = (_print_cuda_looped_row if shape.loop else _print_cuda_resident_row)(text, phase, number, outer)
             print_cuda_row_combination(text, number, phase, finished)
+            if shape.cluster > 1 and phase.reductions:
+                text.add(arrived)
+                _print_cuda_cluster_combination(text, number, phase)
+                arrived = "pass"
     return text.print()
 
 
@@ -226,6 +237,27 @@ def print_cuda_row_combination(
     for r, mine in enumerate(results):
         for part, name in enumerate(mine):
             text.results[number, r, part] = name
+
+
+def _print_cuda_cluster_combination(text: CudaKernelText, number: int, phase: Phase) -> None:
+    """Combine over the blocks of a row: each writes what it has into the shared memory of all, a number a thread, and
+    then every thread of a warp's run has that of one block."""
+    blocks = text.shape.cluster
+    places = {}
+    for r, reduction in enumerate(phase.reductions):
+        for part, dtype in enumerate(cuda_reduction_part_dtypes(reduction)):
+            places[r, part] = SHORT_NAMES[dtype], f"all{number}_{r}_{part}"
+            text.add(f"all{number}_{r}_{part} = shared_{SHORT_NAMES[dtype]}_{blocks}()")
+    with text.block(f"if x < {blocks}:"):
+        for (r, part), (short, memory) in places.items():
+            text.add(f"cstore_{short}({memory}, x, part, {text.results[number, r, part]})")
+    text.add("cluster_barrier()", f"member = urem(x, i32({blocks}))")
+    for r, reduction in enumerate(phase.reductions):
+        mine = [text.results[number, r, part] for part in range(len(cuda_reduction_part_dtypes(reduction)))]
+        for part, name in enumerate(mine):
+            short, memory = places[r, part]
+            text.add(f"{name} = sload_{short}_1({memory}, member)")
+        print_cuda_warp_butterfly(text, reduction, mine, f"i32({blocks})")
 
 
 def print_cuda_column_reduction(nest: LoopNest, shape: CudaShape) -> str:

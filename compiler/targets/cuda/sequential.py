@@ -18,6 +18,7 @@ import numpy as np
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
+from ...core.cost import CLUSTER
 from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType, real_dtype
 from ...sequential.form import (
     Block,
@@ -41,7 +42,6 @@ _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
 FEW_THREADS, MOST_BLOCKS = 64, 1024  # of a loop whose turns are all independent
 SHARE = 4  # turns of a long loop for each thread; one where a turn sums
-CLUSTER = 8  # blocks of a cluster: what every GPU that has clusters can run
 WIDE = 4096  # elements of a step by and large from which a cluster is faster than a block, whose barrier is cheaper
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 

@@ -241,8 +241,13 @@ class CUDADevice(Device):
 
     def memory_beside(self) -> dict[str, int]:
         pinned = self.pinned.pool.statistics()["reserved"]
-        on_gpu = {"code": self.modules.nbytes, "libraries": self.blas.handle_bytes}
+        context = self.context
+        on_gpu = {"code": self.modules.nbytes, "stacks": context.stack_bytes(), "libraries": self.blas.handle_bytes}
+        on_gpu |= {"graph executables": context.driver.executable_bytes, "driver's pool": context.free_bytes_of_pool()}
         return {**on_gpu, "staging (host)": self._transfers.staging_bytes, "pinned (host)": pinned}
+
+    def memory_at_rest(self) -> AbstractContextManager[Any]:
+        return self.pool.at_rest()
 
     def system_memory(self) -> tuple[int, int] | None:
         self.context.enter()
@@ -254,6 +259,7 @@ class CUDADevice(Device):
         self._transfers.let_go()
         self.captures.let_go()
         with self.relaxed(), self.graphs.lock:  # nobody captures a lane
+            self.graphs.trim()
             self.modules.trim()
             self.blas.trim()
         self.pinned.pool.trim()
@@ -464,7 +470,8 @@ class CUDADevice(Device):
 
     def _mark_lost(self, why: str) -> DeviceLost:
         if self.lost is None:
-            steps = [step for end, steps in self.recent_launches if not end.is_known_to_be_done for step in steps]
+            launches = [*self.recent_launches, *self.graphs.recent_launches()]
+            steps = [step for end, steps in launches if not end.is_known_to_be_done for step in steps]
             more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
             self.lost = DeviceLost(
                 f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "

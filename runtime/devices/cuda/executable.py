@@ -73,10 +73,10 @@ class CUDAExecutable(Executable):
                     if all(plan.steps[j].stream != step.stream for j in found):
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
-        self._replay = device.graph_replay_of_executable(self, way)
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
         name = plan.program.name
-        self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
+        self.launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
+        self._replay = device.graph_replay_of_executable(self, way)
         self._roots = plan_boundary(plan).roots
         # of the latest walk on each stream: steps of libraries have memory, which goes back when they die
         self._has_library_steps = not all(isinstance(runner, KernelStep) for runner in self.runners)
@@ -139,7 +139,7 @@ class CUDAExecutable(Executable):
             if event.error is not None:
                 unread_errors.carry_unread_error(event.error)
         if events:
-            self._device.recent_launches.append((events[-1], self._launch_labels))
+            self._device.recent_launches.append((events[-1], self.launch_labels))
         return events
 
     def _run_into_captured_graph(
@@ -163,7 +163,7 @@ class CUDAExecutable(Executable):
         no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         if self._replay is not None:
-            started: Start | None = self._replay.direct(order, self._launch_labels)
+            started: Start | None = self._replay.direct(order)
             return started
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if launches == len(self.runners) == 1 else None
@@ -172,7 +172,7 @@ class CUDAExecutable(Executable):
         scalars, cost = plan.program.scalars, plan.tasks[0].cost
         if not step.buffers <= set(order) or not are_kernel_scalars_of_plan(plan.tasks, scalars):
             return None
-        return make_one_node_graph_call(self._device, step, order, len(scalars), cost, self.lock, self._launch_labels)
+        return make_one_node_graph_call(self._device, step, order, len(scalars), cost, self.lock, self.launch_labels)
 
     def run_timed(
         self,

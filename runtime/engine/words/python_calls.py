@@ -58,7 +58,7 @@ from .records import (
     OBJECT_BYTES,
     OBJECT_OTHERS,
     OBJECT_TYPE,
-    OBJECT_VALUE,
+    OBJECT_VALUES,
     OTHER_BYTES,
     REFERENCES,
     RESULT_BEHIND,
@@ -252,18 +252,22 @@ def number_as_python_object(at: int, frame: int) -> int:
 
 
 def make_native_object(this: int, given: int, count: int) -> int:
-    """A function for Python (METH_FASTCALL, `this` is bytes) of a value: a new object of a class of slots, which has it
-    and what the record says."""
+    """A function for Python (METH_FASTCALL, `this` is bytes) of values: a new object of a class of slots, which has
+    them and what the record says."""
     head = this + BYTES_AT
-    if count != 1:
+    if count != load(head + OBJECT_VALUES):
         return 0
     made = call_python_function(load(head + OBJECT_ALLOCATOR), load(head + OBJECT_TYPE), 0, 0)
     if made == 0:
         return 0
-    value = load(given)
-    hold(value)
-    store(made + load(head + OBJECT_VALUE), value)
     at = head + OBJECT_BYTES
+    last = at + 8 * count
+    while at != last:
+        value = load(given)
+        hold(value)
+        store(made + load(at), value)
+        given += 8
+        at += 8
     last = at + load(head + OBJECT_OTHERS) * OTHER_BYTES
     while at != last:
         value = load(at + 8)

@@ -116,9 +116,9 @@ S_OPERATION, S_OUT, S_LEFT, S_RIGHT, S_FUNCTION, S_EXTRA = range(0, 48, 8)
 STATEMENT_BYTES = 48
 ADD, SUBTRACT, MULTIPLY, DIVIDE, TAKE_FLOAT, MAKE_FLOAT, CALL = range(7)
 
-# A maker of objects: what allocates one, its class, where it has the value that it is made with, and how many others it
-# has; then those: where, and what.
-OBJECT_ALLOCATOR, OBJECT_TYPE, OBJECT_VALUE, OBJECT_OTHERS = range(0, 32, 8)
+# A maker of objects: what allocates one, its class, how many values it is made with, and how many others it has; then
+# where it has the values; then the others: where, and what.
+OBJECT_ALLOCATOR, OBJECT_TYPE, OBJECT_VALUES, OBJECT_OTHERS = range(0, 32, 8)
 OBJECT_BYTES, OTHER_BYTES = 32, 16
 
 # A test of the types of a list's items: the type of lists, the answers yes and no, how many types will do; then those.

@@ -195,3 +195,15 @@ def test_a_part_of_an_array_and_what_was_stored_there_are_one_operand() -> None:
 
     for x in (np.array(1), np.array(-3)):
         np.testing.assert_array_equal(kg.kernel_graph(f, device="cpu")(x), f(x))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_few_rows_of_a_large_table_cost_little(target: str) -> None:
+    """What is taken of a table counts, not what lies there; a table that is all read costs what it did."""
+
+    def cost(rows: int, taken: int) -> float:
+        f = kg.kernel_graph(lambda table, places: table[places].sum(1), device="fake")
+        graph = f.graph(kg.spec((rows, 16), np.float32), kg.spec((taken, 26), np.int64))
+        return sum(t.cost for t in pipeline.compile_graph_to_program(graph, target).tasks if "gather" in t.name)
+
+    assert cost(1_000_000, 1) < 2 * cost(1_000, 1) < cost(1_000_000, 100_000) / 5

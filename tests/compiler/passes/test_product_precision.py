@@ -301,6 +301,17 @@ def test_a_cpu_takes_matrices_as_they_lie() -> None:
     assert task.reads[0].strides[-1] == 8
 
 
+def test_a_cpu_multiplies_float16_in_float32() -> None:
+    """A library has such a product, and NumPy's loop adds in float32 as well."""
+    x, w = arrays(np.float16, (64, 64), (64, 64))
+    multiply = kg.kernel_graph(lambda x, w: x @ w, device="cpu")
+    (product,) = [task for task in multiply.program(x, w).tasks if task.name == "matmul"]
+    assert dtypes(product) == ["float32"] * 3
+    found = np.asarray(multiply(x, w))
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(F4), (x @ w).astype(F4), rtol=1e-3, atol=1e-3)
+
+
 NARROWED: dict[str, Callable[[Any, Any], Any]] = {
     "transposed": lambda x, w: (x @ w).T.astype(x.dtype),
     "reshaped": lambda x, w: (x @ w).reshape(8, 8, 64).astype(x.dtype),

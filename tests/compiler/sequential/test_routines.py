@@ -69,7 +69,7 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         given,
         random.Random(1),
         (),
-        shape.together,
+        shape.blocks * shape.together,
     )
     found = zip(arrays, routine.arrays, strict=True)
     return [x.reshape(a.shape) for x, a in found if a.role in ("out", "inout")]

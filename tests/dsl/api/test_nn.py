@@ -113,15 +113,46 @@ def test_images_of_padding_alone(image: tuple[int, ...], target: str) -> None:
     assert result.shape == (image[0], 8, image[2] + 2, image[3] + 2) and not result.any()
 
 
-@given(seeds, convolutions(), st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=examples(12), deadline=None)
+BOUNDS: dict[Any, float] = {np.float64: 1e-12, np.float32: 1e-5, np.float16: 2e-3, kg.bfloat16: 1e-2}
+
+
+def close_to_sums(found: Any, expected: Any, dtype: Any) -> None:
+    """As sums in float32 or wider give it, rounded once."""
+    bound = BOUNDS[dtype]
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.astype(float), expected, rtol=bound, atol=bound if dtype is np.float64 else 1e-4)
+
+
+@given(seeds, convolutions(), st.sampled_from([*BOUNDS]))
+@settings(max_examples=examples(16), deadline=None)
 def test_convolutions_on_the_cpu(seed: int, given: Any, dtype: Any) -> None:
     """Compiled: lines, groups and strides as the kernel sees them."""
     function, options, image, weights = given
     x, w = random(seed, *image, dtype=dtype), random(seed + 1, *weights, dtype=dtype)
     found = np.asarray(kg.kernel_graph(lambda x, w: function(x, w, **options), device="cpu")(x, w))
-    expected = convolved_by_loops(x.astype(float), w.astype(float), **options)
-    np.testing.assert_allclose(found, expected, atol=1e-4 if dtype == np.float32 else 1e-12)
+    close_to_sums(found, convolved_by_loops(x.astype(float), w.astype(float), **options), dtype)
+
+
+@given(seeds, convolutions(), st.sampled_from([*BOUNDS]))
+@settings(max_examples=examples(16), deadline=None)
+def test_gradients_of_convolutions_as_targets_do_them(seed: int, given: Any, dtype: Any) -> None:
+    """Compiled for a CPU, and taken apart for a GPU without a library: what NumPy gives in float64."""
+    function, options, image, weights = given
+    x, w = random(seed, *image, dtype=dtype), random(seed + 1, *weights, dtype=dtype)
+    ct = random(seed + 2, *convolved_by_loops(x, w, **options).shape, dtype=dtype)
+
+    def gradients(x: Any, w: Any, ct: Any) -> Any:
+        _, pull = kg.vjp(lambda x, w: function(x, w, **options), x, w)
+        return pull(ct)
+
+    exact = interpreted(gradients, *(a.astype(float) for a in (x, w, ct)))
+    compiled = kg.kernel_graph(gradients, device="cpu")
+    for part, expected in zip(compiled(x, w, ct), exact, strict=True):
+        close_to_sums(np.asarray(part), expected, dtype)
+    if dtype == np.float32:
+        graph = run_decomposition_stage(compiled.graph(x, w, ct), "cuda", None)
+        for part, expected in zip(interpret_graph(graph, [x, w, ct]), exact, strict=True):
+            close_to_sums(part, expected, dtype)
 
 
 @given(seeds, convolutions())

@@ -400,6 +400,11 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
         assert account.system is not None
         free, every = account.system
         assert every - free == made.context.used >= account.reserved
+        others = account.others
+        made.context.fragments = 300 << 20  # the driver's pool keeps what nobody uses
+        account = kg.memory("cuda")
+        assert account.beside["driver's pool"] == 300 << 20 and account.others == others
+        made.context.fragments = 0
         made.context.driver.log.clear()
         del x, y
         assert kg.empty_cache("cuda") >= 2 << 20
@@ -408,6 +413,25 @@ def test_a_gpus_account_has_its_owners_and_what_the_driver_says(monkeypatch: pyt
             kg.kernel_graph(device="cuda")(lambda x: x[:, None] * x[None, :])(
                 kg.asarray(np.ones(1 << 15), device="cuda")
             )
+
+
+@pytest.mark.parametrize("wished", [False, True])
+def test_stacks_are_in_the_account_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch, wished: bool) -> None:
+    """Those that somebody wished for stay."""
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    made = device_on(SharedContext())
+    monkeypatch.setattr(made.context, "local_bytes", lambda function: 4096)
+    with opened("cuda", made):
+        f = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
+        f(kg.asarray(np.ones(200), device="cuda")).wait()
+        made.context.stack_size = 9000 if wished else 4096
+        taken = kg.memory("cuda").beside["stacks"]
+        assert taken == made.context.stack_bytes() > 0
+        del f
+        gc.collect()
+        assert kg.memory("cuda").beside["stacks"] == taken
+        kg.empty_cache("cuda")
+        assert kg.memory("cuda").beside["stacks"] == (taken if wished else 0)
 
 
 def test_calls_that_are_over_hold_nothing_once_somebody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,39 @@ def test_what_may_not_run_in_numpy_raises_or_refuses(operation: str) -> None:
         assert not [*wrong_calls(operation, place, "nothing", False, refuse=True)]
 
 
+# what else a function does with indices of which nobody needs the elements
+USES_OF_INDICES = (
+    "np.sort(s)", "s @ s", "np.cumsum(s)", "sum(s[i % 2] * x[i % 4] for i in range(40))", "np.bincount(s % 9)",
+    "np.arange(9.0)[s]", "np.take(np.arange(9), s)", "np.take_along_axis(np.arange(10.0), s, 0)", "x[s[1]]",
+    "x[s] if x[0] > 0 else x[:2]", "x[s[0]] * 2 if x[0] > 0 else 1.0", "np.where(x[:2] > 5, x[s], 0.0)", "x[s] + 1",
+    "put(np.zeros(10), s)", "put(np.zeros((10, 2)), (s, 0))", "put(np.zeros((2, 10)), (slice(None), s))",
+    "put(x * 1, s)",
+)  # fmt: skip
+
+
+def put(y: Any, key: Any) -> Any:
+    y[key] = 1
+    return y
+
+
+@pytest.mark.parametrize("condition", ["True", "x[1] > 0", "x[1] < 0"])
+@pytest.mark.parametrize("use", USES_OF_INDICES)
+def test_an_index_that_nobody_needs_raises_whatever_else_is_made_of_it(use: str, condition: str, tmp_path: Any) -> None:
+    path = tmp_path / "unused.py"
+    path.write_text(f"def f(x, s):\n    if {condition}:\n        x[s]\n    return {use}\n")
+    scope: dict[str, Any] = {"np": np, "put": put}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    compiled = kg.kernel_graph(scope["f"], device="cpu")
+    for first, s in itertools.product((0.5, -0.5), ([1, 2], [7, 1], [3, 7], [-4, 0])):
+        x, outcomes = np.array([first, 1.0, 2.0, 3.0]), []
+        for f in (compiled, scope["f"]):
+            try:
+                outcomes.append(np.asarray(f(x, np.array(s))).tolist())
+            except IndexError:
+                outcomes.append("IndexError")
+        assert outcomes[0] == outcomes[1], (first, s)
+
+
 def test_a_call_that_meets_an_error_costs_the_next_ones_nothing() -> None:
     """One that fails runs again in NumPy, and is the only one."""
 

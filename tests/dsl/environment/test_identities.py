@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import gc
 import types
 import weakref
 from collections.abc import Callable
@@ -132,6 +133,33 @@ def test_texts_that_are_evaluated_see_what_is_outside() -> None:
     for item in (2, 5, 5, 2):
         ITEMS[1] = item
         assert_same(f(X), function(X))
+
+
+class Thing:
+    n = 2.0
+
+
+THINGS = [Thing()]
+WEAK_THINGS = weakref.WeakValueDictionary(k=THINGS[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_nothing_keeps_what_a_guarded_list_held_where_a_weak_reference_is_caught() -> None:
+    """The trace goes on, and what it then reads is not kept alive by what the next calls look at."""
+
+    @kg.kernel_graph(device="cpu")
+    def found(x: Any) -> Any:
+        try:
+            v = WEAK_THINGS["k"].n
+        except (LookupError, TypeError):
+            v = 7.0
+        THINGS[0].last = x
+        return x * v
+
+    assert found(np.ones(2)).tolist() == [2.0, 2.0]
+    THINGS.clear()
+    gc.collect()
+    assert not WEAK_THINGS
 
 
 @pytest.mark.usefixtures("refusing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -104,6 +105,29 @@ def test_what_is_told_by_order_has_happened(gpu: Any, monkeypatch: pytest.Monkey
         thread.join()
     assert not failures
     assert told and all(told)
+
+
+def test_a_short_call_enters_four_functions_of_python(gpu: Any) -> None:
+    """What a call makes is made natively: blocks, events and arrays. What dies of earlier calls, and the
+    generated function itself, are not counted."""
+    f, x = settled()
+    kept = [f(x) for _ in range(32)]
+    kept[-1].wait()
+    kg.waitall()
+    kept.clear()  # there are blocks and events now
+    entered: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "kernelgraph/" in code.co_filename and code.co_name != "__del__":
+            entered.append(code.co_name)
+
+    for _ in range(8):
+        entered.clear()
+        sys.setprofile(note)
+        kept.append(f(x))
+        sys.setprofile(None)
+        assert entered == ["allocate", "start_graph", "choose", "track"]
 
 
 def test_few_questions_tell_which_calls_are_over(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -419,3 +420,52 @@ def test_a_warning_of_loops_says_each_thing_once() -> None:
         warnings.simplefilter("always")
         assert np.array_equal(kg.kernel_graph(merge_sort, device="cpu")(x), np.sort(x))
     assert [str(w.message).count("turn by turn") <= 1 for w in said] == [True]
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Slotted:
+    __slots__ = ("more", "x")
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+HOLDERS: dict[str, Any] = {
+    "namespace": lambda x: types.SimpleNamespace(x=x),
+    "plain": Plain,
+    "slots": Slotted,
+    "nested": lambda x: Plain(types.SimpleNamespace(x=x)),
+    "in a list": lambda x: [Plain(x)],
+    "in a tuple": lambda x: (Slotted(x), {"k": Plain(x)}),
+}
+
+
+def innermost(holder: Any) -> Any:
+    while isinstance(holder, (list, tuple)) or not isinstance(holder.x, (np.ndarray, kg.Array)):
+        holder = holder[0] if isinstance(holder, (list, tuple)) else holder.x
+    return holder
+
+
+@pytest.mark.filterwarnings("ignore::kernelgraph.FallbackWarning")
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_an_array_of_ours_that_is_stored_in_numpy_stays_itself(kind: str) -> None:
+    def store(holder: Any, x: Any) -> Any:
+        own = innermost(holder)
+        own.more = None if x.sum() > 0 else 1
+        x += 1  # which is seen in what holds it
+        found = own.x * 2
+        own.x = x
+        return found
+
+    compiled = kg.kernel_graph(store, device="cpu")
+    x, y = kg.asarray(np.ones(2)), kg.asarray(np.zeros(2))
+    holder = HOLDERS[kind](x)
+    assert compiled(holder, x).numpy().tolist() == [4, 4] and innermost(holder).x is x
+    assert compiled(holder, y).numpy().tolist() == [4, 4] and innermost(holder).x is y
+    assert (x.numpy().tolist(), y.numpy().tolist()) == ([2, 2], [1, 1])
+    assert compiled(holder, y).numpy().tolist() == [4, 4] and innermost(holder).x is y
+    assert "runs in NumPy" in compiled.why()

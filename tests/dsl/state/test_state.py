@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import types
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -88,6 +89,59 @@ def test_what_is_stored_is_what_was_given() -> None:
     assert f(state, x) is state and state.before is old and state.x is x and state.own is state
     assert state.made is state.again
     assert f(state, y) is state and state.before is x and state.x is y
+
+
+# what is done with arrays of which a value decides whether they stay: `c` is that value
+CHOSEN_ARRAYS = (
+    "s.l = [s.x, s.y]\nif c:\n    s.x = x + 1",
+    "if c:\n    s.x = x + 1\ns.l = [s.x, s.y]",
+    "s.l[0] = s.x\nif c:\n    s.x = x + 1\nreturn s.x",
+    "if c:\n    s.x, s.y = s.y, s.x\ns.d['k'] = s.x",
+    "v = x * 2\ns.y = s.x = v\nif c:\n    s.x = x + 1",
+    "v = x * 2\ns.y = v\nif c:\n    v = x + 1\ns.x = v\nv += 1",
+    "s.d = {'a': s.x}\nif c:\n    s.x = s.d['a'] = x + 1",
+    "s.x = x + 1 if c else s.x\ns.q = s.x\nreturn s.l",
+    "for i in range(2):\n    s.l[0] = s.x\n    if c:\n        s.x = s.x + 1",
+    "if c:\n    if x[0] > 0:\n        s.x = s.y\n    else:\n        s.x = x * 3\ns.l.append(s.x)",
+    "s.x = s.l[0] if c else s.y\ns.x += 1\ns.y = x",
+    "s.l[:] = [s.y, s.x] if c else [s.x, s.x]",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\ns.y = v",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\nv += 1\ns.y = v",
+    "v = w = s.x\nwhile v.sum() + x.sum() < 4:\n    v, w = v + 1, w / 2\ns.y, s.x, s.q = v, w, v",
+    "v = s.x\nfor i in range(20):\n    if c:\n        break\n    v = v * 0.5 + i\ns.y = v",
+    "v = s.x\nwhile v.sum() + x.sum() < 4:\n    v = v + 1\nwhile v[0] < 9:\n    v = v + 2\ns.y = v",
+)
+
+
+def _state_with_names() -> tuple[Any, Any]:
+    state = types.SimpleNamespace(x=np.array([1.0, -2.0]), y=np.array([3.0, 4.0]), l=[np.ones(2), np.zeros(2)], d={})
+    return state, [state.x, state.y, *state.l]
+
+
+def _which_are_one(state: Any, names: list[Any], arrays: list[Any]) -> list[Any]:
+    held = [*names, *arrays, state.x, state.y, *state.l, *state.d.values(), *([state.q] if hasattr(state, "q") else [])]
+    return [(next(i for i, x in enumerate(held) if x is each), np.asarray(each).tolist()) for each in held]
+
+
+@pytest.mark.usefixtures("refusing")
+@pytest.mark.parametrize("text", CHOSEN_ARRAYS)
+def test_an_array_that_stays_where_a_value_decides_is_itself(text: str, tmp_path: Any) -> None:
+    """Whatever else holds it: arguments, what the call puts there, the caller."""
+    path = tmp_path / "chosen.py"
+    body = "".join(f"    {line}\n" for line in text.split("\n"))
+    path.write_text(f"def f(s, x):\n    c = x.sum() > 0\n{body}")
+    scope: dict[str, Any] = {"__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    traced = kg.kernel_graph(scope["f"], device="cpu")
+    for signs in itertools.product((1, -1), repeat=3):
+        found = []
+        for f in (traced, scope["f"]):
+            (state, names), arrays = _state_with_names(), [sign * np.array([1.0, 2.0]) for sign in signs]
+            for x in arrays:
+                f(state, x)
+            names[0][0] = 7.0
+            found.append(_which_are_one(state, names, arrays))
+        assert found[0] == found[1]
 
 
 def test_scalars_stay_scalars() -> None:
@@ -203,8 +257,8 @@ def test_what_cannot_be_kept_is_refused_where_it_is_assigned() -> None:
         state.part = x[1:]
 
     def either(state: Any, x: Any) -> Any:
-        if x.sum() > 0:
-            state.x = state.y
+        v = state.x if x.sum() > 0 else state.y
+        state.x = v[1:]
 
     def later(state: Any, x: Any) -> Any:
         state.rows = (row + 1 for row in x)
@@ -349,3 +403,21 @@ def test_an_ordered_dict_is_not_changed_past_its_class(change: Any) -> None:
     with pytest.raises(kg.TraceError, match=r"test_\w+.py:\d+: an OrderedDict was changed past its class"):
         kg.kernel_graph(f, device="cpu")(np.ones(2), given)
     assert [*given.items()] == [("k", 2.0)] and len(given) == 1
+
+
+def test_an_array_that_stays_on_a_gpu_is_itself(gpu: Any) -> None:
+    """Which one it is comes with the call's work."""
+
+    @kg.kernel_graph(device="cuda")
+    def accepted(state: Any, x: Any) -> Any:
+        if x.sum() > state.x.sum():
+            state.before, state.x = state.x, x
+        return state.x * 1
+
+    zeros = kg.asarray(np.zeros(2), device="cuda")
+    state, kept = types.SimpleNamespace(x=zeros, before=zeros), list[float]()
+    for value in (-1.0, 2.0, 1.0, 3.0):
+        x, held = kg.asarray(np.full(2, value), device="cuda"), state.x
+        assert accepted(state, x).numpy().tolist() == [max(value, *kept, 0.0)] * 2
+        assert state.x is (x if value in (2.0, 3.0) else held)
+        kept.append(value)

@@ -181,8 +181,13 @@ class Slots:
 
 def test_objects_of_slots_are_made_natively() -> None:
     shared: list[Any] = []
-    make = native_maker_of_objects(Slots, "second", {"third": shared, "first": None})
-    assert make is not None
+    make = native_maker_of_objects(Slots, ("second",), {"third": shared, "first": None})
+    both = native_maker_of_objects(Slots, ("third", "first"), {"second": None})
+    assert make is not None and both is not None
+    pair = both(shared, 1)
+    assert (pair.first, pair.second, pair.third) == (1, None, shared)
+    del pair
+    gc.collect()  # classes that looked for the places
     value = object()
     counts = [sys.getrefcount(x) for x in (value, shared, Slots)]
     made = [make(value) for _ in range(100)]
@@ -196,7 +201,7 @@ def test_objects_of_slots_are_made_natively() -> None:
     shared.clear()
     gc.collect()
     assert weak() is None and [sys.getrefcount(x) for x in (value, shared, Slots)] == counts
-    assert native_maker_of_objects(Slots, "missing", {}) is None
+    assert native_maker_of_objects(Slots, ("missing",), {}) is None
     with pytest.raises(SystemError):
         make()  # type: ignore[call-arg]
 

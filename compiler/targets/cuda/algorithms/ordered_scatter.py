@@ -27,6 +27,7 @@ from .scatter import COMBINE
 from .scatter_kernels import THREADS
 from .sort import gpu_radix_sort_long_rows, gpu_sort_rows, keys_of_thread_in_block_sort
 
+SCALE = {"": "", "multiply": "mul", "divide": "div"}
 HELD = 2048  # parts that one block combines in its shared memory
 
 
@@ -67,23 +68,24 @@ def lower_gpu_combine_in_order(
     options: Mapping[str, Any],
 ) -> None:
     """`a` after `ufunc.at(a, places, table[which])`, of what `places_in_order` says of the places; `which` in their
-    order. The table may be of another kind than `a`."""
-    base, order, table, which = reads[0], *map(calls.contiguous, reads[1:])
+    order. The table may be of another kind than `a`; what `scaled` names combines its elements with a factor first."""
+    base, order, table, which, *factor = reads[0], *map(calls.contiguous, reads[1:])
     op, part, result = COMBINE[options["ufunc"]], options["part"], calls.result(target)
     length, places = which.shape[0], result.shape[0]
     chunks = -(-length // part) if length > part else 0
     keys, totals = calls.temporary((max(chunks, 1),), "u4"), calls.temporary((max(chunks, 1),), result.dtype)
-    kinds = CombinedKinds(result.dtype, table.dtype, op, part)
+    kinds = CombinedKinds(result.dtype, table.dtype, op, part, SCALE[options["scaled"]])
     if order.shape[0] > 1 + 2 * length:
         base, blocks = calls.contiguous(base), -(-places // THREADS) + -(-chunks // THREADS)
         kernel = combine_by_place_kernel(kinds)
     else:
         calls.add_copy(base, result)
         base, blocks, kernel = result, -(-length // THREADS), combine_by_element_kernel(kinds)
-    pointers = [order, table, which, base, result, keys, totals]
+    given = [order, table, which, *(factor or [table]), base]
+    written = [result, keys, totals]
     numbers = [length, places, chunks]
     text = kernel_text(kernel, THREADS)
-    calls.add_launch("combine_at", text, [order, table, which, base], [result, keys, totals], pointers, numbers, blocks)
+    calls.add_launch("combine_at", text, given, written, [*given, *written], numbers, blocks)
     kinds = CombinedKinds(result.dtype, result.dtype, op, part)
     while chunks:
         length, chunks = chunks, -(-chunks // part) if chunks > HELD * part else 0

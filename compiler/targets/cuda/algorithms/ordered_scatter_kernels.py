@@ -20,7 +20,8 @@ from .kernel_language import (
 from .radix_sort_kernels import I64, U32
 from .scatter_kernels import THREADS, gpu_scatter_op_before_place
 
-AHEAD = 8  # values of a place whose loads are under way together
+AHEAD = 8  # values of a thread whose loads are under way together
+TILES = 4  # of AHEAD values of each thread, that a block brings into shared memory at most
 F32 = DtypeWords(DTYPES["f32"])
 
 
@@ -69,10 +70,11 @@ def places_in_order_kernel(part: int, starts: bool) -> Callable[..., None]:
 
 
 class CombinedKinds:
-    """How values of one dtype are combined with those of another. part: how many one after another."""
+    """How values of one dtype are combined with those of another. part: how many one after another. scale: the word
+    that values are combined with a factor by before, if there is one."""
 
-    def __init__(self, dtype: DType, values: DType, op: str, part: int) -> None:
-        self.words, self.given, self.part = DtypeWords(dtype), DtypeWords(values), part
+    def __init__(self, dtype: DType, values: DType, op: str, part: int, scale: str = "") -> None:
+        self.words, self.given, self.part, self.scale = DtypeWords(dtype), DtypeWords(values), part, scale
         self.halves = dtype in HALVES
         self.op, self.before = Word(op), Word(gpu_scatter_op_before_place(op))
 
@@ -82,25 +84,44 @@ class CombinedKinds:
     def combined_in_f32(self, op: Word, into, value):
         return F32.convert(self.words, op(self.words.convert(F32, into), self.words.convert(F32, value)))
 
-    def load(self, pointer, place):
-        """A value, as one of the dtype that it is combined with."""
-        return self.given.convert(self.words, self.given.load(pointer, place))
 
-    def load_if(self, pointer, place, inside):
-        return self.given.convert(self.words, self.given.load_if(pointer, place, inside))
+def unscaled(value, factor):
+    return value
+
+
+class Table:
+    """What values are taken from, and the factor that they are combined with first. Of them come values of the dtype
+    that they are combined with."""
+
+    def __init__(self, kinds: CombinedKinds, pointer, factor) -> None:
+        self.kinds, self.pointer, self.factor = kinds, pointer, factor
+        self.scale = Word(kinds.scale) if kinds.scale else unscaled
+
+    def scaled(self, value):
+        return self.kinds.given.convert(self.kinds.words, self.scale(value, self.factor))
+
+    def load(self, place):
+        return self.scaled(self.kinds.given.load(self.pointer, place))
+
+    def load_if(self, place, inside):
+        return self.scaled(self.kinds.given.load_if(self.pointer, place, inside))
 
 
 class InOrder:
     """Values by place in the order that `places_in_order` gives, of which number j + k is asked. end: no place."""
 
-    def __init__(self, kinds: CombinedKinds, order, table, which, end) -> None:
+    def __init__(self, kinds: CombinedKinds, order, table: Table, which, end) -> None:
         self.kinds, self.order, self.table, self.which, self.end = kinds, order, table, which, end
 
     def key(self, j, k=0):
         return place_of(self.order, 1 + j + k)
 
     def value(self, j, k=0):
-        return self.kinds.load(self.table, place_of(self.which, j + k))
+        return self.table.load(place_of(self.which, j + k))
+
+    def start(self, count, place):
+        """Where in the order a place begins; the end of all, where there is none."""
+        return place_of(self.order, 1 + 2 * count + least(place, self.end))
 
 
 class OfParts:
@@ -113,7 +134,7 @@ class OfParts:
         return place_of(self.places, j + k)
 
     def value(self, j, k=0):
-        return self.kinds.load(self.totals, j + k)
+        return self.kinds.words.load(self.totals, j + k)
 
 
 class HeldParts:
@@ -184,7 +205,7 @@ def combine_part_in_order(values: InOrder, length, c, places, totals) -> None:
     kinds = values.kinds
     j = c * kinds.part
     own = values.end
-    total = kinds.load(values.table, I64(0))
+    total = values.table.load(I64(0))
     k = values.key(j)
     if k < values.end and c > 0 and values.key(j, -1) == k:
         own, total, _, _ = combine_next_part(values, length, k, j, own, total)
@@ -192,32 +213,62 @@ def combine_part_in_order(values: InOrder, length, c, places, totals) -> None:
     kinds.words.store(totals, c, total)
 
 
+def combine_places_of_block(values: InOrder, count, b, given, result) -> None:
+    """THREADS places, each by a thread. Their values, which are neighbours, are first brought into shared memory by all
+    threads together; not those of a block that has most of them to skip."""
+    kinds, end = values.kinds, values.end
+    t = I64(tid_x())
+    p = b * THREADS + t
+    first = values.start(count, b * THREADS)
+    last = values.start(count, b * THREADS + THREADS)
+    j = values.start(count, p)
+    to = values.start(count, p + 1)
+    stop = (udiv(j, I64(kinds.part)) + 1) * kinds.part
+    to = stop if to >= stop + kinds.part else to
+    r = kinds.words.load_if(given, p, p < end)
+    w, v = [None] * AHEAD, [None] * AHEAD
+    if last - first <= TILES * AHEAD * THREADS:
+        held = kinds.words.shared(AHEAD * THREADS)
+        while first < last:
+            for i in range(AHEAD):
+                w[i] = place_of(values.which, least(first + (i * THREADS) + t, last - 1))
+            for i in range(AHEAD):
+                v[i] = values.table.load(w[i])
+            for i in range(AHEAD):
+                kinds.words.store_shared(held, t + (i * THREADS), v[i])
+            barrier()
+            till = least(to, first + AHEAD * THREADS)
+            while j < till:
+                value = kinds.words.load_shared(held, j - first)
+                r = kinds.combined(kinds.op, r, value)
+                j += 1
+            barrier()
+            first += AHEAD * THREADS
+    else:
+        while j < to:
+            for i in range(AHEAD):
+                w[i] = U32.load_if(values.which, j + i, j + i < to)
+            for i in range(AHEAD):
+                v[i] = values.table.load_if(U32.convert(I64, w[i]), j + i < to)
+            for i in range(AHEAD):
+                r = select(j + i < to, kinds.combined(kinds.op, r, v[i]), r)
+            j += AHEAD
+    kinds.words.store_if(result, p, r, p < end)
+
+
 def combine_by_place_kernel(kinds: CombinedKinds) -> Callable[..., None]:
     """A thread for each place, then one for each part. order: what `places_in_order` gives, which: of a table in order,
-    given: what these are combined with, part_places, totals: of each part the place that it goes on with and what it
-    has for it. count: of values, end: of places."""
+    factor: what its elements are combined with first, if kinds say so, given: what these are combined with,
+    part_places, totals: of each part the place that it goes on with and what it has for it. count: of values, end: of
+    places."""
 
-    def combine(order, table, which, given, result, part_places, totals, count, end, parts):
-        values = InOrder(kinds, order, table, which, end)
+    def combine(order, table, which, factor, given, result, part_places, totals, count, end, parts):
+        scale = kinds.given.load(factor, I64(0)) if kinds.scale else None
+        values = InOrder(kinds, order, Table(kinds, table, scale), which, end)
         b = I64(bid_x())
         blocks = udiv(end + (THREADS - 1), I64(THREADS))
-        p = b * THREADS + I64(tid_x())
-        if p < end:
-            j = place_of(order, 1 + 2 * count + p)
-            to = place_of(order, 2 + 2 * count + p)
-            stop = (udiv(j, I64(kinds.part)) + 1) * kinds.part
-            to = stop if to >= stop + kinds.part else to
-            r = kinds.words.load(given, p)
-            w, v = [None] * AHEAD, [None] * AHEAD
-            while j < to:
-                for i in range(AHEAD):
-                    w[i] = U32.load_if(which, j + i, j + i < to)
-                for i in range(AHEAD):
-                    v[i] = kinds.load_if(table, U32.convert(I64, w[i]), j + i < to)
-                for i in range(AHEAD):
-                    r = select(j + i < to, kinds.combined(kinds.op, r, v[i]), r)
-                j += AHEAD
-            kinds.words.store(result, p, r)
+        if b < blocks:
+            combine_places_of_block(values, count, b, given, result)
         if b >= blocks and U32.load(order, I64(0)) > 0:
             c = (b - blocks) * THREADS + I64(tid_x())
             if c < parts:
@@ -230,8 +281,9 @@ def combine_by_element_kernel(kinds: CombinedKinds) -> Callable[..., None]:
     """A thread for each value, of which those work that are the first of a place or of a part. As
     `combine_by_place_kernel`, where given and result are one array."""
 
-    def combine(order, table, which, given, result, part_places, totals, count, end, parts):
-        values = InOrder(kinds, order, table, which, end)
+    def combine(order, table, which, factor, given, result, part_places, totals, count, end, parts):
+        scale = kinds.given.load(factor, I64(0)) if kinds.scale else None
+        values = InOrder(kinds, order, Table(kinds, table, scale), which, end)
         j = I64(bid_x()) * THREADS + I64(tid_x())
         if j < count:
             c = udiv(j, I64(kinds.part))

@@ -47,6 +47,7 @@ WARPS = THREADS // 32
 EACH = {1: 16, 2: 16, 4: 16, 8: 8}
 TOTAL, THROUGH = 1 << 60, 2 << 60  # what a word says above its lowest 60 bits; 0: nothing yet
 LOW = 2**60 - 1
+AHEAD = 8  # tiles that a tile asks at a time
 INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 NANS = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8000000000000}
 
@@ -208,17 +209,19 @@ def radix_digit_starts_kernel() -> Callable[..., None]:
 
 def keys_of_tiles_before(said, tile, word, mine):
     """How many keys with this thread's digit the tiles of the row before this one have: what they said, and what has
-    been added up by one of them. This tile's are told both ways."""
+    been added up by one of them. This tile's are told both ways. AHEAD of the tiles are asked at a time, in turn."""
     post_u64(said, word, or_(U32.convert(U64, mine), U64(TOTAL)))
     through = U64(0)
+    heard = [None] * AHEAD
     j = tile - 1
-    back = word - DIGITS
     while j >= 0:
-        heard = peek_u64(said, back)
-        if heard >= U64(TOTAL):
-            through = add(through, and_(heard, U64(LOW)))
-            back = back - DIGITS
-            j = -1 if heard >= U64(THROUGH) else j - 1
+        for k in range(AHEAD):
+            heard[k] = peek_u64(said, word - (tile - j + least(I64(k), j)) * DIGITS)
+        asked = j
+        for k in range(AHEAD):
+            if j >= 0 and j == asked - k and heard[k] >= U64(TOTAL):
+                through = add(through, and_(heard[k], U64(LOW)))
+                j = -1 if heard[k] >= U64(THROUGH) else j - 1
     post_u64(said, word, or_(add(through, U32.convert(U64, mine)), U64(THROUGH)))
     return through
 

@@ -313,6 +313,26 @@ def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
 
 
+def cluster_store_intrinsic(name: str, dtype: str) -> Any:
+    """cstore(memory, block, number, value): into the memory that another block of the cluster has under this name"""
+    cell = NumbaElementAccess(dtype, SHARED)
+    bits = 8 * cell.bytes
+    word = I64 if bits == 64 else I32
+    text = f"{{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.b{bits} [a], $2; }}"
+    asm = ir.InlineAsm(
+        ir.FunctionType(ir.VoidType(), [I32, I32, word]), text, f"r,r,{'l' if bits == 64 else 'r'}", side_effect=True
+    )
+
+    def generate_nvvm(b: ir.IRBuilder, base: Any, block: Any, number: Any, value: Sequence[Value]) -> list[Value]:
+        x = value[0] if dtype == "b1" else b.bitcast(value[0], ir.IntType(bits))
+        x = x if x.type == word else b.zext(x, word)
+        address = b.ptrtoint(cell._nvvm_pointer_to_element(b, base[0], number[0], cell.storage), I32)
+        b.call(asm, [address, block[0], x])
+        return []
+
+    return make_numba_lane_intrinsic(name, 4, (types.void, generate_nvvm))
+
+
 def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
     cell = NumbaElementAccess(dtype, SHARED)

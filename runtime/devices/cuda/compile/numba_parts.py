@@ -6,6 +6,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
 from ....core.errors import CompileError
 
 # name -> the module, the attribute (none: the module itself), and what it is for
@@ -41,6 +43,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     module, attribute, purpose = PARTS[name]
     try:
+        _import_names_of_older_numpy()
         whole = import_module(module)
         part = getattr(whole, attribute) if attribute else whole
     except (ImportError, AttributeError) as error:
@@ -49,14 +52,23 @@ def __getattr__(name: str) -> Any:
     return part
 
 
+def _import_names_of_older_numpy() -> None:
+    """Has numba.cuda's arrays imported while NumPy has `row_stack`, which 2.5 removed and that one module names."""
+    if hasattr(np, "row_stack"):
+        return
+    np.row_stack = np.vstack
+    try:
+        import_module("numba.cuda.np.arrayobj")
+    finally:
+        del np.row_stack
+
+
 def _why_part_is_missing(module: str, attribute: str, purpose: str, error: Exception) -> str:
     """Why there is none, and what to install."""
-    numpy, own = version("numpy"), numba_cuda_package_version("numba-cuda")
+    own = numba_cuda_package_version("numba-cuda")
     try:
         import_module("numba.cuda")
     except ImportError:
-        if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
-            return f"numba-cuda {own} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
         return f"numba-cuda cannot be imported ({error}); run pip install '.[cuda]' in kernelgraph's folder"
     name = f"{module}.{attribute}".rstrip(".")
     return f"numba-cuda {own} has no {name} (for {purpose}); run pip install '.[cuda]' in kernelgraph's folder"

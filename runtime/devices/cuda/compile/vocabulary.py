@@ -21,6 +21,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
     shared_f32_512()          512 elements of shared memory, other ones for each call in the text
     sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
+    cstore_f32(s, n, i, x)    element i of this shared memory in block n of the cluster
     fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
     sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
@@ -30,7 +31,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
-    tid_x() bid_x() bdim_x() tid_y() ...  barrier()  cluster_barrier()
+    tid_x() bid_x() bdim_x() tid_y() ...  barrier()  cluster_barrier()  cluster_arrive()  cluster_wait()
     array_f32_2(p, n, m)      the array of numba.cuda's at address p, of n rows of m
     part_0_2(t)               the first of 2 equal parts of a tuple's items
     user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see
@@ -59,6 +60,7 @@ from .lanes import (
     widen_numba_integers,
 )
 from .loads_and_stores import (
+    cluster_store_intrinsic,
     gather_intrinsic,
     load_intrinsic,
     report_bad_index_intrinsic,
@@ -257,11 +259,13 @@ def _barrier_intrinsic(name: str) -> Any:
     return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
 
 
-def _cluster_barrier_intrinsic(name: str) -> Any:
-    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
+def _cluster_barrier_intrinsic(name: str, part: str) -> Any:
+    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written; or one half of
+    that."""
+    texts = {"arrive": "barrier.cluster.arrive.release;", "wait": "barrier.cluster.wait.acquire;"}
 
     def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-        for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
+        for text in [texts[part]] if part in texts else texts.values():
             b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
         return []
 
@@ -349,6 +353,7 @@ _PATTERNS = tuple(
         (rf"shared_{_DTYPE}_(\d+)", shared_memory_intrinsic),
         (rf"sload_{_DTYPE}_(\d+)", shared_load_intrinsic),
         (rf"sstore_{_DTYPE}_(\d+)", shared_store_intrinsic),
+        (rf"cstore_{_DTYPE}", cluster_store_intrinsic),
         (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_gather_intrinsic),
         (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_scatter_intrinsic),
         (r"part_(\d+)_(\d+)", _part_of_lanes_intrinsic),
@@ -365,7 +370,7 @@ _PATTERNS = tuple(
         ("peek_u64", atomic_read_intrinsic),
         ("post_u64", atomic_write_intrinsic),
         ("barrier", _barrier_intrinsic),
-        ("cluster_barrier", _cluster_barrier_intrinsic),
+        ("cluster_(barrier|arrive|wait)", _cluster_barrier_intrinsic),
         ("udiv|urem|least", _numba_index_arithmetic_intrinsic),
         ("prefer_(?:argmax|argmin)", _argmin_or_argmax_preference_intrinsic),
     )

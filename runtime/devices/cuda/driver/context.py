@@ -21,6 +21,7 @@ from .early_start import query_gpu_properties, start_cuda_context_early
 
 INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 OLDEST_DRIVER = (12, 0)
+STACK_ROUNDING = 1024  # bytes of a thread
 
 
 class DeviceNotFound(KernelGraphError, RuntimeError):
@@ -63,6 +64,7 @@ class GpuDriverContext:
         _current.context = self
         self.alone = self.driver.device_count() == 1  # no library can make another GPU current
         self.index, self.handle = index, self.driver.current_context()
+        self._stack_size = self.driver.stack_size()
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
         self._pool = int(getattr(self._memory, "handle", 0) or 0)
@@ -152,6 +154,26 @@ class GpuDriverContext:
         self._side.sync()
         if self._pool:
             self.driver.trim_pool(self._pool, 0)
+
+    def local_bytes(self, function: int) -> int:
+        """Bytes of its own that each thread of a kernel has in the GPU's memory."""
+        return self.driver.local_bytes(function)
+
+    def stack_bytes(self) -> int:
+        """What the driver has taken for stacks of threads, beside the context's first ones."""
+        self.enter()
+        threads = self.properties.multiprocessors * self.properties.threads_per_multiprocessor
+        return max(0, self.driver.stack_size() - self._stack_size) * threads
+
+    def shrink_stacks(self, local: int) -> None:
+        """Give back what stacks have grown by for kernels of so many local bytes; more is somebody's wish."""
+        self.enter()
+        if self._stack_size < self.driver.stack_size() <= local + STACK_ROUNDING:
+            self.driver.set_stack_size(self._stack_size)
+
+    def free_bytes_of_pool(self) -> int:
+        """Bytes that the driver's pool keeps, and that nobody uses."""
+        return self.driver.free_bytes_of_pool(self._pool) if self._pool else 0
 
     @property
     def copy_thread_count(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from ctypes import addressof, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
@@ -22,7 +23,11 @@ IF, WHILE = 0, 1  # kinds of conditional nodes
 CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
 NO_DESTRUCTOR_SYNC = MOVE = 1
 MEMORY_TYPE, HOST_MEMORY = 2, 1
-RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+STACK_SIZE, LOCAL_BYTES = 0, 3  # CU_LIMIT_STACK_SIZE, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+# What the driver takes at once for an executable graph is at most this and so much a node (H200: 2 MiB for some 20 of
+# one node). What is more others have taken meanwhile.
+EXECUTABLE_BYTES, NODE_BYTES = 4 << 20, 16 << 10
+RELEASE_THRESHOLD, POOL_RESERVED, POOL_USED = 4, 5, 7  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD and others
 CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
 LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
 
@@ -115,6 +120,8 @@ class CudaDriver:
         self._end_capture = ctypes_driver_function("cuStreamEndCapture", c_void_p, c_void_p)
         self._capture_info = ctypes_driver_function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
         self._instantiate = ctypes_driver_function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._nodes = ctypes_driver_function("cuGraphGetNodes", c_void_p, c_void_p, c_void_p)
+        self.executable_bytes = 0  # of the GPU, that the driver was seen to take for executable graphs: it keeps them
         self._add_event = ctypes_driver_function(
             "cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
         )
@@ -133,6 +140,10 @@ class CudaDriver:
         self._memory_info = ctypes_driver_function("cuMemGetInfo_v2", c_void_p, c_void_p)
         self.trim_pool = ctypes_driver_function("cuMemPoolTrimTo", c_void_p, c_size_t)  # pool, bytes to keep
         self._set_pool_attribute = ctypes_driver_function("cuMemPoolSetAttribute", c_void_p, c_int, c_void_p)
+        self._pool_attribute = ctypes_driver_function("cuMemPoolGetAttribute", c_void_p, c_int, c_void_p)
+        self._function_attribute = ctypes_driver_function("cuFuncGetAttribute", c_void_p, c_int, c_void_p)
+        self._get_limit = ctypes_driver_function("cuCtxGetLimit", c_void_p, c_int)
+        self._set_limit = ctypes_driver_function("cuCtxSetLimit", c_int, c_size_t)
         self._version = ctypes_driver_function("cuDriverGetVersion", c_void_p)
         self.conditionals = self.version() >= CONDITIONALS
         if self.conditionals:
@@ -232,8 +243,12 @@ class CudaDriver:
 
     def instantiate(self, graph: int) -> tuple[int, int]:
         """Result code and executable graph."""
-        made = c_void_p()
-        return self._instantiate(byref(made), graph, 0), made.value or 0
+        made, nodes = c_void_p(), c_size_t()
+        self._nodes(graph, None, byref(nodes))
+        code, taken = bytes_taken_by(self.memory_info, lambda: self._instantiate(byref(made), graph, 0))
+        if taken <= EXECUTABLE_BYTES + NODE_BYTES * nodes.value:
+            self.executable_bytes += taken
+        return code, made.value or 0
 
     def create_event(self, flags: int) -> tuple[int, int]:
         """Result code and event."""
@@ -261,6 +276,31 @@ class CudaDriver:
         free, every = c_size_t(), c_size_t()
         return None if self._memory_info(byref(free), byref(every)) else (free.value, every.value)
 
+    def local_bytes(self, function: int) -> int:
+        """Bytes of its own that each thread of a kernel has in the GPU's memory."""
+        found = c_int()
+        self._function_attribute(byref(found), LOCAL_BYTES, function)
+        return found.value
+
+    def stack_size(self) -> int:
+        """Bytes that the driver has for each thread of the current context: as many as a launch so far has needed."""
+        found = c_size_t()
+        self._get_limit(byref(found), STACK_SIZE)
+        return found.value
+
+    def set_stack_size(self, nbytes: int) -> int:
+        """Result code. Launches that need more get it anew."""
+        return int(self._set_limit(STACK_SIZE, nbytes))
+
+    def free_bytes_of_pool(self, pool: int) -> int:
+        """Bytes that a pool of the driver's has of the GPU and has given to nobody; 0 where the driver does not say."""
+        reserved, used = c_ulonglong(), c_ulonglong()
+        failed = any(
+            self._pool_attribute(pool, which, byref(found))
+            for which, found in ((POOL_RESERVED, reserved), (POOL_USED, used))
+        )
+        return 0 if failed else reserved.value - used.value
+
     def set_release_threshold(self, pool: int, nbytes: int) -> int:
         """Result code. How much free memory a pool keeps when the driver next waits for something."""
         return int(self._set_pool_attribute(pool, RELEASE_THRESHOLD, byref(c_ulonglong(nbytes))))
@@ -279,6 +319,14 @@ class CudaDriver:
             if function(code, byref(found)) == SUCCESS and found.value:
                 words.append(found.value.decode())
         return ": ".join(words) or f"CUDA error {code}"
+
+
+def bytes_taken_by(memory_info: Callable[[], tuple[int, int] | None], act: Callable[[], Any]) -> tuple[Any, int]:
+    """What `act` gives, and about what that takes of the GPU's memory: others may take and give some meanwhile."""
+    before = memory_info()
+    found = act()
+    after = memory_info()
+    return found, 0 if before is None or after is None else max(0, before[0] - after[0])
 
 
 def _ctypes_driver_status_function(function: Any) -> Any:

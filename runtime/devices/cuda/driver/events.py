@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ....engine import unread_errors
+from ....engine.native_call import native_maker_of_objects
 from .driver import LOST, NOT_READY, SUCCESS
 
 
 class CudaEvent:
     """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed, `done`
-    where it knows that it is over."""
+    where it knows that it is over. line: what it happens in the order of: the events that a thread records there happen
+    one after another; None where that is not known."""
 
-    __slots__ = ("_pool", "done", "error", "handle", "stream")
+    __slots__ = ("_pool", "done", "error", "handle", "line", "stream")
     captured = False  # whether it belongs to somebody's graph
 
     def __init__(self, pool: EventPool, handle: int, stream: int) -> None:
-        self._pool, self.handle, self.stream = pool, handle, stream
+        self._pool, self.handle, self.stream, self.line = pool, handle, stream, pool.lines[stream]
         self.error: BaseException | None = None
         self.done = False
 
@@ -34,16 +37,12 @@ class CudaEvent:
             self._finish_with_result_code(code)
         return True
 
-    @property
-    def line(self) -> object:
-        """What it happens in the order of: the events that a thread records there happen one after another. None: of
-        no stream that is known."""
-        return (self._pool, self.stream) if self.stream else None
-
     def finish(self) -> None:
         """Another one, which was recorded behind it, has happened."""
         if not self.done:
-            self._finish_with_result_code(SUCCESS)
+            if self._pool.lost_code:
+                self._finish_with_result_code(SUCCESS)
+            self.done = True
 
     def wait(self) -> None:
         if not self.done and self.error is None:
@@ -91,6 +90,7 @@ class EventPool:
 
     def __init__(self, context: Any, failure: Any, timed: bool = False) -> None:
         self.free: list[int] = []
+        self.lines: defaultdict[int, object] = defaultdict(object, {0: None})  # by stream; 0 is none that is known
         self.failure = failure
         self.query = context.driver.query
         self.wait = context.driver.synchronize_event
@@ -101,13 +101,23 @@ class EventPool:
 
     def take(self, stream: int, kind: type[CudaEvent] = CudaEvent) -> CudaEvent:
         """An event that is to be recorded on the stream."""
-        try:
-            handle = self.free.pop()
-        except IndexError:
-            made = self._make()
-            self._objects.append(made)
-            handle = int(made.handle)
-        return kind(self, handle, stream)
+        while True:
+            try:
+                return kind(self, self.free.pop(), stream)
+            except IndexError:
+                self.add_free_handle()
+
+    def add_free_handle(self) -> None:
+        """One more."""
+        made = self._make()
+        self._objects.append(made)
+        self.free.append(int(made.handle))
+
+    def maker(self, stream: int) -> Callable[[int], CudaEvent]:
+        """make(handle) gives an event that is to be recorded on the stream. handle: one of those that are free."""
+        others = {"_pool": self, "done": False, "error": None, "line": self.lines[stream], "stream": stream}
+        made = native_maker_of_objects(CudaEvent, ("handle",), others)
+        return made or (lambda handle: CudaEvent(self, handle, stream))
 
     def record(self, stream: int) -> CudaEvent:
         """The moment when all that was put on the stream before is done."""

@@ -17,6 +17,7 @@ ENTRIES = (
     "call_driver_function",
     "call_driver_status_function",
     "launch_driver_graph_from_python",
+    "start_driver_graph_from_python",
     "prepare_driver_graph_record",
 )
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
@@ -81,6 +82,13 @@ class NativeDriverCalls:
             [*self._python, len(records), *map(ctypes.addressof, records)],
             (self._code, records, held),
         )
+
+    def start_graph(self, record: Any, take: Any, make: Any, note: Any, held: Any) -> Callable[..., Any]:
+        """f(*addresses): a graph launched; the event after it, made of a handle that was free and noted. None where
+        that could not be. Any thread may call it."""
+        words = [*self._python, ctypes.addressof(record), id(take), id(make), id(note), id(None)]
+        code = self._code.functions["start_driver_graph_from_python"]
+        return word_language.make_builtin_from_machine_code(code, words, (self._code, record, take, make, note, held))
 
 
 def _address_of_ctypes_function(function: Any) -> int:

@@ -24,7 +24,6 @@ class CapturedStreamEvent(CudaEvent):
     __slots__ = ("graph",)
     graph: int
     captured = True
-    line = None
 
     def query(self) -> bool:
         return True
@@ -37,6 +36,7 @@ class CapturedStreamEvent(CudaEvent):
 def record_event_on_captured_stream(device: Any, stream: int) -> CapturedStreamEvent:
     """An event that is recorded on a stream that somebody captures."""
     event: CapturedStreamEvent = device.events.take(stream, CapturedStreamEvent)
+    event.line = None
     if code := device.context.driver.record(event.handle, stream):
         event.error = device.failure(code, "recording an event")
     return event

@@ -9,12 +9,16 @@ from __future__ import annotations
 from ....codegen.word_language import (
     BYTES_AT,
     WordInstruction,
+    clear_error,
+    hold,
+    let_go,
     load,
     mutex_init,
     mutex_lock,
     mutex_unlock,
     stack,
     store,
+    vectorcall,
 )
 
 # C functions of Python: an int to a word (all ones and an exception if it is none), a word to an int, the interpreter
@@ -26,9 +30,11 @@ lock_python = WordInstruction("call void {p0}(i64 {1})")
 # A function of the driver: parameters that it has not are ignored in their registers.
 driver = WordInstruction("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4})\n{r} = zext i32 {r}w to i64")
 
-# What `this` holds first: those four, then the function and whether it may take long, or the records of graphs.
+# What `this` holds first: those four, then the function and whether it may take long, or the records of graphs, or one
+# and Python's functions that take a free handle of an event, make the event, and note it; and None.
 AS_WORD, AS_INT, UNLOCK, RELOCK, FUNCTION, LONG = 0, 8, 16, 24, 32, 40
 GRAPHS, FIRST_GRAPH = 32, 40
+GRAPH, TAKE, MAKE, NOTE, NOTHING = 32, 40, 48, 56, 64
 
 # A graph for one stream: the context to make current, if there are several; how many addresses have to be what they
 # were, and how many nodes change. Then, for each of those addresses, which of a call's it is and what it was; and each
@@ -109,6 +115,44 @@ def launch_driver_graph_from_python(this: int, given: int, count: int) -> int:
     mutex_unlock(lock)
     lock_python(load(head + RELOCK), state)
     return as_int(load(head + AS_INT), code)
+
+
+def start_driver_graph_from_python(this: int, given: int, count: int) -> int:
+    """A function for Python: the addresses of a call's buffers, to the event after a launch of the graph. None where no
+    handle is free, and where the driver refuses."""
+    head = this + BYTES_AT
+    words = stack(8 * count)
+    if not take_arguments_of_driver_call(head, words, given, count):
+        return 0
+    arguments = stack(8)
+    handle = vectorcall(load(head + TAKE), arguments, 0, 0)
+    if handle == 0:
+        clear_error()
+        hold(load(head + NOTHING))
+        return load(head + NOTHING)
+    store(arguments, handle)
+    event = vectorcall(load(head + MAKE), arguments, 1, 0)
+    number = as_word(load(head + AS_WORD), handle)
+    let_go(handle)
+    if event == 0:
+        return 0
+    graph = load(head + GRAPH)
+    state = unlock_python(load(head + UNLOCK))
+    mutex_lock(graph + LOCK)
+    code = issue_driver_graph_launch(graph, number, words)
+    mutex_unlock(graph + LOCK)
+    lock_python(load(head + RELOCK), state)
+    if code:
+        let_go(event)
+        hold(load(head + NOTHING))
+        return load(head + NOTHING)
+    store(arguments, event)
+    noted = vectorcall(load(head + NOTE), arguments, 1, 0)
+    if noted == 0:
+        let_go(event)
+        return 0
+    let_go(noted)
+    return event
 
 
 def issue_driver_graph_launch(graph: int, event: int, words: int) -> int:

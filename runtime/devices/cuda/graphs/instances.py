@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from ..driver.events import CudaEvent
 from ..modules.launch import KernelArgumentBlock
@@ -70,6 +70,11 @@ class GraphReplays:
         self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
+        self.launched: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()  # natively; the labels of steps
+
+    def recent_launches(self) -> list[tuple[CudaEvent, tuple[str, ...]]]:
+        """Of the last native launches of each graph the event at the end, and the labels of its steps."""
+        return [(end, labels) for graph, labels in [*self.launched.items()] for end in [*graph.ends]]
 
     def streams(self) -> list[int]:
         """Those that graphs are launched on."""
@@ -111,6 +116,14 @@ class GraphReplays:
         with self.lock:
             return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
 
+    def trim(self) -> None:
+        """Let all instances go. Calls make theirs anew."""
+        with self.lock:
+            kept, self._kept = self._kept, OrderedDict()
+            for found, _ in kept.values():
+                if (replay := found()) is not None:
+                    replay.instances = []
+
     def keep(self, replay: InstanceHolder, nbytes: int) -> None:
         """A replay has made an instance of so many bytes. Those that made theirs longest ago give them back."""
         with self.lock:
@@ -142,16 +155,12 @@ class GraphInstance:
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
         self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
-        self.stream = self.known = lane.stream
+        self.start: Callable[..., CudaEvent | None]  # the same, to the event after it
+        self.stream = lane.stream
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
-        return all([event.query() for event in self.results])
-
-    def note_end(self, event: CudaEvent) -> None:
-        """A launch whose results all come with this event."""
-        self.ends.append(event)
-        self.results = {event}
+        return all([event.query() for event in (self.results if self.moments else [*self.ends][-1:])])
 
     def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
         """A launch, with the event after it and those of its results."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ..driver import words as w
 from ..driver.driver import CudaDriver
-from ..driver.events import CudaEvent
+from ..driver.events import CudaEvent, EventPool
 from ..driver.native_calls import native_driver_calls
 from ..modules.launch import KernelArgumentBlock
 
@@ -15,13 +15,10 @@ Start = Callable[..., CudaEvent | None]
 
 
 class NativelyLaunchedGraph(Protocol):
-    """A graph for one stream. known: the stream as events tell it; launch: `native_graph_launch`; note_end: takes the
-    event after a launch."""
+    """A graph for one stream. start: `native_graph_start`."""
 
     stream: int
-    known: int
-    launch: Callable[..., int]
-    note_end: Callable[[CudaEvent], None]
+    start: Start
 
 
 def native_graph_record(
@@ -55,22 +52,30 @@ def native_graph_launch(records: Sequence[Any], held: Any) -> Callable[..., int]
     return calls.launch_graphs(records, held)
 
 
+def native_graph_start(
+    events: EventPool, record: Any, stream: int, note: Callable[[CudaEvent], None], held: Any
+) -> Start:
+    """f(*addresses, *numbers): the event after a launch of a graph, which `note` has got; None where there is no event
+    free, and where the driver refuses: the GPU may not be current in this thread yet, for example. stream: as events
+    tell it. held: what these need."""
+    calls = native_driver_calls()
+    assert calls is not None
+    return calls.start_graph(record, events.free.pop, events.maker(stream), note, held)
+
+
 def make_native_graph_call(
     device: Any,
     choose: Callable[[Sequence[CudaEvent], int, Sequence[int]], NativelyLaunchedGraph | None],
-    labels: tuple[str, ...],
 ) -> Start:
     """f(after, caller, *addresses, *numbers): launches a plan where that takes nothing but a launch, and gives the
     event of its end; else None, and nothing is done. after: events of this device that may not have happened, to wait
     for. caller: the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
-    choose: the graph for these; it gets the numbers behind the addresses. labels: the names of the plan's steps, for
-    errors."""
+    choose: the graph for these; it gets the numbers behind the addresses."""
     clock, events, free = device.clock, device.events, device.events.free
-    remember_launch, wait = device.recent_launches.append, device.context.driver.wait
-    alone, enter = device.context.alone, device.context.enter
+    wait, alone, enter = device.context.driver.wait, device.context.alone, device.context.enter
 
     def start_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
-        graph = choose(after, caller, addresses)
+        graph = choose(after, caller, addresses) if clock.end is None else None
         if graph is None:
             return None
         if not alone:  # the default stream is that of the current GPU
@@ -82,14 +87,8 @@ def make_native_graph_call(
             if each.error is not None or (pending and wait(graph.stream, each.handle, 0)):
                 return None
         clock.runs += 1
-        try:
-            event = CudaEvent(events, free.pop(), graph.known)
-        except IndexError:
-            event = events.take(graph.known)
-        if graph.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example
-            return None
-        graph.note_end(event)
-        remember_launch((event, labels))
-        return event
+        if not free:
+            events.add_free_handle()
+        return graph.start(*addresses)
 
     return start_graph

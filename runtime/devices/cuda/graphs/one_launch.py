@@ -21,7 +21,7 @@ from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
 from .instances import THREADS
-from .native_launch import Start, make_native_graph_call, native_graph_launch, native_graph_record
+from .native_launch import Start, make_native_graph_call, native_graph_record, native_graph_start
 from .nodes import MISTAKES
 
 PLAIN = 16  # calls before: graphs take some 0.1 ms each to make, and memory
@@ -66,7 +66,7 @@ class OneNodeGraph:
         self.node = step.node(handle, addresses, dict(places))
         context = 0 if device.context.alone else device.context.handle
         self.record = native_graph_record(driver, self._executable, stream, [self.node], range(count), context=context)
-        self.launch = native_graph_launch([self.record], [self.node])
+        self.start = native_graph_start(device.events, self.record, self.known, self.note_end, self.node)
 
     def _raise_if_driver_failed(self, device: Any, code: int) -> None:
         if code:
@@ -94,9 +94,10 @@ class _OneNodeGraphs:
         numbers: int,
         streams: Sequence[int],
         lock: Any,
+        labels: tuple[str, ...],
     ) -> None:
         self._device, self._step, self._order, self._numbers = device, step, order, numbers
-        self._streams, self._lock = streams, lock
+        self._streams, self._lock, self._labels = streams, lock, labels
         self.nodes: dict[int, OneNodeGraph] = {}  # by stream
         self.callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
         self.turns: Iterator[OneNodeGraph | None] = repeat(None)
@@ -108,7 +109,7 @@ class _OneNodeGraphs:
             node = self.callers.get(caller)
         else:
             node = (self.nodes.get(after[-1].stream) or self.of_followed_stream(after)) if after else next(self.turns)
-        if node is None or self._device.clock.end is not None:
+        if node is None:
             self.make_when_due(after, caller, addresses)
             return None
         return node
@@ -140,9 +141,9 @@ class _OneNodeGraphs:
         with self._lock:
             try:
                 for stream in wanted:
-                    made[stream] = OneNodeGraph(
-                        self._device, self._step, order, len(order), self._numbers, places, stream
-                    )
+                    graph = OneNodeGraph(self._device, self._step, order, len(order), self._numbers, places, stream)
+                    self._device.graphs.launched[graph] = self._labels
+                    made[stream] = graph
             except MISTAKES:
                 raise
             except Exception:  # they are an optimisation: launches do as well
@@ -161,9 +162,10 @@ def make_one_node_graph_call(
     labels: tuple[str, ...],
 ) -> Start | None:
     """`make_native_graph_call` of a plan of one launch. order: whose addresses, all that the plan has. numbers: how
-    many the plan has. cost: of the launch, in us. lock: of `step`."""
+    many the plan has. cost: of the launch, in us. lock: of `step`. labels: the names of the plan's steps, for
+    errors."""
     if native_driver_calls() is None or step.empty:
         return None
     streams = device.take_common_streams(2 + int(cost / CALL_US))
-    graphs = _OneNodeGraphs(device, step, order, numbers, streams, lock)
-    return make_native_graph_call(device, graphs.choose, labels)
+    graphs = _OneNodeGraphs(device, step, order, numbers, streams, lock, labels)
+    return make_native_graph_call(device, graphs.choose)

@@ -32,6 +32,7 @@ from .native_launch import (
     make_native_graph_call,
     native_graph_launch,
     native_graph_record,
+    native_graph_start,
 )
 from .nodes import MISTAKES
 
@@ -78,6 +79,7 @@ class PlanReplay:
 
     def __init__(self, device: Any, executable: Any) -> None:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
+        self._labels = executable.launch_labels
         self._driver = device.context.driver
         self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
         outer = replayed_input_and_output_buffers(self._plan)
@@ -240,18 +242,20 @@ class PlanReplay:
             bound, nodes = list(zip(self._pointers, self._bound, strict=True)), made.nodes
             record = native_graph_record(self._driver, made.executable, made.stream, nodes, self._order, bound)
             made.launch = native_graph_launch([record], nodes)
+            made.start = native_graph_start(self._device.events, record, made.stream, made.ends.append, nodes)
+            self._device.graphs.launched[made] = self._labels
 
-    def direct(self, order: Sequence[int], labels: tuple[str, ...]) -> Start | None:
+    def direct(self, order: Sequence[int]) -> Start | None:
         """`make_native_graph_call` of the plan. order: whose addresses it gets."""
         if list(order) != self._order or not self._native:
             return None
-        return make_native_graph_call(self._device, self._choose_instance, labels)
+        return make_native_graph_call(self._device, self._choose_instance)
 
     def _choose_instance(
         self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
     ) -> NativelyLaunchedGraph | None:
         """One that is there, and that needs no more than a launch."""
-        if caller or self._device.clock.end is not None or not self.instances:
+        if caller or not self.instances:
             return None
         instances = self.instances
         chosen = instances[self._turn % len(instances)]
@@ -265,7 +269,7 @@ class PlanReplay:
                 return None
             self._turn += 1
             chosen = instances[self._turn % len(instances)]
-        return chosen if chosen.launch is not None else None  # type: ignore[return-value]
+        return chosen if chosen.launch is not None else None
 
     def _pointer_table_steps(self, words: Sequence[Pointer], first: int) -> list[KernelStep]:
         """What writes these pointers to tables, which are buffers from `first` on."""

@@ -17,7 +17,7 @@ from ....core.disk_cache import sha256_digest
 from ....core.errors import OutOfMemory
 from ....core.frozen import replace
 from ....core.settings import settings
-from ..driver.driver import CudaDriver
+from ..driver.driver import CudaDriver, bytes_taken_by
 from ..driver.stopwatch import GpuStopwatch
 from .cublaslt import ALIGNED, CublasLt, Enqueue, gemm_alignment_of_address
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
@@ -39,14 +39,6 @@ SCRATCH_PARTS = 256  # of the memory, of which trials of products may take one
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
-
-
-def create_library_handle(driver: CudaDriver, create: Callable[[], Any]) -> tuple[Any, int]:
-    """A library's handle, and about what it takes of the GPU's memory: others may take and give some meanwhile."""
-    before = driver.memory_info()
-    handle = create()
-    after = driver.memory_info()
-    return handle, 0 if before is None or after is None else max(0, before[0] - after[0])
 
 
 class CusolverHandles:
@@ -71,7 +63,7 @@ class CusolverHandles:
         """(handle, parameters) that work on a stream, for one who holds the lock of `CublasHandles`."""
         cusolver: Any = import_module("nvmath.bindings.cusolverDn")
         if self._handle is None:
-            handle, self.handle_bytes = create_library_handle(self._driver, cusolver.create)
+            handle, self.handle_bytes = bytes_taken_by(self._driver.memory_info, cusolver.create)
             self._handle = handle, cusolver.create_params()
         if self._set_to != stream:
             if self._set_to:
@@ -186,7 +178,7 @@ class CublasHandles:
 
     def _create_handle(self) -> None:
         self._cublas = import_module("nvmath.bindings.cublas")
-        self._handle, self._handle_bytes = create_library_handle(self._driver, self._cublas.create)
+        self._handle, self._handle_bytes = bytes_taken_by(self._driver.memory_info, self._cublas.create)
         self._cublas.set_math_mode(self._handle, NO_REDUCED_PRECISION)
 
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:

@@ -20,6 +20,7 @@ from ....core.errors import OutOfMemory
 from ....core.host_pool import pool_size_class_bytes
 from ....core.readable_text import byte_count_in_words
 from ....core.recycling import FreeBlocks, RecyclingPool
+from ....engine.native_call import native_maker_of_objects
 
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
@@ -65,7 +66,7 @@ class GpuMemoryPool(RecyclingPool):
         self._source, self._release, self._idle, self._shrink = source, release, idle, shrink
         self._free: dict[int, FreeBlocks] = {}  # by size class
         self._own = self._free  # those of its own, while a lender gives the memory
-        self._sizes: dict[int, FreeBlocks] = {}  # those of what was asked for
+        self._sizes: dict[int, tuple[FreeBlocks, Callable[[int], DeviceBlock]]] = {}  # those of what was asked for
         self._large: dict[int, tuple[Any, int]] = {}  # address -> memory and its size
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
@@ -76,12 +77,14 @@ class GpuMemoryPool(RecyclingPool):
 
     def allocate(self, nbytes: int) -> DeviceBlock:
         """Uninitialised memory, aligned to 256 bytes. Raises OutOfMemory."""
-        free = self._sizes.get(nbytes) or self._blocks_of_size(nbytes)
         try:
-            address = free.pop()
+            free, make = self._sizes[nbytes]
+        except KeyError:
+            free, make = self._blocks_of_size(nbytes)
+        try:
+            return make(free.pop())
         except IndexError:
-            address = self.allocate_fresh(free)
-        return DeviceBlock(address, nbytes, free.recycle)
+            return make(self.allocate_fresh(free))
 
     def owns(self, memory: Any) -> bool:
         """Whether it is a block of this pool's."""
@@ -113,7 +116,8 @@ class GpuMemoryPool(RecyclingPool):
         self._idle()
         self.trim()
 
-    def _blocks_of_size(self, nbytes: int) -> FreeBlocks:
+    def _blocks_of_size(self, nbytes: int) -> tuple[FreeBlocks, Callable[[int], DeviceBlock]]:
+        """Where blocks for so many bytes are free, and what makes one of its address."""
         if not 0 <= nbytes < 1 << 62:
             raise OutOfMemory(f"{byte_count_in_words(nbytes)} are no size")
         size = pool_size_class_bytes(max(nbytes, ALIGNMENT))
@@ -123,8 +127,10 @@ class GpuMemoryPool(RecyclingPool):
                 self._free[size] = FreeBlocks(self, size, self._lender)
             if len(self._sizes) > 4096:
                 self._sizes.clear()
-            self._sizes[nbytes] = self._free[size]
-        return self._free[size]
+            free = self._free[size]
+            make = native_maker_of_objects(DeviceBlock, ("address",), {"nbytes": nbytes, "_free": free.recycle})
+            found = self._sizes[nbytes] = free, make or (lambda address: DeviceBlock(address, nbytes, free.recycle))
+        return found
 
     def trim(self) -> int:
         with self._lock:

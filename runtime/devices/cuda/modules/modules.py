@@ -51,7 +51,8 @@ class LoadedGpuModules:
         self._leaving: deque[tuple[tuple[Any, ...], list[int]]] = deque()  # and those that may go after some events
         self._lock = threading.RLock()
         self.count = 0  # loaded
-        self._sizes: dict[int, int] = {}  # of their code, by library
+        self._sizes: dict[int, tuple[int, int]] = {}  # of their code and of a thread's own memory, by library
+        self.local_bytes = 0  # the most that a thread had of its own, of what was loaded since stacks were given back
 
     def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
         """Each kernel, compiled or fetched from a cache where it is not loaded. Raises CompileError."""
@@ -75,7 +76,7 @@ class LoadedGpuModules:
     @property
     def nbytes(self) -> int:
         """Bytes of the machine code that is loaded."""
-        return sum(list(self._sizes.values()))
+        return sum([code for code, _ in list(self._sizes.values())])
 
     def trim(self) -> None:
         """Unload all that nobody holds, once what runs is over."""
@@ -87,6 +88,8 @@ class LoadedGpuModules:
                     with suppress(Exception):  # it stays with the arrays that it concerns
                         event.wait()
             self._unload_retired()
+            self._context.shrink_stacks(self.local_bytes)
+            self.local_bytes = max((local for _, local in self._sizes.values()), default=0)
 
     def forget_unheld_kernels(self) -> None:
         """Hold no kernels that nobody else does."""
@@ -96,7 +99,8 @@ class LoadedGpuModules:
     def _load_module(self, kernel: Kernel, code: bytes) -> LoadedKernel:
         library, function = self._context.kernel(code, kernel.name)
         self.count += 1
-        self._sizes[library] = len(code) if isinstance(code, bytes) else 0
+        self._sizes[library] = len(code) if isinstance(code, bytes) else 0, self._context.local_bytes(function)
+        self.local_bytes = max(self.local_bytes, self._sizes[library][1])
         loaded = LoadedKernel(function)
         alive = self._alive[kernel] = LoadedReference(loaded, self._dropped.append)
         alive.kernel, alive.library = kernel, library

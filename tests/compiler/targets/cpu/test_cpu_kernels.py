@@ -92,7 +92,8 @@ def test_transposed_reads(dtype: DType, without: tuple[str, ...]) -> None:
     for rows, columns in [(1, 1), (64, 128), (129, 300), (33, 17), (5, 700), (300, 3)]:
         a = values(rng, (columns, rows), dtype).T
         b, out = values(rng, (rows, columns), dtype), np.zeros((rows, columns), dtype)
-        for source in (a, a[::-1], np.asfortranarray(b)[:, ::-1], b[::-1, ::-1]):
+        second = values(rng, (rows, 2 * columns - 1), dtype)[:, ::2]
+        for source in (a, a[::-1], np.asfortranarray(b)[:, ::-1], b[::-1, ::-1], second):
             with np.errstate(all="ignore"):
                 wanted = reference(nest, [source, b, out], (rows, columns))[2]
             kernel([source, b, out], (rows, columns), cuts=rng.random(2))

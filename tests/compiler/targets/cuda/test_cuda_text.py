@@ -136,11 +136,41 @@ def test_softmax_rows(length: int, aligned: bool) -> None:
     check(softmax("s1", 0, aligned=aligned), (3, length), length)
 
 
+@pytest.mark.parametrize("length", [1, 130, 600, 2051])
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_softmax_rows_of_clusters(length: int, aligned: bool, width: int) -> None:
+    pointers = check(softmax("s1", width, aligned=aligned), (2, length), length)
+    assert set(pointers[0].loads.values()) == {1}  # the row stays in the registers of some blocks
+
+
 @pytest.mark.parametrize("sizes", [(1, 5), (33, 40), (130, 7), (4, 100)])
 def test_softmax_columns(sizes: tuple[int, int]) -> None:
     check(softmax("1s", 1), sizes, 3)
     check(softmax("1s", 1, aligned=False), sizes, 3)
     check(softmax("s1s", 1, parallel=2, dtype=F64), (3, *sizes), 3)
+
+
+CLUSTERED = (16, 64)  # widths of rows that 2 and 8 blocks have together
+
+
+@pytest.mark.parametrize("order", [("argmax", "max"), ("max", "argmin"), ("argmin", "sum"), ("sum", "argmax")])
+def test_several_reductions_of_rows_of_clusters(order: tuple[str, str]) -> None:
+    """One that carries a place beside one that does not, and what is then made of both."""
+    b = Builder()
+    b.loop()
+    value = b.load(0)
+    found = [
+        b.reduce(name, value, b("index", dtype=I64, attr=1)) if name.startswith("arg") else b.reduce(name, value)
+        for name in order
+    ]
+    b.loop()
+    total = b.reduce("sum", b("sub", b.load(0), b.result(found[order[0].startswith("arg")])))
+    b.point()
+    b.store(1, b.result(total))
+    b.store(2, b.result(found[order[1].startswith("arg")], I64, 1))
+    operands = [Operand(F32, "in", "s1"), Operand(F32, "out", "s0"), Operand(I64, "out", "s0")]
+    check(b.nest("k", 1, 1, operands, width=64), (2, 700), 1, rtol=1e-4)
 
 
 COMBINES = ("sum", "prod", "min", "max", "argmin", "argmax", "any", "all")
@@ -194,9 +224,8 @@ def reductions(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
     lengths = [draw(st.integers(1, 3)) for _ in range(parallel)] + [draw(st.integers(1, 30)) for _ in range(reduced)]
     if draw(st.booleans()):
         lengths[parallel - 1] = draw(st.integers(1, 40))
-    width = draw(
-        st.sampled_from([0, cuda_threads_of_resident_row(lengths[-1], dtype.itemsize if len(operands) < 5 else 8)[0]])
-    )
+    own = cuda_threads_of_resident_row(lengths[-1], dtype.itemsize if len(operands) < 5 else 8)[0]
+    width = draw(st.sampled_from([0, own, *(CLUSTERED if reduced == 1 else ())]))
     bits = draw(st.sampled_from([32, 64]))
     return b.nest("k", parallel, reduced, operands, index_bits=bits, width=width), tuple(lengths)
 

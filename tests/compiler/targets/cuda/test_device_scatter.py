@@ -10,17 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core import cost
+from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.decompose import assignments
 from kernelgraph.compiler.decompose.rules import decompose_host_calls
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import (
     ordered_scatter,
+    ordered_scatter_kernels,
     radix_sort_kernels,
     scatter,
     scatter_kernels,
 )
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.program import Library
+from tests.compiler.device_calls import on_device
 
 from .test_device_calls import agrees, graph_of
 
@@ -142,6 +146,46 @@ def test_an_order_of_places_serves_all_sums_of_it(sparse: int, dtype: str, monke
     program = compile_graph_to_program(graph_of(turns, x, source, goal), "cuda")
     names = [task.name for task in program.tasks]
     assert names.count("starts") == 2 and names.count("combine_at") == 6
+
+
+@pytest.mark.parametrize(("sparse", "tiles"), [(0, 0), (1000, 0), (1000, 1)], ids=["elements", "places", "tiles"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
+def test_sums_of_a_table_times_a_number_do_not_wait_for_it(
+    sparse: int, tiles: int, dtype: str, monkeypatch: Any
+) -> None:
+    """What a table is divided or multiplied by is read by the sums, also by those in parts; tables of halves are made
+    first. Whole numbers, which are the same in any order."""
+    monkeypatch.setattr(assignments, "PART", 8)
+    monkeypatch.setattr(assignments, "SPARSE", sparse)
+    monkeypatch.setattr(ordered_scatter_kernels, "TILES", tiles)
+    source, goal = RNG.integers(-40, 40, 300), np.where(RNG.random(300) < 0.1, 7, RNG.integers(-40, 40, 300))
+    x, n = RNG.integers(-4, 5, 40).astype(dtype), np.array(4, dtype)
+
+    def sums(x: Any, n: Any, source: Any, goal: Any) -> Any:
+        there, back = np.ones(40, x.dtype), np.ones(40, x.dtype)
+        np.add.at(there, goal, (x / n)[source])
+        np.subtract.at(back, source, (n * x)[goal])
+        return there, back
+
+    agrees(sums, x, n, source, goal)
+    names = {task.name for task in compile_graph_to_program(graph_of(sums, x, n, source, goal), "cuda").tasks}
+    assert ("divide_multiply" in names) == (dtype == "f2") and not names & {"divide", "multiply"}
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i4"])
+def test_places_out_of_range_get_nothing(dtype: str) -> None:
+    """Of 64 bits too, whose lowest 32 may be in range."""
+    far = [2**32 + 1, 2**63 - 1, *([-(2**32) + 2, -1] if dtype == "i8" else [])] if dtype[1] == "8" else [-1, 7, 2**30]
+    places, values = np.array([*far, 1, 2, 1, 6], dtype), np.arange(len(far) + 4, dtype="f4") + 1
+    builder = GraphBuilder()
+    types = [ArrayType(a.shape, a.dtype) for a in (np.zeros(7, "f4"), places, values)]
+    found = builder.host("combine_at", [builder.input(t) for t in types], types[:1], ufunc="add")
+    graph = builder.finish(found)
+    assert "starts" in [t.name for t in compile_graph_to_program(graph, "cuda").tasks]
+    (got,) = on_device(graph, [np.zeros(7, "f4"), places, values])
+    wanted = np.zeros(7, "f4")
+    np.add.at(wanted, places[-4:].astype("i8"), values[-4:])
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_parts_of_many_values(monkeypatch: Any) -> None:

@@ -341,6 +341,18 @@ def test_a_part_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         _ = numba_parts.OPERATORS
 
 
+def test_kernels_compile_without_names_that_numpy_2_5_removed() -> None:
+    """numba-cuda's own import of them is served, and NumPy is left as it was."""
+    program = """
+import numpy as np
+if vars(np).pop("row_stack", None):
+    np.__all__.remove("row_stack")
+from tests.runtime.devices.cuda.test_cuda_compile import F32, one, ptx_of
+assert ".entry k(" in ptx_of(one("add", F32, F32)) and not hasattr(np, "row_stack")
+"""
+    subprocess.run([sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", program], check=True)
+
+
 def test_without_a_part_of_the_short_way_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = cuda_kernel_of_nest(one("add", F32, F32))
     short = compile_ptx(kernel, CC)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernelgraph.runtime.core.errors import DeviceLost
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.driver.streams import CapturedStreamEvent
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
@@ -98,6 +99,36 @@ def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.Mo
         go((), 0, source.address, None)
     two, _ = start(device, chain(4))
     assert two.direct([DirectArgument(b) for b in (*two.plan.program.inputs, *two.plan.program.outputs)]) is None
+
+
+def test_a_lost_device_names_direct_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_launch, "PLAIN", 0)
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    program = executable.plan.program
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
+    (source, _), targets = inputs[0], [device.allocate(160) for _ in range(2)]
+    assert go((), 0, source.address, targets[0].address) is None
+    event = go((), 0, source.address, targets[1].address)
+    assert event is not None and not device.recent_launches
+    device.context.driver.refuse["synchronize_event"] = 700
+    with pytest.raises(DeviceLost, match=executable.launch_labels[0]):
+        event.wait()
+
+
+def test_a_direct_call_takes_new_handles_of_events_when_all_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_launch, "PLAIN", 0)
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    program = executable.plan.program
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
+    (source, _), target = inputs[0], device.allocate(160)
+    go((), 0, source.address, target.address)
+    events = [go((), 0, source.address, target.address) for _ in range(50)]
+    assert len({event.handle for event in events}) == 50
+    native = next(iter(device.graphs.launched))
+    device.events.free.clear()
+    assert native.start(source.address, target.address) is None  # another thread has taken the last one
 
 
 def test_a_direct_call_waits_for_streams_that_no_plan_is_launched_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,6 +276,20 @@ def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
     assert sum(bool(e._replay.instances) for e in kept if hasattr(e, "_replay")) < 4
 
 
+def test_graphs_that_are_given_back_are_made_anew(always: None) -> None:
+    device = device_on(FakeContext(), replay=True)
+    graph = chain(4)
+    executable, inputs = start(device, graph)
+    expected = np.arange(40, dtype="f4")
+    for _ in range(2):
+        for _ in range(3):
+            found, (events, *_) = call(device, executable, inputs)
+            agree(graph, [expected], downloaded(device, graph, found, events))
+        assert device.context.driver.graphs and device.graph_bytes
+        device.trim()
+        assert not device.context.driver.graphs and not device.graph_bytes
+
+
 def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     complaints: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", complaints.append)

@@ -149,7 +149,7 @@ def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: 
         inputs = [device.allocate(128) for _ in executable.plan.program.inputs]
         events = [device.upload(np.eye(4), memory) for memory in inputs]
         finish([call(device, executable, list(zip(inputs, events, strict=True)))])
-        device.trim()
+        device.modules.trim()
         assert not turn or whole(device)
     assert not executable.notes
 
