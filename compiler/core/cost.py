@@ -25,7 +25,8 @@ class WorkCostModel:
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
     split_length: longest reduction that one stage does, however few rows there are; column_length: shortest one of few
     columns that is done in two stages; cluster: blocks that keep a row close together. written, read: flops of
-    additions and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
+    additions and products that take as long as writing a byte of a value and reading it again; load: as a load
+    from a cache."""
 
     bandwidth: float
     flops: float
