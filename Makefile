@@ -9,7 +9,7 @@ WORKERS ?= 3# one more than there are cores, since some tests wait
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives tangent-suite optimization-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -71,6 +71,9 @@ gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH
 
 jax-derivatives: $(VENV)/dev.stamp  ## JAX's table of derivatives, with kg.vjp and kg.jvp in its place: JAX=path of a checkout
 	$(BIN)/python -m tests.jax_derivatives "$(JAX)" -n $(WORKERS) $(ARGS)
+
+torch-tables: $(VENV)/dev.stamp  ## PyTorch's tables of convolutions and attention, through kg.nn
+	$(BIN)/python -m tests.torch_tables $(ARGS)
 
 tangent-suite: $(VENV)/dev.stamp  ## Tangent's own tests of gradients of NumPy functions: TANGENT=path of a checkout, with autograd installed
 	$(BIN)/python -m tests.tangent_suite "$(TANGENT)" $(ARGS)

@@ -117,7 +117,7 @@ def _torch_microseconds(call: Callable[[], Any]) -> float:
         for _ in range(3):
             call()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for _ in range(calls):
             call()
     samples = []

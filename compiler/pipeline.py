@@ -16,7 +16,7 @@ from .core.types import ArrayType
 from .fusion.fuse import fuse, has_reductions_of_several_axes
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
-from .fusion.sweeps import split_row_reductions_for_fusion, split_sums_around_insides
+from .fusion.sweeps import reduce_axis_by_axis, split_row_reductions_for_fusion, split_sums_around_insides
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
 from .passes.attention import call_attention
@@ -52,6 +52,7 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
         check_graph_after_stage(simple, types, "online sums")
     if target.windows:
         simple = split_sums_around_insides(simple)
+    simple = reduce_axis_by_axis(simple, target.model)
     if has_reductions_of_several_axes(simple):
         simple = split_row_reductions_for_fusion(simple, target.model)
     second: frozenset[int] = frozenset()
@@ -81,6 +82,11 @@ def run_graph_pass_stages(
             run_decomposition_stage(called, target.name, layouts, dnn=target.dnn, model=target.model)
         )
         check_graph_after_stage(simple, types, "attention")
+    if target.dnn is not None and any(node.op == "host" for node in simple.nodes):
+        from .decompose.rules import lay_out_convolutions
+
+        simple = lay_out_convolutions(simple, target.dnn, target.model)
+        check_graph_after_stage(simple, types, "channels last")
     simple = compute_picked_elements(compute_rows_in_scalars(simple))
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):

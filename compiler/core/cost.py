@@ -23,9 +23,10 @@ PRIVATE_COPY_DENSITY = 16  # values to a place from which on this is faster than
 class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
-    split_length: longest reduction that one stage does, however few rows there are; cluster: blocks that keep a row
-    close together. written, read: flops of additions
-    and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
+    split_length: longest reduction that one stage does, however few rows there are; column_length: shortest one of few
+    columns that is done in two stages; cluster: blocks that keep a row close together. written, read: flops of
+    additions and products that take as long as writing a byte of a value and reading it again; load: as a load
+    from a cache."""
 
     bandwidth: float
     flops: float
@@ -33,6 +34,7 @@ class WorkCostModel:
     row_limit: int
     parallelism: int
     split_length: int
+    column_length: int
     written: float
     read: float
     load: float
@@ -49,7 +51,7 @@ class WorkCostModel:
 
 
 # Two cores with 256-bit vectors or wider; a line is read before it is written.
-CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, written=6.0, read=3.0, load=1.0)
+CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, 1 << 15, written=6.0, read=3.0, load=1.0)
 HALF_SPEED, TF32_SPEED = 12.0, 6.0  # of products of 16-bit numbers and in TF32, beside float32 (measured, H100)
 CLUSTER, CLUSTERS_FROM = 8, (9, 0)  # blocks of a cluster that every GPU with clusters can run, and which have them
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
@@ -62,7 +64,17 @@ def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     blocks = 2 * gpu.multiprocessors
     cluster = CLUSTER if gpu.compute_capability >= CLUSTERS_FROM else 1
     return WorkCostModel(
-        gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, written=moved, read=moved, load=0.5, cluster=cluster
+        gpu.bandwidth,
+        flops,
+        2.0,
+        1 << 14,
+        blocks,
+        1 << 14,
+        1 << 9,
+        written=moved,
+        read=moved,
+        load=0.5,
+        cluster=cluster,
     )
 
 

@@ -2,5 +2,5 @@
 quantiles, convolutions, factorizations, assignments, scatters.
 
 In reading order: rules, own_kernels, searching, binary_search, histograms, order_statistics, sorting_networks,
-cumulative, convolution, dnn, assignments, linalg.
+cumulative, convolution, dnn, channels_last, assignments, linalg.
 """

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.dnn import DnnLibrary, Order, dnn_call_of_arrays
+from ...runtime.program.dnn import DnnLibrary, DnnPart, Order, dnn_call_of_arrays
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Graph, Node, Value
+from ..layout.operands import ALIGNMENT, contiguous_strides, strides_of_memory_view_node
+from ..ops.table import OPS
 from ..passes.attention import bound_of_mask, matrix_transpose
+from ..passes.simplify import rewrite_nodes, simplify_graph
 from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
 
 NO_LIBRARY = "no cuDNN: pip install '.[cudnn]' in kernelgraph's folder"
 FEW_PRODUCTS = 32  # products for one result that are summed up within a kernel
 FEW_RESULTS = 2  # results that an element of a window is multiplied for
+FEW_CHANNELS = 8  # of windows of one element: more are a product of matrices
 MOST_ELEMENTS = 2**31
 MOST_FLOAT16 = 65504.0
 LOW_BIAS = -1e4
 MOST_BIAS = 2**28  # bytes of what is added to scores; more is computed block by block
 SLOWER = "cuDNN takes"
+SECTION = 4  # how many times larger an array may be that is stored for a section of it
 EPILOGUE_US = 2.0  # that products of matrices save: what follows them may be part of them, and of no convolution
 
 
@@ -46,23 +52,49 @@ def add_dnn_call(
     limit: float = math.inf,
 ) -> Value | str:
     """Add the library's call; one of its results, or why there is none. All arrays come to lie without gaps, their axes
-    as the option `orders` says, which costs nothing where they lie so. limit: microseconds that it may take, if that is
-    known."""
+    as the option `orders` says, which costs nothing where they lie so; or they are `parts` of such. limit: microseconds
+    that it may take, if that is known."""
     orders: Sequence[Order] = options["orders"]
     inside = [_type_in_memory(t, order) for t, order in zip((*(a.type for a in args), *results), orders, strict=True)]
+    given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
+    if options.get("parts"):
+        found = [_part_of_array(builder, a) for a in given]
+        options = {**options, "parts": tuple(part for _, part in found)}
+        given = [whole for whole, _ in found]
+        inside[: len(given)] = [a.type for a in given]
     call = dnn_call_of_arrays([(t.shape, t.dtype.name) for t in inside], options)
     workspace = library.workspace(call)
     if isinstance(workspace, str):
         return workspace
     if (took := library.microseconds(call)) is not None and took > limit:
         return f"{SLOWER} {took:.0f} us, products of matrices {max(0.0, limit):.0f}"
-    given = [_permuted(builder, a, np.argsort(order)) for a, order in zip(args, orders, strict=False)]
     made = inside[len(args) :]
     every = {**options, "results": tuple((t.shape, t.dtype.name) for t in made), "workspace": workspace}
     fixed = ("function", "dnn"), ("options", tuple(sorted(every.items())))
     attrs = (*fixed, ("by", "kernels"), ("contiguous", True), ("part", part))
     result = builder.add("host", tuple(a.number for a in given), made[part], attrs)
     return _permuted(builder, result, orders[len(args) + part])
+
+
+def _part_of_array(builder: GraphBuilder, x: Value) -> tuple[Value, DnnPart | None]:
+    """Of a large section of an array that array, which is stored as a whole, and where in it the section lies, if the
+    library takes it so: rows of elements side by side that begin where memory is aligned."""
+    views, number = list[Node](), x.number
+    while OPS[builder.nodes[number].op].kind == "view" and builder.nodes[number].op in ("slice", "reshape", "permute"):
+        views.append(builder.nodes[number])
+        number = builder.nodes[number].args[0]
+    whole = builder.at(number)
+    if all(node.op != "slice" for node in views) or SECTION * x.type.size < whole.type.size:
+        return x, None
+    shape, strides, offset = whole.shape, contiguous_strides(whole.shape, 1), 0
+    for node in reversed(views):
+        found = strides_of_memory_view_node(node, shape, strides)
+        if found is None:
+            return x, None
+        offset += sum(map(operator.mul, node.attr("starts"), strides)) if node.op == "slice" else 0
+        shape, strides = node.type.shape, found
+    fits = strides[-1] == 1 and all(n * x.dtype.itemsize % ALIGNMENT == 0 for n in (offset, *strides[:-1]))
+    return (whole, (shape, strides, offset)) if fits else (x, None)
 
 
 def _type_in_memory(type: ArrayType, order: Order) -> ArrayType:
@@ -119,7 +151,8 @@ def call_dnn_convolution(
 
 def _why_no_dnn_convolution(name: str, weights: ArrayType, options: dict[str, Any]) -> str:
     few = math.prod(weights.shape[1:]) <= FEW_PRODUCTS and weights.shape[0] // options["groups"] <= FEW_RESULTS
-    if name == "convolution" and few:
+    many = math.prod(weights.shape[2:]) == 1 and weights.shape[1] > FEW_CHANNELS
+    if name == "convolution" and few and not many:
         return "few products for each element"
     if name == "convolution" and math.prod(weights.shape[2:]) == 1 and weights.dtype == FLOAT32:
         return "windows of one element: products of matrices"
@@ -138,6 +171,62 @@ def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> 
     if padded and plain.number != x.number:
         yield plain, around
     yield x, ((0, 0),) * len(around)
+
+
+def operation_of_dnn_call(node: Node) -> str:
+    """What the library does in a node; empty where that is none of its calls."""
+    is_call = node.op == "host" and node.attr("function") == "dnn"
+    return str(dict(node.attr("options"))["operation"]) if is_call else ""
+
+
+def undecided_options_of_dnn_call(node: Node) -> dict[str, Any]:
+    """The options of a call as they were before it was added."""
+    return {name: value for name, value in node.attr("options") if name not in ("results", "workspace")}
+
+
+def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[Value]:
+    """The arrays of a call before their axes were put into the order in which they lie."""
+    orders: Sequence[Order] = dict(node.attr("options"))["orders"]
+    return [_permuted(builder, a, order) for a, order in zip(args, orders, strict=False)]
+
+
+def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
+    """convolution_image(ct, w)[..., p:-p, p:-p] -> convolution_image(ct, w, padding=p), which computes no more than is
+    kept: what comes back to zeros around an image is dropped"""
+    if all(operation_of_dnn_call(node) != "convolution_image" for node in graph.nodes):
+        return graph
+
+    def inside(node: Node) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Where along the axes of places a section lies, and how long it is."""
+        is_section = node.op == "slice" and all(step == 1 for step in node.attr("steps"))
+        return (node.attr("starts")[2:], node.type.shape[2:]) if is_section else None
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        kept = inside(node)
+        if kept is None:
+            return None
+        read = graph.nodes[node.args[0]]
+        place = builder.nodes[args[0].number].args[0] if read.op == "permute" else args[0].number
+        call = builder.nodes[place]
+        shared = read.op == "permute" and len(graph.users[read.args[0]]) > 1
+        same = all(inside(graph.nodes[user]) == kept for user in graph.users[node.args[0]])
+        if operation_of_dnn_call(call) != "convolution_image" or shared or not same:
+            return None
+        options = undecided_options_of_dnn_call(call)
+        order = read.attr("axes") if read.op == "permute" else tuple(range(len(read.type.shape)))
+        if order != options["orders"][-1]:
+            return None
+        around = zip(options["padding"], *kept, options["shape"][2:], strict=True)
+        options["padding"] = tuple((before + s, after + n - s - m) for (before, after), s, m, n in around)
+        options["shape"] = (*options["shape"][:2], *kept[1])
+        given = logical_arrays_of_dnn_call(builder, call, [builder.at(a) for a in call.args])
+        found = add_dnn_call(library, builder, given, [ArrayType(options["shape"], node.type.dtype)], options)
+        if not isinstance(found, Value):
+            return None
+        rank = len(kept[0])
+        return builder.slice(found, (*node.attr("starts")[:2], *(0,) * rank), (1,) * (rank + 2), node.type.shape)
+
+    return simplify_graph(rewrite_nodes(graph, rule))
 
 
 # attention
@@ -169,6 +258,7 @@ def call_dnn_attention(
         "bound": added.bound,
         "bias": bool(added.bias),
         "operation": "attention",
+        "parts": True,
         "orders": (*orders, *added.orders, *(orders[0], FOUR_AXES)[: len(types)]),
         "flops": 2.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }
@@ -197,6 +287,7 @@ def call_dnn_attention_gradient(
         "bound": added.bound,
         "bias": bool(added.bias),
         "operation": "attention_gradient",
+        "parts": True,
         "orders": (*orders, FOUR_AXES, *added.orders, *orders[:3]),
         "flops": 5.0 * math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3]),
     }

@@ -29,6 +29,7 @@ from .assignments import (
     decompose_setitem,
     decompose_ufunc_at,
 )
+from .channels_last import keep_channels_last
 from .convolution import (
     decompose_convolution,
     decompose_convolution_image,
@@ -44,6 +45,7 @@ from .dnn import (
     call_dnn_attention,
     call_dnn_attention_gradient,
     call_dnn_convolution,
+    cut_images_of_gradients,
     decompose_attention,
     decompose_attention_gradient,
 )
@@ -238,6 +240,11 @@ def decompose_host_calls(
         deciding.changed = False
         graph = rewrite_nodes(graph, deciding.decide_call)
     return graph
+
+
+def lay_out_convolutions(graph: Graph, dnn: DnnLibrary, model: WorkCostModel) -> Graph:
+    """The library's convolutions with no more memory moved around them than need be."""
+    return keep_channels_last(cut_images_of_gradients(graph, dnn), dnn, model)
 
 
 @dataclass(slots=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..core.combiners import COMBINERS
 from ..core.cost import SMALL, SWEPT_ELEMENTS, WorkCostModel, rereading_rows_costs_little
+from ..core.types import FLOAT32, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -20,6 +22,7 @@ from .groups import FusionCover, OpenFusionGroup
 
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
 SPLIT_ELEMENTS = 1 << 24  # elements of a sum that is worth kernels for strips at its edges
+BLOCK_COLUMNS = 128  # that a block of a reduction over other axes has
 COLUMNS = 512  # neighbouring columns that one core or block sweeps
 
 
@@ -88,6 +91,42 @@ def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph
         return builder.reduce(node.op, part, [at for at, i in enumerate(kept) if i in node.attr("axes")], dtype)
 
     return rewrite_nodes(graph, split)
+
+
+def reduce_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
+    """sum(x, (0, 1)) -> sum(sum(x, 1), 0), where parts of the first axis, of which each is reduced by itself, do not
+    fill the machine. What is rounded to 16 bits is rounded once."""
+
+    def staged(builder: GraphBuilder, op: str, x: Value, axes: Sequence[int], dtype: Any) -> Value:
+        first = _axes_to_reduce_last(x.shape, axes, model)
+        if not first:
+            return builder.reduce(op, x, axes, dtype)
+        part = staged(builder, op, x, axes[first:], dtype)
+        return builder.reduce(op, part, axes[:first], dtype)
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        if OPS[node.op].kind != "reduce" or COMBINERS[node.op].carries_index:
+            return None
+        axes, dtype = node.attr("axes"), node.type.dtype
+        if not _axes_to_reduce_last(args[0].shape, axes, model):
+            return None
+        half = dtype_kind(dtype) == "f" and dtype.itemsize == 2
+        return builder.cast(staged(builder, node.op, args[0], axes, FLOAT32 if half else dtype), dtype)
+
+    return rewrite_nodes(graph, rule)
+
+
+def _axes_to_reduce_last(shape: Sequence[int], axes: Sequence[int], model: WorkCostModel) -> int:
+    """How many of the axes are reduced once the others are; 0 where all are at once."""
+    if len(axes) < 2:
+        return 0
+    rows, length = (math.prod(n for i, n in enumerate(shape) if (i in axes) is inside) for inside in (False, True))
+    if len(shape) - 1 in axes:
+        if length <= model.split_length or not 0 < rows * shape[axes[0]] < model.parallelism:
+            return 0
+        return max((n for n in range(1, len(axes)) if math.prod(shape[i] for i in axes[n:]) >= STRETCH), default=1)
+    busy = rows // max(shape[-1], 1) * -(-shape[-1] // BLOCK_COLUMNS)
+    return int(length >= model.column_length and 0 < busy * shape[axes[0]] < model.parallelism)
 
 
 def split_sums_around_insides(graph: Graph) -> Graph:

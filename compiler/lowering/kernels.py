@@ -577,10 +577,15 @@ class KernelGroupLowering:
         outer = domain[min(self.reduced)]
         columns = domain[-1] if len(domain) - 1 not in self.reduced else 1
         busy = rows // max(columns, 1) * -(-columns // 128)  # columns are taken in blocks
-        longest = model.split_length if columns == 1 else model.split_length // 2 - 1
-        if rows == 0 or length <= longest or busy >= model.parallelism // 2:
+        # a block of columns waits for memory most of the time: several are to share a processor
+        longest, least, blocks = (
+            (model.split_length, model.split_length // 16, 2 * model.parallelism)
+            if columns == 1
+            else (model.column_length - 1, model.column_length // 8, 4 * model.parallelism)
+        )
+        if rows == 0 or length <= longest or busy >= blocks // 4:
             return None
-        parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 16), outer)
+        parts = min(max(2, blocks // busy), length // least, outer)
         if parts < 2:
             return None
         return (

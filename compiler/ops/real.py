@@ -90,11 +90,14 @@ def lgamma_formula(x: KernelValue) -> KernelValue:
 
 def gelu_formula(x: KernelValue, approximate: bool = False) -> KernelValue:
     """x * Phi(x), Phi the normal distribution; or its approximation by tanh (Hendrycks and Gimpel 2016)."""
+    is_half, x = x.dtype in HALVES, widened_half_float(x)
     if approximate:
         return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)).tanh())
     turned = x * -math.sqrt(0.5)
-    near = x.abs() < 0.5  # 1 - erf has less error there
-    return 0.5 * x * kernel_select(near, 1 - turned.erf(), turned.erfc())
+    part = turned.erfc()
+    if not is_half:  # 1 - erf has less error near 0, which 16 bits do not show
+        part = kernel_select(x.abs() < 0.5, 1 - turned.erf(), part)
+    return 0.5 * x * part
 
 
 def _pi_of_dtype(dtype: DType) -> Any:

@@ -500,7 +500,9 @@ _OWN = (
     _custom_op_table_row(
         "relu", 1, ref.relu_reference, rules.common_kind_promotion_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU
     ),
-    _custom_op_table_row("gelu", 1, ref.gelu, rules.float_promotion_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
+    _custom_op_table_row(
+        "gelu", 1, ref.gelu, rules.float_promotion_rule, 24, f=fl.gelu_formula, derivative=d.GELU, widen=False
+    ),
     _custom_op_table_row(
         "barrier",
         2,

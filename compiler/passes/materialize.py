@@ -29,6 +29,7 @@ from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
 SMALL_PART = 8  # one element in so many is copied rather than all of them stored
+LARGE = 1 << 16  # elements of an array that is not reduced with long strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class _CopyMaterializer:
     ) -> None:
         self.graph, self.layouts, self.second, self.copied, self.ordered = graph, layouts, second, copied, ordered
         self.outputs = frozenset(graph.outputs)
+        self.turned = _arrays_to_turn(graph) if ordered else frozenset()
         self.builder = GraphBuilder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
@@ -125,6 +127,10 @@ class _CopyMaterializer:
                 value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
                 value = self.builder.copy(node, args)
+                if number in self.turned:
+                    part = self._materialize_concat_part(value, False, True)
+                    rank = len(node.type.shape)
+                    value = self._add_assembly_node(node.type, [part], [((0,) * rank, (1,) * rank)])
             self._note_strides(value)
             new.append(value)
         results = []
@@ -404,6 +410,41 @@ class _CopyMaterializer:
         number = len(self.builder.nodes)
         self.builder.add("cast", (value.number,), value.type, (("copy", number),))
         return Value(number, value.type)
+
+
+def _arrays_to_turn(graph: Graph) -> frozenset[int]:
+    """Large arrays whose axes are permuted and that a reduction reads beside others that lie as it goes: with long
+    strides each element takes a line of memory. A copy takes little beside that."""
+    found = set[int]()
+    for node in graph.nodes:
+        if OPS[node.op].kind == "reduce" and graph.nodes[node.args[0]].type.size >= LARGE:
+            read = _arrays_read_element_by_element(graph, node.args[0])
+            turned = {n for n in read if _is_innermost_axis_moved(graph, n)}
+            found |= turned if turned != read else set()
+    return frozenset(found)
+
+
+def _arrays_read_element_by_element(graph: Graph, number: int) -> set[int]:
+    """Of a node's own shape, that it is computed of."""
+    shape, found, done, todo = graph.nodes[number].type.shape, set[int](), set[int](), [number]
+    while todo:
+        node = graph.nodes[at := todo.pop()]
+        if at in done or node.type.shape != shape or node.op in ("const", "index", "broadcast"):
+            continue
+        done.add(at)
+        if OPS[node.op].kind == "map":
+            todo += node.args
+        else:
+            found.add(at)
+    return found
+
+
+def _is_innermost_axis_moved(graph: Graph, number: int) -> bool:
+    node = graph.nodes[number]
+    if node.op != "permute" or graph.nodes[node.args[0]].op == "broadcast":
+        return False
+    moved = [axis for axis, n in zip(node.attr("axes"), node.type.shape, strict=True) if n != 1]
+    return bool(moved) and moved[-1] != max(moved)
 
 
 Region = tuple[tuple[int, ...], tuple[int, ...]]

@@ -194,7 +194,7 @@ def conv2d(
     Parameters
     ----------
     x : array_like
-        (batch, channels, height, width).
+        (batch, channels, height, width), or without the batch.
     weight : array_like
         (out, channels / groups, kernel height, kernel width).
     bias : array_like, optional
@@ -202,7 +202,7 @@ def conv2d(
     stride : int, default 1
         The distance of neighbouring windows.
     padding : int, default 0
-        Zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Few products for each result are one
+        Zeros added on both sides, or `same` (with stride 1), or `valid`. Few products for each result are one
         kernel; else a CPU multiplies shifted rows of the image as they lie, and a GPU the windows, laid out as a
         matrix.
     dilation : int, default 1
@@ -280,6 +280,167 @@ def conv3d(
     return _convolution("conv3d", ("depth", "height", "width"), x, weight, bias, stride, padding, dilation, groups)
 
 
+@_with_precision
+def conv_transpose1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The transpose of conv1d: each element of x is spread by the weights.
+
+    Parameters
+    ----------
+    x : array_like
+        (batch, channels, length), or without the batch.
+    weight : array_like
+        (channels, out / groups, kernel length).
+    bias : array_like, optional
+        (out,).
+    stride : int or sequence of int, default 1
+        The distance in the result of what neighbouring elements are spread to.
+    padding : int or sequence of int, default 0
+        What is cut from both ends of the result.
+    output_padding : int or sequence of int, default 0
+        What the far end of the result's axis has more.
+    groups : int, default 1
+        How many groups of channels.
+    dilation : int or sequence of int, default 1
+        The distance of what one element is spread to.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
+    >>> np.asarray(kg.nn.conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]])))
+    array([[[ 1., 12., 20.]]])
+    """
+    return _transposed_convolution(
+        "conv_transpose1d", ("length",), x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
+@_with_precision
+def conv_transpose2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The transpose of conv2d, with a bias: each element of x is spread by the weights.
+
+    Parameters
+    ----------
+    x : array_like
+        (batch, channels, height, width), or without the batch.
+    weight : array_like
+        (channels, out / groups, kernel height, kernel width).
+    bias : array_like, optional
+        (out,).
+    stride : int or sequence of int, default 1
+        The distance in the result of what neighbouring elements are spread to.
+    padding : int or sequence of int, default 0
+        What is cut from both ends of each axis of the result.
+    output_padding : int or sequence of int, default 0
+        What the far end of the result's axis has more.
+    groups : int, default 1
+        How many groups of channels.
+    dilation : int or sequence of int, default 1
+        The distance of what one element is spread to.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
+    >>> np.asarray(kg.nn.conv_transpose2d(np.ones((1, 1, 1, 2)), np.ones((1, 1, 1, 2)), stride=2))
+    array([[[[1., 1., 1., 1.]]]])
+    """
+    axes = ("height", "width")
+    return _transposed_convolution(
+        "conv_transpose2d", axes, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
+@_with_precision
+def conv_transpose3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The transpose of conv3d: each element of x is spread by the weights.
+
+    Parameters
+    ----------
+    x : array_like
+        (batch, channels, depth, height, width), or without the batch.
+    weight : array_like
+        (channels, out / groups, kernel depth, kernel height, kernel width).
+    bias : array_like, optional
+        (out,).
+    stride : int or sequence of int, default 1
+        The distance in the result of what neighbouring elements are spread to.
+    padding : int or sequence of int, default 0
+        What is cut from both ends of each axis of the result.
+    output_padding : int or sequence of int, default 0
+        What the far end of the result's axis has more.
+    groups : int, default 1
+        How many groups of channels.
+    dilation : int or sequence of int, default 1
+        The distance of what one element is spread to.
+    precision : optional
+        What factors of float32 products may be rounded to, see `kg.precision`.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    ShapeError
+
+    Examples
+    --------
+    >>> np.asarray(kg.nn.conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)))).tolist()
+    [[[[[1.0, 1.0]]]]]
+    """
+    axes = ("depth", "height", "width")
+    return _transposed_convolution(
+        "conv_transpose3d", axes, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
 def _convolution(
     name: str,
     axes: tuple[str, ...],
@@ -292,27 +453,87 @@ def _convolution(
     groups: int,
 ) -> Any:
     rank = len(axes)
-    for given, first in ((x, "batch, channels"), (weight, "out, channels / groups")):
-        if given.ndim != rank + 2:
-            raise ShapeError(f"{name} takes an array ({first}, {', '.join(axes)}), not one of shape {given.shape}")
+    _check_convolved_arrays(name, x, weight, "out, channels / groups", axes)
+    if x.ndim == rank + 1:
+        return _convolution(name, axes, x[None], weight, bias, stride, padding, dilation, groups)[0]
     out, each, *size = weight.shape
     channels, groups = x.shape[1], to_index(groups, "groups")
     if groups < 1 or channels != each * groups or out % groups:
         raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {channels} channels")
     step, apart = _ints_of_axes(stride, "stride", rank), _ints_of_axes(dilation, "dilation", rank)
     around = _nn_padding_widths(padding, size, step, apart)
-    if min(around) < 0 or min(*step, *apart) < 1:
+    if min(map(min, around)) < 0 or min(*step, *apart) < 1:
         raise ShapeError(
             f"padding={padding}, stride={stride}, dilation={dilation}: paddings are not negative, others > 0"
         )
-    if any(around):
-        x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in around)))
+    if any(map(any, around)):
+        x = np.pad(x, ((0, 0), (0, 0), *around))
     lengths = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, step, apart, strict=True)]
     if min(lengths) < 1 or min(size) < 1:
         raise ShapeError(f"a window of {_by(size)} does not fit an image of {_by(x.shape[2:])}")
     options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups, **dict(precision_attrs(x.dtype))}
     result = host_call_of_any_arrays("convolution", [x, weight], (x.shape[0], out, *lengths), **options)
-    result = result if bias is None else result + bias.reshape(1, out, *(1,) * rank)
+    return _with_channel_bias(result, x, bias)
+
+
+def _transposed_convolution(
+    name: str,
+    axes: tuple[str, ...],
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    rank = len(axes)
+    _check_convolved_arrays(name, x, weight, "channels, out / groups", axes)
+    if x.ndim == rank + 1:
+        args = weight, bias, stride, padding, output_padding, groups, dilation
+        return _transposed_convolution(name, axes, x[None], *args)[0]
+    channels, each, *size = weight.shape
+    groups = to_index(groups, "groups")
+    if groups < 1 or channels != x.shape[1] or channels % groups:
+        raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {x.shape[1]} channels")
+    step, apart, cut, more = (
+        _ints_of_axes(given, what, rank)
+        for given, what in (
+            (stride, "stride"), (dilation, "dilation"), (padding, "padding"), (output_padding, "output_padding"),
+        )
+    )  # fmt: skip
+    if min(*cut, *more) < 0 or min(*step, *apart, *size) < 1:
+        raise ShapeError(
+            f"padding={padding}, output_padding={output_padding}, stride={stride}, dilation={dilation}: paddings are "
+            "not negative, others > 0"
+        )
+    if any(m >= max(s, d) for m, s, d in zip(more, step, apart, strict=True)):
+        raise ShapeError(f"output_padding={output_padding} is less than the stride or the dilation")
+    whole = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in zip(x.shape[2:], size, step, apart, strict=True)]
+    ends = [n + m - c for n, c, m in zip(whole, cut, more, strict=True)]
+    if min(x.shape[2:]) < 1 or any(end <= c for end, c in zip(ends, cut, strict=True)):
+        raise ShapeError(f"padding={padding} leaves nothing of {_by(whole)}")
+    options: dict[str, Any] = {"stride": step, "dilation": apart, "groups": groups, **dict(precision_attrs(x.dtype))}
+    shape = (x.shape[0], each * groups, *whole)
+    result = host_call_of_any_arrays("convolution_image", [x, weight], shape, shape=shape, **options)
+    result = result[(..., *(slice(c, min(end, n)) for c, end, n in zip(cut, ends, whole, strict=True)))]
+    beyond = [max(0, end - max(n, c)) for end, n, c in zip(ends, whole, cut, strict=True)]
+    if any(beyond):
+        result = np.pad(result, ((0, 0), (0, 0), *((0, n) for n in beyond)))
+    return _with_channel_bias(result, x, bias)
+
+
+def _check_convolved_arrays(name: str, x: Any, weight: Any, first: str, axes: tuple[str, ...]) -> None:
+    rank = len(axes)
+    for given, leading, ndims in ((x, "batch, channels", (rank + 1, rank + 2)), (weight, first, (rank + 2,))):
+        if given.ndim not in ndims:
+            raise ShapeError(f"{name} takes an array ({leading}, {', '.join(axes)}), not one of shape {given.shape}")
+
+
+def _with_channel_bias(result: Any, x: Any, bias: Any) -> Any:
+    """What a convolution of x gives, in its dtype of 16 bits."""
+    result = result if bias is None else result + bias.reshape(1, -1, *(1,) * (x.ndim - 2))
     return result.astype(x.dtype) if _is_half(x) else result
 
 
@@ -320,15 +541,16 @@ def _by(lengths: Sequence[int]) -> str:
     return " x ".join(map(str, lengths))
 
 
-def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Ints:
+def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
+    """Before and after, along each axis."""
     if padding == "valid":
-        return (0,) * len(size)
+        return [(0, 0)] * len(size)
     if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ShapeError("padding='same' needs stride 1; pass the numbers")
         extents = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
-        if any(s != 1 for s in stride) or any(e % 2 for e in extents):
-            raise ShapeError("padding='same' needs stride 1 and windows of odd extent; pass the numbers")
-        return tuple(e // 2 for e in extents)
-    return _ints_of_axes(padding, "padding", len(size))
+        return [(e // 2, e - e // 2) for e in extents]
+    return [(p, p) for p in _ints_of_axes(padding, "padding", len(size))]
 
 
 def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
@@ -1012,6 +1234,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         conv1d,
         conv2d,
         conv3d,
+        conv_transpose1d,
+        conv_transpose2d,
+        conv_transpose3d,
         max_pool2d,
         avg_pool2d,
         batch_norm,

@@ -64,7 +64,7 @@ def host_call_of_one_result(
     return assign_to_out(result, out)
 
 
-def host_call_of_any_arrays(function: str, arrays: Sequence[Any], shape: Shape, **options: Any) -> Any:
+def host_call_of_any_arrays(function: str, arrays: Sequence[Any], shape: Shape, /, **options: Any) -> Any:
     """`host_call` of a function with one result, in the dtype of all arrays; at once where none is traced."""
     if not any(isinstance(a, Tracer) for a in arrays):
         return HOST[function](*arrays, **options)

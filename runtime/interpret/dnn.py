@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
+from ..program.dnn import DnnPart
 from .convolution import numpy_convolution, numpy_convolution_image, numpy_convolution_weights
 
 View = np.ndarray[Any, Any]
@@ -20,16 +22,26 @@ def numpy_dnn_call(
     results: Sequence[tuple[Sequence[int], str]],
     workspace: int,
     flops: float,
+    parts: Sequence[DnnPart | None] = (),
     **options: Any,
 ) -> tuple[View, ...]:
     """The results as they lie in memory, and the workspace, if there is one."""
-    given = [a.transpose(order) for a, order in zip(arrays, orders, strict=False)]
+    pairs = zip(arrays, [*parts, *[None] * (len(arrays) - len(parts))], strict=True)
+    given = [a.transpose(order) for a, order in zip(starmap(_part_of_memory, pairs), orders, strict=False)]
     found = _MEANINGS[operation](*given, **options)
     kept = [
         r.transpose(np.argsort(order)).astype(dtype, copy=False)
         for r, order, (_, dtype) in zip(found, orders[len(arrays) :], results, strict=True)
     ]
     return (*kept, *([np.zeros(workspace, np.uint8)] if workspace else []))
+
+
+def _part_of_memory(a: View, part: DnnPart | None) -> View:
+    if part is None:
+        return a
+    shape, strides, offset = part
+    flat = np.ascontiguousarray(a).reshape(-1)[offset:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [n * a.itemsize for n in strides])
 
 
 def _padded(x: View, padding: Padding) -> View:

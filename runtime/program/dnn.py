@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..core.frozen import dataclass
 
 Order = tuple[int, ...]  # for each axis of an array, which axis of its memory it is
+# of an array within another one its shape, its strides, and where it begins, in elements
+DnnPart = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,22 @@ def nbytes_of_dnn_tensor(tensor: DnnTensor) -> int:
     return math.prod(tensor.shape) * (4 if tensor.dtype == "float32" else 2)
 
 
+def parts_of_dnn_arrays(options: Mapping[str, Any]) -> list[DnnPart | None]:
+    """For each array of a call the part of its memory that it is; None where it is all of it."""
+    parts = options.get("parts", ())
+    return [*parts, *[None] * (len(options["orders"]) - len(parts))]
+
+
 def dnn_call_of_arrays(arrays: Iterable[tuple[Sequence[int], str]], options: dict[str, Any]) -> DnnCall:
     """The call of arrays that lie in memory without gaps: of each its shape there and its dtype, those that are written
-    last. options: with the operation and, for each array, its `Order`; what concerns tasks alone is left out."""
-    known = {"operation", "orders", "results", "dtype", "workspace", "flops"}
+    last. options: with the operation and, for each array, its `Order`, maybe which `DnnPart` of the memory it is; what
+    concerns tasks alone is left out."""
+    known = {"operation", "orders", "results", "dtype", "workspace", "flops", "parts"}
     tensors = []
-    for (shape, dtype), order in zip(arrays, options["orders"], strict=True):
-        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    for (shape, dtype), order, part in zip(arrays, options["orders"], parts_of_dnn_arrays(options), strict=True):
+        strides: Sequence[int] = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        if part is not None:
+            shape, strides, _ = part
         tensors.append(DnnTensor(tuple(shape[i] for i in order), tuple(strides[i] for i in order), dtype))
     rest = tuple(sorted((name, value) for name, value in options.items() if name not in known))
     return DnnCall(options["operation"], tuple(tensors), rest)

@@ -762,6 +762,15 @@ class nn:
     def conv3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, precision: Any = None) -> Array:
         """A convolution of volumes (batch, channels, depth, height, width) with weights, plus a bias."""
     @staticmethod
+    def conv_transpose1d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1, precision: Any = None) -> Array:
+        """The transpose of conv1d: each element of x is spread by the weights."""
+    @staticmethod
+    def conv_transpose2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1, precision: Any = None) -> Array:
+        """The transpose of conv2d, with a bias: each element of x is spread by the weights, `stride` places apart."""
+    @staticmethod
+    def conv_transpose3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1, precision: Any = None) -> Array:
+        """The transpose of conv3d: each element of x is spread by the weights."""
+    @staticmethod
     def cross_entropy(logits: _Arrays, labels: _Arrays, *, axis: int = -1, reduction: str = 'mean') -> Array:
         """-log softmax(logits) at the labels."""
     @staticmethod

@@ -63,3 +63,16 @@ PROGRAMS = {
     "while_loop": (while_loop, [kg.spec((1000,), f32)]),
     "transposed": (transposed, [kg.spec((256, 512), f32), kg.spec((512, 256), f32)]),
 }
+
+
+def convolution_chain(x, square, bias, one, other):
+    x = np.maximum(kg.nn.conv2d(x, square, bias, padding=1), 0)
+    x = kg.nn.max_pool2d(x, 2)
+    x = np.concatenate([kg.nn.conv2d(x, one), np.maximum(kg.nn.conv2d(x, other, padding=1), 0)], 1)
+    return kg.nn.conv2d(x, one).mean((2, 3))
+
+
+CHAIN = (
+    convolution_chain,
+    [kg.spec(shape, "bfloat16") for shape in ((2, 64, 8, 8), (64, 64, 3, 3), (64,), (32, 64, 1, 1), (32, 64, 3, 3))],
+)

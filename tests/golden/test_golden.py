@@ -10,7 +10,7 @@ import kernelgraph as kg
 from kernelgraph.runtime.program.plan import all_kernels_of_plan
 from kernelgraph.runtime.program.program import Kernel
 
-from .programs import PROGRAMS
+from .programs import CHAIN, PROGRAMS
 
 TEXTS = Path(__file__).parent / "text"
 
@@ -41,6 +41,19 @@ def test_kernel_text(name, target, request):
     kernels = [t.kernel for t in compile_graph_to_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
     sources = [print_llvm_kernel(k.form, None, 32) if target == "cpu" else k.source for k in kernels]
     compare(f"{name}.{target}.txt", "\n\n".join(sources) + "\n", request)
+
+
+def test_channels_last(request):
+    """Convolutions of 16 bits as calls of a library's, by themselves and with channels last between them."""
+    from kernelgraph.compiler.core.cost import work_cost_model_of_gpu
+    from kernelgraph.compiler.decompose.rules import lay_out_convolutions
+    from kernelgraph.runtime.program.device import H200
+    from tests.runtime.devices.cuda.test_cuda_cudnn import Library, decided
+
+    function, args = CHAIN
+    apart = decided(kg.kernel_graph(device="fake")(function).graph(*args), Library())
+    together = lay_out_convolutions(apart, Library(), work_cost_model_of_gpu(H200))
+    compare("channels_last.txt", f"{apart}\n\n{together}\n", request)
 
 
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -157,10 +158,21 @@ def _matmul_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, (a, b), own = call.builder, call.args, precision_of_attrs(call.node.attrs)
     ct = _cotangent_of_narrow_product(builder, cts[0], a, b)
     transposed = [adjoint_matrices_in_rule(builder, b), adjoint_matrices_in_rule(builder, a)]
+    rows = _rows_of_all_batches(builder, a, b, ct)
+    second = (adjoint_matrices_in_rule(builder, rows[0]), rows[1]) if rows else (transposed[1], ct)
     return [
         matmul_cotangent(builder, ct, transposed[0], a, own) if call.active[0] else None,
-        matmul_cotangent(builder, transposed[1], ct, b, own) if call.active[1] else None,
+        matmul_cotangent(builder, *second, b, own) if call.active[1] else None,
     ]
+
+
+def _rows_of_all_batches(builder: GraphBuilder, a: Value, b: Value, ct: Value) -> tuple[Value, Value] | None:
+    """Of many products with the one matrix b the rows of all as those of one matrix, and of their cotangent: what comes
+    back to b is one product of these, in the place of a sum of products."""
+    if len(b.shape) != 2 or len(a.shape) < 3 or a.shape[:-1] != ct.shape[:-1] or not a.type.size:
+        return None
+    first, second = (builder.reshape(v, (math.prod(v.shape[:-1]), v.shape[-1])) for v in (a, ct))
+    return first, second
 
 
 def _cotangent_of_narrow_product(builder: GraphBuilder, ct: Value, a: Value, b: Value) -> Value:

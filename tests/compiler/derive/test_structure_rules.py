@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kernelgraph as kg
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.derive.core import call
 from kernelgraph.compiler.derive.derive import derive_reverse
@@ -157,6 +158,19 @@ def test_matrix_products(a: tuple[int, ...], b: tuple[int, ...], kinds: str) -> 
         rng.normal(size=s) + (1j * rng.normal(size=s) if k == "c" else 0) for s, k in zip((a, b), kinds, strict=True)
     )
     check(lambda g, v: [g.matmul(*v)], x, y)
+
+
+@pytest.mark.parametrize("batch", [(2,), (3, 2), (1,)])
+def test_what_comes_back_to_one_matrix_of_many_products_is_one_product(batch: tuple[int, ...]) -> None:
+    """Of the rows of all batches: no sum of products, which would be stored."""
+
+    def loss(x: Any, w: Any) -> Any:
+        return (np.matmul(x, w) ** 2).sum()
+
+    x, w = np.ones((*batch, 50, 70)), np.ones((70, 40))
+    graph = kg.kernel_graph(lambda x, w: kg.grad(loss, 1)(x, w), device="cpu").graph(x, w)
+    assert [n.type.shape for n in graph.nodes if n.op == "matmul"][1:] == [(70, 40)]
+    assert "sum" not in {n.op for n in graph.nodes}
 
 
 def test_casts_take_the_real_part_back() -> None:

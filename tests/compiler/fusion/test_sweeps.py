@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.fusion.sweeps import reduce_axis_by_axis
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
@@ -20,6 +21,7 @@ from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.cuda.launch_shape import _most_cuda_register_words_alive, choose_cuda_launch_shape
 from kernelgraph.compiler.targets.target import target_of
+from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.program.program import Kernel, union_bytes_of_regions
 from tests.compiler.device_calls import on_device
 from tests.compiler.targets.cpu.test_compiled import compiled
@@ -225,3 +227,45 @@ def test_pieces_of_a_long_reduction_are_alike(rows: int) -> None:
         union_bytes_of_regions(t.writes) / t.grid[0] <= 1.01 * union_bytes_of_regions(first.writes) / first.grid[0]
         for t in rest
     )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((6304, 768), (0,)), ((32, 197, 768), (0, 1)), ((8, 1024, 3072), (0, 1)), ((32, 56, 56, 64), (0, 1, 2)),
+        ((8, 128, 128, 32), (0, 1, 2)), ((2, 3000, 16), (0, 1)), ((3, 2, 2, 700, 5), (1, 2, 3)),
+        ((8, 1024, 768), (0, 1, 2)), ((2, 3, 500000), (1, 2)),
+        ((32, 56, 56, 256), (0, 1, 2, 3)), ((2, 2, 2, 1 << 18), (0, 1, 2, 3)),
+    ],
+)  # fmt: skip
+def test_reductions_to_few_elements_occupy_a_gpu(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str) -> None:
+    """Half of its processors have a part at least, or all parts there are, of what is read."""
+    b = GraphBuilder("columns")
+    x = b.input(ArrayType(shape, np.dtype(dtype)))
+    graph = b.finish([b.reduce("sum", b.map("multiply", x, x), axes, np.dtype(dtype)), b.reduce("max", x, axes)])
+    program = pipeline.compile_graph_to_program(graph, "cuda")
+    size = math.prod(shape)
+    largest = [t for t in program.tasks if sum(math.prod(r.shape) for r in t.reads) * 2 > size]
+    assert largest and all(math.prod(t.grid) >= min(66, size // (64 * 256)) for t in largest)
+
+
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=4), st.data())
+@settings(max_examples=examples(40), deadline=None)
+def test_axes_are_reduced_one_after_another(shape: list[int], data: Any) -> None:
+    """With the same results, whatever the op and the dtype."""
+    model = replace(target_of("cuda").model, column_length=8, split_length=16)
+    axes = tuple(sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
+    op, dtype = data.draw(
+        st.sampled_from([("sum", "f4"), ("sum", "f2"), ("max", "f4"), ("sum", "i4"), ("argmax", "f4")])
+    )
+    if op == "argmax":
+        axes = axes[:1]
+    b = GraphBuilder("columns")
+    x = b.input(ArrayType(tuple(shape), np.dtype(dtype)))
+    graph = b.finish([b.reduce(op, x, axes, np.dtype(dtype) if op != "argmax" else None)])
+    found = reduce_axis_by_axis(graph, model)
+    given_array = (np.random.default_rng(0).normal(size=shape) * 3).astype(dtype)
+    (ours,), (theirs,) = interpret_graph(found, [given_array]), interpret_graph(graph, [given_array])
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=1e-2, atol=2e-2 * shape[0])

@@ -175,6 +175,46 @@ def test_gradients_of_convolutions(seed: int, given: Any) -> None:
     assert math.isclose(slope, np.vdot(gx, dx) + np.vdot(gw, dw), rel_tol=1e-9, abs_tol=1e-9)
 
 
+TRANSPOSED = (kg.nn.conv_transpose1d, kg.nn.conv_transpose2d, kg.nn.conv_transpose3d)
+
+
+@given(seeds, convolutions(), st.data())
+@settings(max_examples=examples(30), deadline=None)
+def test_transposed_convolutions(seed: int, given: Any, data: Any) -> None:
+    """Of any two arrays the products with what a convolution gives are those with what its transpose gives."""
+    _, options, image, weights = given
+    rank, w = len(image) - 2, random(seed, *weights)
+    lengths = [1 + data.draw(st.integers(0, 4)) for _ in range(rank)]
+    more = [data.draw(st.integers(0, s - 1)) for s in options["stride"]]
+    whole = [
+        (n - 1) * s + d * (k - 1) + 1 + m - 2 * p
+        for n, s, d, k, m, p in zip(
+            lengths, options["stride"], options["dilation"], weights[2:], more, options["padding"], strict=True
+        )
+    ]
+    assume(min(whole) > 0)
+    x = random(seed + 1, image[0], weights[0], *lengths)
+    y = random(seed + 2, image[0], weights[1] * options["groups"], *whole)
+    found = interpreted(lambda x, w: TRANSPOSED[rank - 1](x, w, output_padding=more, **options), x, w)
+    assert found.shape == y.shape
+    assert math.isclose(np.vdot(found, y), np.vdot(x, convolved_by_loops(y, w, **options)), rel_tol=1e-9, abs_tol=1e-9)
+    bias = random(seed, y.shape[1])
+    one = TRANSPOSED[rank - 1](x[0], w, bias, output_padding=more, **options)  # without a batch, at once
+    np.testing.assert_allclose(one, found[0] + bias.reshape(-1, *(1,) * rank), atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_same_padding_of_any_extent(length: int, dilation: int) -> None:
+    """What is odd is added behind; an image without a batch is one of a batch."""
+    x, w = random(0, 2, 3, 7, 9), random(1, 4, 3, length, 2)
+    rows, columns = dilation * (length - 1), dilation
+    around = ((0, 0), (0, 0), (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2))
+    expected = convolved(np.pad(x, around), w, (1, 1), (0, 0), (dilation,) * 2, 1)
+    for image, wanted in ((x, expected), (x[0], expected[0])):
+        same(lambda x, w: kg.nn.conv2d(x, w, padding="same", dilation=dilation), wanted, image, w)
+
+
 def test_the_first_argument_may_have_a_name() -> None:
     x, w = np.ones((2, 3), np.float32), np.ones(3, np.float16)
     for call in (kg.nn.layer_norm, kg.kernel_graph(lambda **given: kg.nn.layer_norm(**given), device="cpu")):
@@ -226,10 +266,16 @@ def test_what_becomes_of_a_conv2d() -> None:
         (lambda x, w: kg.nn.conv2d(x, w, stride=0), "stride"),
         (lambda x, w: kg.nn.conv2d(x, w, stride=(1, 2, 3)), "3 numbers for 2 axes"),
         (lambda x, w: kg.nn.conv2d(x, w, dilation=3), "does not fit"),
-        (lambda x, w: kg.nn.conv2d(x[0], w), "batch"),
+        (lambda x, w: kg.nn.conv2d(x[0, 0], w), "batch"),
         (lambda x, w: kg.nn.conv2d(x, w[:, :2]), "channels"),
         (lambda x, w: kg.nn.conv2d(x[:, :, :2], w), "does not fit"),
         (lambda x, w: kg.nn.conv2d(x, w, padding="same", stride=2), "stride 1"),
+        (lambda x, w: kg.nn.conv_transpose2d(x, w), "channels"),
+        (lambda x, w: kg.nn.conv_transpose2d(x, w[:3], output_padding=1), "less than the stride"),
+        (lambda x, w: kg.nn.conv_transpose2d(x, w[:3], padding=4), "leaves nothing"),
+        (lambda x, w: kg.nn.conv_transpose2d(x, w[:3], padding=-1), "negative"),
+        (lambda x, w: kg.nn.conv_transpose1d(x, w), "length"),
+        (lambda x, w: kg.nn.conv_transpose2d(x, w[:3], groups=2), "groups"),
         (lambda x, w: kg.nn.max_pool2d(x, 2, padding=2), "half"),
         (lambda x, w: kg.nn.max_pool2d(x, 0), "all have to be > 0"),
         (lambda x, w: kg.nn.attention(x[..., :0], x[..., :0], x), "give it a scale"),

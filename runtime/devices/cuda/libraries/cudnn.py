@@ -23,7 +23,7 @@ from typing import Any
 
 from ....core.disk_cache import DiskCache, sha256_digest
 from ....core.settings import settings
-from ....program.dnn import DnnCall, dnn_call_of_arrays, nbytes_of_dnn_tensor
+from ....program.dnn import DnnCall, dnn_call_of_arrays, nbytes_of_dnn_tensor, parts_of_dnn_arrays
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, CudaDriver
 from .trial_clock import TrialClock
@@ -163,13 +163,15 @@ class Cudnn:
         return CudnnPlan(graph, len(call.tensors), False, microseconds)
 
     def _build_fastest_plan(self, graph: Any, call: DnnCall, clock: TrialClock) -> float | None:
-        """Of the plans that the heuristics name first the one that is the fastest by the clock. Its microseconds; None
-        where none could be timed."""
+        """Of the plans that the heuristics name first the one that is the fastest by the clock; those that have to be
+        compiled only where there are no others. Its microseconds; None where none could be timed."""
         times: dict[int, float] = {}
         end = time.perf_counter() + TRIAL_SECONDS
         sizes = [nbytes_of_dnn_tensor(t) for t in call.tensors]
-        for number in range(graph.get_execution_plan_count()):
-            if len(times) == TRIED or (times and time.perf_counter() > end):
+        numbers = range(graph.get_execution_plan_count())
+        compiled = {number for number in numbers if self._is_plan_compiled(graph, number)}
+        for number in sorted(numbers, key=compiled.__contains__):
+            if times and (len(times) == TRIED or number in compiled or time.perf_counter() > end):
                 break
             with suppress(Exception):  # one that was ruled out, or that this GPU does not have
                 graph.build_plan_at_index(number)
@@ -181,6 +183,13 @@ class Cudnn:
         fastest = min(times, key=lambda number: times[number])
         graph.build_plan_at_index(fastest)
         return times[fastest]
+
+    def _is_plan_compiled(self, graph: Any, number: int) -> bool:
+        """Whether building it takes a compiler, and half a second."""
+        with suppress(Exception):
+            notes = graph.get_behavior_notes_for_plan_at_index(number) or ()
+            return self._frontend.behavior_note.RUNTIME_COMPILATION in notes
+        return False
 
     def _enqueue_plan(self, graph: Any, number: int, addresses: Sequence[int], stream: int) -> None:
         """One of a graph's plans, of arrays and a workspace at these addresses."""
@@ -315,10 +324,11 @@ class CudnnStep:
 
     numbers = empty = False
 
-    def __init__(self, library: Cudnn, plan: CudnnPlan, arrays: int, regions: Sequence[Region]) -> None:
-        """regions: of so many arrays, and of the workspace if there is one."""
-        self._library, self._plan, self._count = library, plan, arrays
-        self._places = [(r.buffer, r.offset) for r in regions]
+    def __init__(self, library: Cudnn, plan: CudnnPlan, starts: Sequence[int], regions: Sequence[Region]) -> None:
+        """regions: of arrays, and of the workspace if there is one. starts: of each array in its region, in bytes."""
+        self._library, self._plan, self._count = library, plan, len(starts)
+        beyond = [*starts, *[0] * (len(regions) - len(starts))]
+        self._places = [(r.buffer, r.offset + start) for r, start in zip(regions, beyond, strict=True)]
         self.buffers = frozenset(buffer for buffer, _ in self._places)
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
@@ -338,6 +348,7 @@ def make_cudnn_step(name: str, options: Mapping[str, Any]) -> Callable[[CudaDriv
         plan = "" if library is None else library.plan(call)
         if library is None or isinstance(plan, str) or plan.workspace > options["workspace"]:
             return None
-        return CudnnStep(library, plan, len(arrays), regions)
+        parts = zip(parts_of_dnn_arrays(options), arrays, strict=True)
+        return CudnnStep(library, plan, [part[2] * r.itemsize if part else 0 for part, r in parts], regions)
 
     return make_cudnn_step_of_task

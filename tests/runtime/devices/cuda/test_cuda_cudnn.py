@@ -160,6 +160,16 @@ def test_what_no_library_does_is_as_before() -> None:
         assert not library.calls
 
 
+@pytest.mark.parametrize(("channels", "is_call"), [(3, False), (8, False), (9, True), (32, True)])
+def test_many_channels_of_one_place_are_no_few_products(channels: int, is_call: bool) -> None:
+    """A kernel that adds up that many would be long, and read memory in the wrong order."""
+    x, w = random(0, 2, channels, 6, 6, dtype=BFLOAT16), random(1, 2, channels, 1, 1, dtype=BFLOAT16)
+    graph = traced(kg.nn.conv2d, x, w)
+    found = decided(graph, Library())
+    assert calls_in(found) == ["convolution"] * is_call
+    same_values(found, graph, [x, w], 2e-2)
+
+
 def test_explain_names_the_extra() -> None:
     """Of what cuDNN would do; what did a call is said with it."""
     q = random(0, 2, N, 8, dtype=BFLOAT16)
@@ -514,6 +524,57 @@ def test_axes_that_lie_in_another_order_are_not_copied() -> None:
     same_values(decided(graph, library), graph, args, 2e-2)
 
 
+SECTIONS: dict[str, Any] = {  # of an array with queries, keys and values side by side
+    "of three": lambda y: [y.reshape(2, N, 3, 4, 8)[:, :, i].transpose(0, 2, 1, 3) for i in range(3)],
+    "split": lambda y: [a.reshape(2, N, 4, 8).transpose(0, 2, 1, 3) for a in np.split(y, 3, -1)],
+    "of heads": lambda y: [y.reshape(2, N, 4, 24)[..., 8 * i : 8 * i + 8].transpose(0, 2, 1, 3) for i in range(3)],
+    "rows first": lambda y: [y.reshape(2, 3, N, 4, 8)[:, i].transpose(0, 2, 1, 3) for i in range(3)],
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_sections_of_an_array_are_not_copied(name: str, gradient: bool) -> None:
+    """The call reads the array that they are sections of."""
+    x, w = random(0, 2, N, 16, dtype=BFLOAT16), random(1, 16, 96, dtype=BFLOAT16)
+
+    def attend(x: Any, w: Any) -> Any:
+        q, k, v = SECTIONS[name]((x @ w).astype(BFLOAT16))
+        return kg.nn.attention(q, k, v, causal=True).astype(BFLOAT16)
+
+    def loss(x: Any, w: Any) -> Any:
+        return attend(x, w).astype(np.float32).sum()
+
+    graph = traced((lambda x, w: kg.grad(loss, (0, 1))(x, w)) if gradient else attend, x, w)
+    library = Library()
+    program = compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    for task in program.tasks:
+        if task.name in ("attention", "attention_gradient"):
+            assert len({r.buffer for r in task.reads[:3]}) == 1
+    assert {t.strides[2] for t in library.calls[-1].tensors[:3]} <= {96, 32}
+    same_values(decided(graph, library), graph, [x, w], 3e-2)
+
+
+@pytest.mark.parametrize(
+    "name", ["elements that are not side by side", "not aligned", "a small part", "of what is given"]
+)
+def test_sections_that_are_copied(name: str) -> None:
+    """Or that lie in an argument, which is read as it is."""
+    x, library = random(0, 2, N, 96, dtype=BFLOAT16), Library()
+
+    def attend(x: Any) -> Any:
+        y = x if name == "of what is given" else x * x
+        first = {"not aligned": 3, "a small part": 8}.get(name, 0)
+        part = y[..., first : first + 8] if name in ("a small part", "not aligned") else y[..., 32:64]
+        part = y[..., ::2] if name.startswith("elements") else part
+        return kg.nn.attention(part, part, part)
+
+    graph = traced(attend, x)
+    compile_graph_to_program(graph, "cuda", gpu=GpuProperties(dnn=library))
+    assert (library.calls[-1].tensors[0].strides[2] == 96) == (name == "of what is given")
+    same_values(decided(graph, library), graph, [x], 2e-2)
+
+
 # what the frontend is told
 
 
@@ -525,6 +586,7 @@ class Recorder:
         self.data_type = SimpleNamespace(FLOAT="FLOAT", HALF="HALF", BFLOAT16="BFLOAT16")
         self.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
         self.numerical_note = SimpleNamespace(**{name: name for name in cudnn.INEXACT})
+        self.behavior_note = SimpleNamespace(RUNTIME_COMPILATION="RUNTIME_COMPILATION")
         self.diagonal_alignment = SimpleNamespace(TOP_LEFT="TOP_LEFT")
 
     def create_handle(self) -> str:
@@ -656,6 +718,28 @@ def test_the_fastest_way_to_do_a_convolution_is_kept(
     again = Cudnn("GPU", lambda: None, lambda: Recorder(log))
     again.clock = Clock([])  # type: ignore[assignment]
     assert again.microseconds(call) == known  # kept on disk
+
+
+def test_ways_that_are_compiled_are_the_last_resort(no_cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take half a second each."""
+    x, w = random(0, 2, 40, 6, 6, dtype=np.float32), random(1, 8, 40, 3, 3, dtype=np.float32)
+    call, compiled = library_call(kg.nn.conv2d, x, w), {0, 2}
+    monkeypatch.setattr(RecordedGraph, "get_execution_plan_count", lambda self: 4, raising=False)
+    monkeypatch.setattr(RecordedGraph, "get_workspace_size_plan_at_index", lambda self, at: 16, raising=False)
+    monkeypatch.setattr(
+        RecordedGraph,
+        "get_behavior_notes_for_plan_at_index",
+        lambda self, at: ["RUNTIME_COMPILATION"] * (at in compiled),
+        raising=False,
+    )
+    for times, built, tried in (([30.0, 20.0], 3, [1, 3, 3]), ([None, None, 7.0], 0, [1, 3, 0, 0])):
+        log: list[Any] = []
+        no_cache.clear()
+        library = Cudnn("GPU", lambda: None, partial(Recorder, log))
+        library.clock = Clock(times)  # type: ignore[assignment]
+        assert library.microseconds(call) == min(t for t in times if t is not None)
+        assert [entry[1][0] for entry in log if entry[0] == "build_plan_at_index"] == tried
+        assert tried[-1] == built
 
 
 @pytest.mark.parametrize(("took", "library_does"), [(1.0, True), (1e6, False), (None, True)])
