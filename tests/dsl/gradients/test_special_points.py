@@ -21,7 +21,8 @@ from tests.derivative_references import expected_derivatives, is_right
 from tests.derivative_rows import POINTS, ROWS
 
 Array = np.ndarray[Any, Any]
-OTHERS = {"one_hot", "max_pool2d", "conv1d", "conv3d"}  # of integers; maxima, which `maximum` is; as `conv2d`
+CONVOLUTIONS = {"conv1d", "conv3d", *(f"conv_transpose{n}d" for n in (1, 2, 3))}  # as `conv2d`
+OTHERS = {"one_hot", "max_pool2d", *CONVOLUTIONS}  # of integers; maxima, which `maximum` is
 MODES = [modes for n in (1, 2, 3) for modes in product("fr", repeat=n)]
 
 
