@@ -32,6 +32,7 @@ def pytest_configure(config: Any) -> None:
     from kernelgraph.runtime.core.disk_cache import sha256_digest
     from kernelgraph.runtime.program.program import Kernel
 
+    Kernel("first", "cpu", "", ())  # its initializer is made at first use
     folder, make = Path(os.environ[FOLDER]), Kernel.__init__
 
     def kept(kernel: Kernel, *args: Any, **named: Any) -> None:
