@@ -174,9 +174,30 @@ class KVStore:
                 raise
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> Any:
-        """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
-        result, where they are stored. ignore_sparse: a `kg.RowSparse` stays as it is, else it gets all rows. Raises
-        ReadOnlyError, ShapeError, and what a push of the keys has failed with."""
+        """Copy the values of keys to arrays.
+
+        Parameters
+        ----------
+        key : hashable or list of hashable
+        out : array or list of arrays, optional
+            An array of each key, or a list of arrays. Without it the values are the result, where they are stored.
+        priority : int, default 0
+            Takes no part; MXNet has it.
+        ignore_sparse : bool, default True
+            Whether a `kg.RowSparse` stays as it is; else it gets all rows.
+
+        Returns
+        -------
+        Array or list of Array
+            None with `out`.
+
+        Raises
+        ------
+        ReadOnlyError
+        ShapeError
+        KernelGraphError
+            What a push of the keys has failed with.
+        """
         with self._lock:
             if out is None:
                 several = isinstance(key, (list, tuple))
@@ -193,9 +214,29 @@ class KVStore:
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> Any:
         """Copy some rows of the values of keys, in any order and as often as they are named.
 
-        out: a `kg.RowSparse` of a key or a list of these; None: they are the result. row_ids: an array of numbers of
-        rows for each key, or a list with one for each of `out`. Raises ArgumentsError, ShapeError, IndexingError, and
-        what a push of the keys has failed with."""
+        Parameters
+        ----------
+        key : hashable or list of hashable
+        out : RowSparse or list of RowSparse, optional
+            Of each key. Without it they are the result.
+        priority : int, default 0
+            Takes no part; MXNet has it.
+        row_ids : array_like or list of array_like
+            Numbers of rows for each key, or a list with one array for each of `out`.
+
+        Returns
+        -------
+        RowSparse or list of RowSparse
+            None with `out`.
+
+        Raises
+        ------
+        ArgumentsError
+        ShapeError
+        IndexingError
+        KernelGraphError
+            What a push of the keys has failed with.
+        """
         several = isinstance(key, (list, tuple))
         keys = [_checked_key(one) for one in (key if several else [key])]
         outs, ids = ([given] if not several else given for given in (out, row_ids))
@@ -272,12 +313,26 @@ class KVStore:
             self._servers.barrier()
 
     def set_updater(self, updater: Updater, states: int = 0) -> None:
-        """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for all
-        keys of one shape and dtype, or for each key, if it reads the key. Ranks all set one that computes the same.
+        """Update values by a function of your own at each push.
 
-        states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
-        large arrays come in pieces, flat. Raises ArgumentsError, OptionError; `dist_async` PlanError where ranks
-        differ: it waits for all, other kinds find out at the next push."""
+        It is compiled once for all keys of one shape and dtype, or for each key, if it reads the key. Ranks all set one
+        that computes the same: `dist_async` waits for all of them, other kinds find a difference at the next push.
+
+        Parameters
+        ----------
+        updater : callable
+            `updater(key, pushed, stored)` assigns to `stored`, e.g. `stored -= 0.1 * pushed`.
+        states : int, default 0
+            So many arrays more that it takes and may assign to: of the value's shape, zeros at first. On servers large
+            arrays come in pieces, flat.
+
+        Raises
+        ------
+        ArgumentsError
+        OptionError
+        PlanError
+            `dist_async`, where ranks differ.
+        """
         self._set_store_updater(StoreUpdater(updater, states))
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
