@@ -23,6 +23,7 @@ def reference_in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
         with np.errstate(all="ignore"):
             return np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
 
+    compute_in_float64.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
     return compute_in_float64
 
 
@@ -37,17 +38,26 @@ def _reference_of_primitive(name: str) -> Callable[..., Array]:
 
 
 erf, erfc, lgamma = map(_reference_of_primitive, ("erf", "erfc", "lgamma"))
-sigmoid = reference_in_float64(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
 
 
-def _gelu_reference(x: Array, approximate: bool = False) -> Array:
-    if approximate:
+@reference_in_float64
+def sigmoid(x: Array) -> Array:
+    return np.asarray(np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
+
+
+def gelu_is_by_tanh(approximate: bool | str) -> bool:
+    """Whether a `gelu` of that argument, PyTorch's words or a truth value, is the formula with tanh."""
+    if approximate not in (False, True, "none", "tanh"):
+        raise ValueError(f"approximate={approximate!r} is neither 'none' nor 'tanh'; write approximate='tanh'")
+    return approximate in (True, "tanh")
+
+
+@reference_in_float64
+def gelu(x: Array, approximate: bool | str = False) -> Array:
+    if gelu_is_by_tanh(approximate):
         tail = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         return np.asarray(0.5 * x * (1 + tail))
     return np.asarray(0.5 * x * erfc(-x * math.sqrt(0.5)))
-
-
-gelu = reference_in_float64(_gelu_reference)
 
 
 def same_value_reference(x: Any) -> Array:

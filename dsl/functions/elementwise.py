@@ -11,9 +11,18 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, promoted_dtype
 from ...compiler.graph.graph import Value
+from ...compiler.ops.numpy_reference import gelu_is_by_tanh
 from ...compiler.ops.special import SPECIAL_FUNCTIONS
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
+from ..core.errors import (
+    ArgumentsError,
+    DTypeError,
+    NumberError,
+    ShapeError,
+    UnsupportedError,
+    nearest_name_hint,
+    numpy_error_as_ours,
+)
 from ..core.spec import Host, checked_dtype, to_index
 from ..trace.aliasing import (
     TracerComplexPartView,
@@ -549,8 +558,6 @@ _OWN = {
     ----------
     x : array_like
         An array.
-    **attrs
-        Not used.
 
     Returns
     -------
@@ -587,14 +594,18 @@ _OWN = {
     >>> np.asarray(kg.nn.relu(np.array([-1.0, 2.0])))
     array([0., 2.])
     """,
-    "gelu": """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016).
+}
+
+
+def gelu(x: Any, approximate: bool | str = False) -> Any:
+    """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016).
 
     Parameters
     ----------
     x : array_like
         An array.
-    **attrs
-        `approximate=True` for the formula with tanh.
+    approximate : bool or str, default False
+        True or "tanh" for the formula with tanh; False or "none" for the exact one.
 
     Returns
     -------
@@ -604,14 +615,24 @@ _OWN = {
     ------
     TypeError
         For arrays of strings or objects (in a decorated function DTypeError).
+    ValueError
+        For another `approximate`.
 
     Examples
     --------
     >>> np.asarray(kg.nn.gelu(np.array([-1.0, 2.0]))).round(3)
     array([-0.159,  1.954])
-    """,
-}
-ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
+    """
+    try:
+        by_tanh = gelu_is_by_tanh(approximate)
+    except ValueError as error:
+        raise numpy_error_as_ours(error, "gelu: ") from None
+    return apply("gelu", x, **({"approximate": True} if by_tanh else {}))
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "gelu": gelu
+}  # public name -> function, for the rows that are no NumPy functions
 for _name, _text in _OWN.items():
     ELEMENTWISE[_name] = _public_ufunc_function(_name)
     ELEMENTWISE[_name].__doc__ = _text

@@ -319,9 +319,9 @@ def empty_like(prototype: Any, /, dtype: DTypeLike | None = None, order: str | N
     """Return a new array with the same shape and type as a given array."""
 def equal(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Return (x1 == x2) element-wise."""
-def erf(x: ArrayLike, **attrs: Any) -> Array:
+def erf(x: ArrayLike) -> Array:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
-def erfc(x: ArrayLike, **attrs: Any) -> Array:
+def erfc(x: ArrayLike) -> Array:
     """1 - erf(x), without cancellation."""
 def exp(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Calculate the exponential of all elements in the input array."""
@@ -439,7 +439,7 @@ def full_like(a: ArrayLike, fill_value: Any, dtype: DTypeLike | None = None, ord
     """Return a full array with the same shape and type as a given array."""
 def gcd(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Returns the greatest common divisor of ``|x1|`` and ``|x2|``."""
-def gelu(x: ArrayLike, **attrs: Any) -> Array:
+def gelu(x: ArrayLike, approximate: Any = False) -> Array:
     """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int | Sequence[int] | None = 0) -> Array:
     """Return numbers spaced evenly on a log scale (a geometric progression)."""
@@ -535,7 +535,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: Array
     """Return the truth value of (x1 <= x2) element-wise."""
 def lexsort(keys: Any, axis: int | Sequence[int] | None = -1) -> Array:
     """lexsort(keys, axis=-1)."""
-def lgamma(x: ArrayLike, **attrs: Any) -> Array:
+def lgamma(x: ArrayLike) -> Array:
     """The logarithm of the absolute value of the gamma function."""
 
 class lib:
@@ -777,7 +777,7 @@ class nn:
     def elu(x: _Arrays, alpha: Any = 1.0) -> Array:
         """x where positive, else alpha * (exp(x) - 1)."""
     @staticmethod
-    def gelu(x: _Arrays, **attrs: Any) -> Array:
+    def gelu(x: _Arrays, approximate: Any = False) -> Array:
         """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)."""
     @staticmethod
     def group_norm(x: _Arrays, groups: int, weight: _Arrays | None = None, bias: Any = None, *, eps: float = 1e-05) -> Array:
@@ -810,7 +810,7 @@ class nn:
     def rms_norm(x: _Arrays, weight: _Arrays | None = None, *, axis: int | Sequence[int] | None = -1, eps: float = 1e-06) -> Array:
         """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
     @staticmethod
-    def sigmoid(x: _Arrays, **attrs: Any) -> Array:
+    def sigmoid(x: _Arrays) -> Array:
         """1 / (1 + exp(-x)), without overflow."""
     @staticmethod
     def silu(x: _Arrays) -> Array:
@@ -972,7 +972,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = Fals
     """Find the set exclusive-or of two arrays."""
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """Return the shape of an array."""
-def sigmoid(x: ArrayLike, **attrs: Any) -> Array:
+def sigmoid(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
 def sign(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
     """Returns an element-wise indication of the sign of a number."""

@@ -515,3 +515,22 @@ def test_an_error_outside_of_a_decorated_function_shows_one_entry_of_this_packag
     with pytest.raises((TypeError, ValueError)) as caught:
         call(np.ones(3))
     assert len(caught.traceback) == 3  # here, the function above, and the name that it called
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("approximate, by_tanh", [("none", False), ("tanh", True), (False, False), (True, True)])
+def test_gelu_takes_pytorchs_words(approximate: Any, by_tanh: bool, compiled: bool) -> None:
+    x = np.linspace(-3, 3, 7)
+    call = lambda x, way: kg.nn.gelu(x, approximate=way)  # noqa: E731
+    function = (
+        kg.kernel_graph(lambda x: call(x, approximate), device="cpu") if compiled else lambda x: call(x, approximate)
+    )
+    expected = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) if by_tanh else call(x, False)
+    np.testing.assert_allclose(np.asarray(function(x)), np.asarray(expected), rtol=1e-12)
+    assert np.abs(np.asarray(call(x, "tanh")) - np.asarray(call(x, "none"))).max() > 1e-4
+
+
+def test_another_word_for_gelu_is_refused() -> None:
+    for function in (lambda x: kg.nn.gelu(x, "erf"), kg.kernel_graph(lambda x: kg.nn.gelu(x, "erf"), device="cpu")):
+        with pytest.raises(ValueError, match="neither 'none' nor 'tanh'"):
+            function(np.ones(3))
