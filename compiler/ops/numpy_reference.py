@@ -18,10 +18,10 @@ Array: TypeAlias = np.ndarray[Any, Any]
 def reference_in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
     """`function` computed in float64 and rounded once to the dtype of its argument."""
 
-    def compute_in_float64(x: Any, **attrs: Any) -> Array:
+    def compute_in_float64(x: Any, *args: Any, **attrs: Any) -> Array:
         x = np.asarray(x)
         with np.errstate(all="ignore"):
-            return np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
+            return np.asarray(function(x.astype(np.float64), *args, **attrs)).astype(x.dtype)
 
     compute_in_float64.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
     return compute_in_float64
