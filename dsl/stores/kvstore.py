@@ -42,7 +42,7 @@ from .optimizer_states import read_optimizer_states, write_optimizer_states
 from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
-from .updaters import StoreUpdater, Updater, agreement_on_updates
+from .updaters import StoreUpdater, Updater, agreement_on_updates, places_of_arrays, sum_of_placed_arrays
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 
@@ -76,7 +76,7 @@ class KVStore:
         self.type = kind
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
-        self._programs: dict[Any, Callable[..., Any]] = {}  # to sum over GPUs, of this process or of ranks
+        self._programs: dict[Any, Callable[..., Any]] = {}  # to sum over the GPUs of ranks
         self._compression: GradientCompression | None = None
         self._residuals: dict[tuple[Key, int], Array] = {}  # of each array of a push what compression has left
         self._lock = threading.RLock()
@@ -560,7 +560,7 @@ class KVStore:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
         moves = self._compression is None or self.type != "device"  # else its codes do
-        moves = moves and _mesh_of_gpus(parts, device) is None  # which add them up where they are
+        moves = moves and not (len(parts) > 1 and _are_on_gpus(parts))  # which add them up where they are
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -595,21 +595,11 @@ class KVStore:
         if len(parts) == 1:
             return parts[0]
         home = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
-        if (mesh := _mesh_of_gpus(parts, home)) is not None:
-            place = next(i for i, part in enumerate(parts) if part._device is home)
-            return self._program_of_sum(mesh)(Sharded(parts, mesh, None)).parts[place]
-        return _sum_on_device(name_of(home), len(parts))([on_device(part, home) for part in parts])
-
-    def _program_of_sum(self, mesh: Mesh) -> Callable[..., Any]:
-        """The sum of arrays where they are, on each device, in the order of the mesh."""
-        if (made := self._programs.get(mesh)) is None:
-
-            def joined(x: Any) -> Any:
-                return all_reduce(x)
-
-            made = MeshFunction(joined, mesh, None, None, same_bits=True)
-            remember_in_bounded_cache(self._programs, mesh, made)
-        return made
+        if not _are_on_gpus(parts):
+            parts = [on_device(part, home) for part in parts]
+        elif self.type == "device":  # one program adds them up, and updates
+            return tuple(parts)
+        return _sum_of_arrays(tuple(parts), home)
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
@@ -628,7 +618,9 @@ class KVStore:
             for part in parts:
                 if values.latest(part).value._device.host_memory:
                     values.settled(part)
-        return [copy_of_array(values.latest(part).value) for part in parts]
+        found = [values.latest(part).value for part in parts]
+        # whom the CPU's memory is lent to reads it; assignment leaves it alone while two hold it
+        return [snapshot(x) if x._device.host_memory else copy_of_array(x) for x in found]
 
     def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
@@ -707,6 +699,8 @@ def _checked_key(key: Any) -> Key:
 def _replaced_value(part: Part, pushed: Array, stored: StoredValue, own: bool) -> StoredValue:
     """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
+    if type(pushed) is tuple:
+        pushed, own = _sum_of_arrays(pushed, before._device), True
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
     if pushed.dtype != before.dtype:
@@ -720,23 +714,21 @@ def _spec_of_sum(spec: Spec) -> Spec:
     return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
 
 
-def _mesh_of_gpus(parts: Sequence[Any], home: Device) -> Mesh | None:
-    """Of the devices of arrays, one on each, that are GPUs with `home` among them; None where they are not."""
-    devices = [part._device for part in parts if type(part) is Array]
-    if len(devices) != len(parts) or not all(device.communicates for device in devices):
-        return None
-    names = tuple([name_of(device) for device in devices])
-    return _mesh_of_names(names) if home in devices and 1 < len({*names}) == len(names) else None
+def _are_on_gpus(parts: Sequence[Any]) -> bool:
+    """Whether arrays are added up where they are."""
+    return all([type(part) is Array and part._device.communicates for part in parts])
 
 
-_mesh_of_names = functools.lru_cache(64)(Mesh)
+def _sum_of_arrays(parts: Sequence[Any], home: Device) -> Array:
+    found: Array = _sum_on_device(name_of(home), places_of_arrays(parts))(*parts)
+    return found
 
 
 @functools.cache
-def _sum_on_device(device: str, count: int) -> KernelGraph:
-    """The sum of so many arrays, on a device."""
+def _sum_on_device(home: str, places: tuple[str, ...]) -> KernelGraph:
+    """The sum of arrays that lie on some devices, on one."""
 
-    def joined(parts: Sequence[Any]) -> Any:
-        return functools.reduce(np.add, parts)
+    def joined(*parts: Any) -> Any:
+        return sum_of_placed_arrays(parts, places, home)
 
-    return KernelGraph(joined, device=device)
+    return KernelGraph(joined, device=home)
