@@ -9,7 +9,7 @@ WORKERS ?= 3# one more than there are cores, since some tests wait
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite rank-faults golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -65,6 +65,10 @@ autograd-suite: $(VENV)/dev.stamp  ## HIPS/autograd's own tests, with kg.vjp and
 mxnet-suite: $(VENV)/interop.stamp  ## MXNet's own tests of its KVStore, dense keys, alone and on four ranks: MXNET=path of a checkout
 	KERNELGRAPH_CPU_DEVICES=4 $(BIN)/python -m tests.mxnet_suite "$(MXNET)"
 	$(BIN)/python -m kernelgraph.run -n 4 -m tests.mxnet_suite "$(MXNET)" dist_sync
+
+rank-faults: $(VENV)/interop.stamp  ## 200 faults of ranks, as threads and as processes: who hangs, is told nothing, or blames another
+	$(BIN)/python -m tests.rank_faults 200 threads $(ARGS)
+	$(BIN)/python -m tests.rank_faults 200 mpi $(ARGS)
 
 gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH=path of a checkout, built as tests/gradbench.py says
 	$(BIN)/python -m tests.gradbench "$(GRADBENCH)" $(ARGS)

@@ -415,19 +415,30 @@ def hops() -> None:
 
 
 def store() -> None:
-    rows = []
-    for nbytes in (1 << 12, 1 << 22):
-        kv = kg.KVStore("device")
-        kv.init("w", kg.asarray(np.zeros(nbytes // 4, np.float32), device=FIRST))
-        kv.set_updater(lambda key, pushed, stored: stored.__isub__(np.float32(0.1) * pushed))
-        pushed = [kg.asarray(np.ones(nbytes // 4, np.float32), device=d) for d in (FIRST, SECOND)]
+    """Beside a sum of the same arrays alone, which both devices get."""
+    rows, mesh = [], kg.Mesh((FIRST, SECOND))
+    add = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=mesh, in_axes=None, out_axes=None)
+    for nbytes in (1 << 12, 1 << 20) if OPTIONS.small else (1 << 12, 1 << 20, 1 << 22, 1 << 26):
+        given = np.ones(nbytes // 4, np.float32)
+        pushed = [kg.asarray(given, device=d) for d in (FIRST, SECOND)]
+        found = []
+        for updater in (None, lambda key, pushed, stored: stored.__isub__(np.float32(0.1) * pushed)):
+            kv = kg.KVStore("device")
+            kv.init("w", kg.asarray(0 * given, device=FIRST))
+            if updater is not None:
+                kv.set_updater(updater)
 
-        def turn(kv: Any = kv, pushed: Any = pushed) -> None:
-            kv.push("w", pushed)
-            kv.pull("w")
+            def turn(kv: Any = kv, pushed: Any = pushed) -> None:
+                kv.push("w", pushed)
+                kv.pull("w")
 
-        rows.append(f"{nbytes >> 10} KiB | {timed(turn, wait) * 1e6:.0f} us")
-    table("KVStore: push from two devices, update, pull", "array | time", rows)
+            found.append(timed(turn, wait))
+        x = kg.replicate(given, mesh)
+        alone = timed(lambda x=x: add(x), wait)
+        shown = " | ".join(f"{seconds * 1e6:.0f} us | {seconds / alone:.2f}" for seconds in found)
+        rows.append(f"{nbytes >> 10} KiB | {alone * 1e6:.0f} us | {shown}")
+    head = "array | the sum alone | push and pull | over the sum | with an updater | over the sum"
+    table("KVStore: push from two devices, update, pull", head, rows)
 
 
 PARTS: dict[str, Callable[[], None]] = {

@@ -43,6 +43,7 @@ class Cluster:
     after: tuple[tuple[int, int], ...]
     fixed: int | None = None  # its device, where the user says so
     inputs: int = 0  # bytes of the call's arrays that it reads
+    results: int = 0  # bytes of the call's results that it makes, which go to the first device
 
 
 def clusters_of_placed_nodes(graph: Graph, places: Places, costs: WorkCostModel) -> tuple[Cluster, ...]:
@@ -58,7 +59,8 @@ def clusters_of_placed_nodes(graph: Graph, places: Places, costs: WorkCostModel)
         fixed = None if nodes[0] in places.open else places.slots[nodes[0]]
         cost = sum(node_cost_on_device(graph, n, costs) for n in nodes)
         size = sum(graph.nodes[a].type.nbytes for a in given)
-        found.append(Cluster(tuple(nodes), cost, tuple(reads.items()), fixed, size))
+        made = sum(graph.nodes[n].type.nbytes for n in nodes if n in places.open and n in graph.outputs)
+        found.append(Cluster(tuple(nodes), cost, tuple(reads.items()), fixed, size, made))
     return tuple(found)
 
 
@@ -122,10 +124,11 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: DeviceLink) ->
     while open_:
         number = heappop(open_)[1]
         cluster = clusters[number]
-        ends[number], slots[number] = min(
-            (_end_of_cluster_on_device(cluster, slot, ready, ends, slots, link), slot)
-            for slot in (range(count) if cluster.fixed is None else (cluster.fixed,))
-        )
+        allowed = range(count) if cluster.fixed is None else (cluster.fixed,)
+        possible = {slot: _end_of_cluster_on_device(cluster, slot, ready, ends, slots, link) for slot in allowed}
+        back = link.transfer_time(cluster.results) if cluster.results else 0.0
+        slots[number] = min(allowed, key=lambda slot: (possible[slot] + (back if slot else 0.0), slot))
+        ends[number] = possible[slots[number]]
         ready[slots[number]] = ends[number]
         for user, _ in users[number]:
             left[user] -= 1

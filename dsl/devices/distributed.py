@@ -166,12 +166,19 @@ def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
         raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
     dtype, agreement, join = _all_reduce_dtype_and_agreement(op, array.dtype, array.shape)
     given, result = np.asarray(array, dtype, order="C"), np.empty(array.shape, dtype)
+    reduce_arrays_of_ranks(communicator, agreement, given, result, op, join)
+    return result if array.dtype is dtype else result.astype(array.dtype)
+
+
+def reduce_arrays_of_ranks(
+    communicator: EngineCommunicator, agreement: Agreement, given: Host, result: Host, op: str, join: np.ufunc
+) -> None:
+    """Agree, and join contiguous arrays into `result`. Raises PlanError, RankError."""
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
         communicator.run(agreement, None, given, result, join)
     else:
         flat = given.reshape(-1), result.reshape(-1)
         communicator.run(agreement, lambda: communicator.world.all_reduce(*flat, op))
-    return result if array.dtype is dtype else result.astype(array.dtype)
 
 
 @lru_cache(maxsize=512)

@@ -31,7 +31,7 @@ from ..devices.copies import (
     first_copy_of_array,
     is_laid_out_as_stored,
 )
-from ..devices.distributed import broadcast, current
+from ..devices.distributed import broadcast, current, reduce_arrays_of_ranks
 from ..devices.mesh import Mesh, Sharded
 from ..devices.mesh_calls import MeshFunction
 from ..jit.kernel_graph import KernelGraph
@@ -42,7 +42,7 @@ from .optimizer_states import read_optimizer_states, write_optimizer_states
 from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
-from .updaters import StoreUpdater, Updater, agreement_on_updates
+from .updaters import StoreUpdater, Updater, agreement_on_updates, places_of_arrays, sum_of_placed_arrays
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 
@@ -76,7 +76,7 @@ class KVStore:
         self.type = kind
         self._specs: dict[Key, Spec] = {}
         self._updater: StoreUpdater | None = None
-        self._programs: dict[Any, Callable[..., Any]] = {}  # to sum over GPUs, of this process or of ranks
+        self._programs: dict[Any, Callable[..., Any]] = {}  # to sum over the GPUs of ranks
         self._compression: GradientCompression | None = None
         self._residuals: dict[tuple[Key, int], Array] = {}  # of each array of a push what compression has left
         self._lock = threading.RLock()
@@ -293,9 +293,27 @@ class KVStore:
                 if is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec) and out.flags.writeable:
                     self._servers.push_and_pull(key, value, out)
                     return
+            elif self._ranks is not None and self._push_and_pull_at_once(self._ranks, key, value, out):
+                return
             checked = self._targets_by_key(key, out)
             self.push(key, value, priority)
             self._fill_targets(checked)
+
+    def _push_and_pull_at_once(self, ranks: EngineCommunicator, key: Any, value: Any, out: Any) -> bool:
+        """A push and pull of a small NumPy array, by the thread that waits for it. Whether it is done."""
+        small = type(value) is type(out) is np.ndarray and type(key) in (int, str) and value.nbytes <= SMALL_BYTES
+        if not small or self._compression is not None or ranks.world.size == 1 or self._values.may_fail:
+            return False
+        spec, part = self._spec(key), (key, 0)
+        before = self._values.latest(part).value
+        alike = is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec) and out.flags.writeable
+        if not alike or not before._device.host_memory or _spec_of_sum(spec) is not spec:
+            return False
+        (agreement,), total = self._agreements_on_push([key]), np.empty(spec.shape, spec.dtype)
+        reduce_arrays_of_ranks(ranks, agreement, value, total, "sum", np.add)
+        self._values.push({part: from_numpy(total, before._device, own=True)})
+        np.copyto(out, self._values.settled(part).value.numpy())
+        return True
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull` into `out`."""
@@ -597,7 +615,7 @@ class KVStore:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
         moves = self._compression is None or self.type != "device"  # else its codes do
-        moves = moves and _mesh_of_gpus(parts, device) is None  # which add them up where they are
+        moves = moves and not (len(parts) > 1 and _are_on_gpus(parts))  # which add them up where they are
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -632,21 +650,11 @@ class KVStore:
         if len(parts) == 1:
             return parts[0]
         home = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
-        if (mesh := _mesh_of_gpus(parts, home)) is not None:
-            place = next(i for i, part in enumerate(parts) if part._device is home)
-            return self._program_of_sum(mesh)(Sharded(parts, mesh, None)).parts[place]
-        return _sum_on_device(name_of(home), len(parts))([on_device(part, home) for part in parts])
-
-    def _program_of_sum(self, mesh: Mesh) -> Callable[..., Any]:
-        """The sum of arrays where they are, on each device, in the order of the mesh."""
-        if (made := self._programs.get(mesh)) is None:
-
-            def joined(x: Any) -> Any:
-                return all_reduce(x)
-
-            made = MeshFunction(joined, mesh, None, None, same_bits=True)
-            remember_in_bounded_cache(self._programs, mesh, made)
-        return made
+        if not _are_on_gpus(parts):
+            parts = [on_device(part, home) for part in parts]
+        elif self.type == "device":  # one program adds them up, and updates
+            return tuple(parts)
+        return _sum_of_arrays(tuple(parts), home)
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
@@ -665,7 +673,9 @@ class KVStore:
             for part in parts:
                 if values.latest(part).value._device.host_memory:
                     values.settled(part)
-        return [copy_of_array(values.latest(part).value) for part in parts]
+        found = [values.latest(part).value for part in parts]
+        # whom the CPU's memory is lent to reads it; assignment leaves it alone while two hold it
+        return [snapshot(x) if x._device.host_memory else copy_of_array(x) for x in found]
 
     def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
@@ -744,6 +754,8 @@ def _checked_key(key: Any) -> Key:
 def _replaced_value(part: Part, pushed: Array, stored: StoredValue, own: bool) -> StoredValue:
     """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
+    if type(pushed) is tuple:
+        pushed, own = _sum_of_arrays(pushed, before._device), True
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
     if pushed.dtype != before.dtype:
@@ -757,23 +769,21 @@ def _spec_of_sum(spec: Spec) -> Spec:
     return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
 
 
-def _mesh_of_gpus(parts: Sequence[Any], home: Device) -> Mesh | None:
-    """Of the devices of arrays, one on each, that are GPUs with `home` among them; None where they are not."""
-    devices = [part._device for part in parts if type(part) is Array]
-    if len(devices) != len(parts) or not all(device.communicates for device in devices):
-        return None
-    names = tuple([name_of(device) for device in devices])
-    return _mesh_of_names(names) if home in devices and 1 < len({*names}) == len(names) else None
+def _are_on_gpus(parts: Sequence[Any]) -> bool:
+    """Whether arrays are added up where they are."""
+    return all([type(part) is Array and part._device.communicates for part in parts])
 
 
-_mesh_of_names = functools.lru_cache(64)(Mesh)
+def _sum_of_arrays(parts: Sequence[Any], home: Device) -> Array:
+    found: Array = _sum_on_device(name_of(home), places_of_arrays(parts))(*parts)
+    return found
 
 
 @functools.cache
-def _sum_on_device(device: str, count: int) -> KernelGraph:
-    """The sum of so many arrays, on a device."""
+def _sum_on_device(home: str, places: tuple[str, ...]) -> KernelGraph:
+    """The sum of arrays that lie on some devices, on one."""
 
-    def joined(parts: Sequence[Any]) -> Any:
-        return functools.reduce(np.add, parts)
+    def joined(*parts: Any) -> Any:
+        return sum_of_placed_arrays(parts, places, home)
 
-    return KernelGraph(joined, device=device)
+    return KernelGraph(joined, device=home)

@@ -30,7 +30,8 @@ class StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class StorePush:
-    """What was pushed, what was stored before, what is stored after it, and what the pushed arrays were made of."""
+    """What was pushed (a tuple of arrays as their sum), what was stored before, what is stored after it, and what the
+    pushed arrays were made of."""
 
     pushed: Mapping[Part, Any]
     before: Mapping[Part, StoredValue]
@@ -57,7 +58,8 @@ def _events_of_push(
 ) -> list[Event]:
     """The events of the push's work that is not known to be over. What is pushed counts too, since an updater need not
     read it, and comes first: sums over ranks are done by who waits for them."""
-    arrays = [*sources, *(x for x in pushed.values() if isinstance(x, Array))]
+    given = (x for parts in pushed.values() for x in (parts if type(parts) is tuple else (parts,)))
+    arrays = [*sources, *(x for x in given if isinstance(x, Array))]
     arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
     return [x._event for x in arrays if x._event is not None]
 

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..array.array import Array, on_device
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, OptionError, Refusal, show_user_line
 from ..core.spec import Spec, spec
+from ..devices.places import place
 from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import TracedFunction
 from .optimizer import Optimizer
@@ -57,8 +58,8 @@ class StoreUpdater:
         self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
         self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
-        # by key, if it decides, spec and device
-        self._compiled: dict[tuple[Key | None, Spec, Device], KernelGraph] = {}
+        # by key, if it decides, spec, device, and where what is pushed lies
+        self._compiled: dict[tuple[Key | None, Spec, Device, tuple[str, ...]], KernelGraph] = {}
         self._meanings: dict[KernelGraph, TracedMeaning] = {}
 
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
@@ -68,7 +69,9 @@ class StoreUpdater:
         if not (states or self._stateless):
             states = self._first_states(before)
         numbers = self._numbers_of_update(part[0], count)
-        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
+        parts = pushed if type(pushed) is tuple else (pushed,)
+        compiled = self._compiled_for(part[0], spec, before._device, places_of_arrays(parts))
+        value, *states = compiled(*parts, before, *states, *numbers)
         if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
         return StoredValue(value, tuple(states), count)
@@ -133,13 +136,17 @@ class StoreUpdater:
             texts += _texts_of_code(self.optimizer.settings, set())
         return _digest_of_texts(texts)
 
-    def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
-        kind = (key if self._knows_keys else None, spec, device)
+    def _compiled_for(self, key: Key, spec: Spec, device: Device, places: tuple[str, ...] = ("",)) -> KernelGraph:
+        """places: the devices of the arrays whose sum is pushed; of one by itself it does not matter."""
+        kind = (key if self._knows_keys else None, spec, device, places)
         found = self._compiled.get(kind)
         if found is None:
             function, states, wide = self.function, len(self.state_specs(spec)), self._widens(spec)
+            count, home = len(places), name_of(device)
 
-            def call_updater(pushed: Any, stored: Any, *given: Any) -> Any:
+            def call_updater(*arguments: Any) -> Any:
+                pushed, stored = sum_of_placed_arrays(arguments[:count], places, home), arguments[count]
+                given = arguments[count + 1 :]
                 arrays, numbers = given[:states], given[states:]
                 changed = arrays if wide else (stored, *arrays)
                 own = [pushed.astype(changed[0].dtype), *[np.copy(x) for x in changed]]
@@ -149,12 +156,26 @@ class StoreUpdater:
                 return (own[1].astype(stored.dtype), *own[1:]) if wide else tuple(own[1:])
 
             call_updater.__name__ = self.name
-            found = self._compiled[kind] = KernelGraph(call_updater, device=name_of(device))
+            found = self._compiled[kind] = KernelGraph(call_updater, device=home)
         return found
 
     def __str__(self) -> str:
         code = getattr(self.function, "__code__", None)
         return self.name if code is None else f"{self.name} ({show_user_line(code.co_filename, code.co_firstlineno)})"
+
+
+def places_of_arrays(parts: Sequence[Any]) -> tuple[str, ...]:
+    """The devices of arrays that are added up; of one by itself it does not matter."""
+    return tuple([name_of(x._device) for x in parts]) if len(parts) > 1 else ("",)
+
+
+def sum_of_placed_arrays(parts: Sequence[Any], places: Sequence[str], home: str) -> Any:
+    """The sum of arrays, in their order, on a device, to which the others are copied."""
+    if len(parts) == 1:
+        return parts[0]
+    return functools.reduce(
+        np.add, (x if at == home else place(place(x, at), home) for x, at in zip(parts, places, strict=True))
+    )
 
 
 def _takes_arguments(function: Callable[..., Any], count: int) -> bool:

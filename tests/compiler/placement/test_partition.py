@@ -15,13 +15,16 @@ from kernelgraph.compiler.graph.control_flow import Loop, add_control_flow_node
 from kernelgraph.compiler.graph.graph import Graph, GraphError, graph_and_bodies, graph_has_place_nodes
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import (
+    LINKS,
     DeviceLink,
+    choose_device_slots,
     clusters_of_placed_nodes,
     place_clusters,
 )
 from kernelgraph.compiler.placement.partition import Move, Part, partition_graph_by_device
 from kernelgraph.compiler.placement.places import devices_of_placed_graph, place_nodes_by_arguments
 from kernelgraph.compiler.placement.replicate import graph_exchanges_between_devices, replicate_graph_on_devices
+from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.program.sections import sections_of_plan
 from kernelgraph.runtime.verify.plan import find_plan_violations, require_safe_plan
@@ -75,6 +78,24 @@ def test_branches_go_to_different_devices_if_that_pays() -> None:
     assert [len(c.nodes) for c in clusters] == [3, 3, 1]
     assert sorted(place_clusters(clusters, 2, DeviceLink(10.0, 1e5))) in ([0, 0, 1], [0, 1, 1])
     assert place_clusters(clusters, 2, DeviceLink(1e6, 1e5)) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_a_result_for_the_first_device_is_made_there(count: int) -> None:
+    """Whichever branch of a sum ends last: to add it where it is would copy the sum there, and the result back."""
+    b = GraphBuilder("sum")
+    type_ = ArrayType((1024, 1024), np.dtype(np.float32))
+    x, total = b.input(type_), None
+    for _ in range(count):
+        w, y = b.input(type_), x
+        for _ in range(4):
+            y = b.map("maximum", b.matmul(y, w), 0.0)
+        total = y if total is None else b.map("add", total, y)
+    assert total is not None
+    graph = b.finish([total])
+    places = place_nodes_by_arguments(graph, [("cuda", 0), ("cuda", 1)])
+    slots = choose_device_slots(graph, places, target_of("cuda").model, LINKS["cuda"])
+    assert slots[graph.outputs[0]] == 0 and 1 in slots
 
 
 def test_a_value_is_copied_once_to_each_device() -> None:

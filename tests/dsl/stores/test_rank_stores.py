@@ -75,6 +75,52 @@ def test_an_update_is_after_all_have_pushed() -> None:
     assert on_ranks(4, run) == [[98.0, 94.0, 88.0]] * 4
 
 
+@pytest.mark.parametrize("count", [5, 3000])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool"])
+def test_pushpull_is_a_push_and_a_pull(dtype: str, count: int) -> None:
+    """Whichever of them a rank calls, and whether it waits for the ranks at once or not."""
+
+    def run() -> Any:
+        rank, found = kg.distributed.rank(), []
+        for updates in (False, True):
+            store = kg.KVStore("dist_sync")
+            store.init("w", np.zeros(count, dtype))
+            if updates and dtype != "bool":
+                store.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed * 2))
+            out, given = np.full(count, 9, dtype), np.full(count, rank + 1, dtype)
+            for turn in range(4):
+                if (turn + rank) % 2:
+                    store.pushpull("w", given, out)
+                else:
+                    store.push("w", given)
+                    store.pull("w", out=out)
+                found.append(out.copy())
+            store.pushpull("w", given)  # what is pushed is the place of what is pulled
+            found.append(given)
+        return found
+
+    ranks = on_ranks(3, run)
+    for turn, (first, *others) in enumerate(zip(*ranks, strict=True)):
+        want = 6 * 2 * (turn - 4) if turn >= 5 and dtype != "bool" else 6
+        np.testing.assert_array_equal(first, np.full(count, want).astype(dtype))
+        for other in others:
+            assert other.dtype == dtype and other.tobytes() == first.tobytes()
+
+
+def test_a_pushpull_that_fails_changes_nothing_on_any_rank() -> None:
+    def run() -> Any:
+        store, out = kg.KVStore("dist_sync"), np.zeros(SHAPE)
+        store.init(["a", "b"], [ones(dtype=np.float64)] * 2)
+        key = "a" if kg.distributed.rank() else "b"
+        told = error_of(lambda: store.pushpull(key, ones(dtype=np.float64), out))
+        store.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed[:2]))  # shapes that do not fit
+        wrong = error_of(lambda: store.pushpull("a", ones(dtype=np.float64), out))
+        return str(told), str(wrong), out.sum(), [float(x.numpy().sum()) for x in store.pull(["a", "b"])]
+
+    for told, wrong, left, values in on_ranks(2, run):
+        assert "ranks differ" in told and wrong and left == 0 and values == [12.0, 12.0]
+
+
 def test_ranks_that_push_different_keys_all_say_so() -> None:
     """Also keys of one shape and dtype, whose sum nobody could tell from a right one."""
 
