@@ -1,7 +1,5 @@
 """A network that reads digits, one plan a step. Needs scikit-learn and matplotlib: pip install '.[demo]'.
 
-Value, gradient and Adam's step are one plan.
-
 python examples/10_digits.py [curve.png]
 The 1,797 pictures come with scikit-learn (Alpaydin and Kaynak, 1998); nothing is downloaded.
 """

@@ -751,10 +751,10 @@ def _checked_key(key: Any) -> Key:
     raise ArgumentsError(f"{key!r} is no key; write a string or a whole number")
 
 
-def _replaced_value(part: Part, pushed: Array, stored: StoredValue, own: bool) -> StoredValue:
+def _replaced_value(part: Part, pushed: Array | tuple[Array, ...], stored: StoredValue, own: bool) -> StoredValue:
     """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
-    if type(pushed) is tuple:
+    if isinstance(pushed, tuple):
         pushed, own = _sum_of_arrays(pushed, before._device), True
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
