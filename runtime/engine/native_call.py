@@ -38,7 +38,7 @@ def call_instances_natively(
 
     name: a slot of the class."""
     native = native_engine_functions()
-    words = watched_words_of_object_aspect("size", unusual, 0)
+    words = watched_words_of_object_aspect("size", unusual, len(unusual))
     before = vars(kind).get("__call__")
     slot = _slot_wrapper_base()
     at = _offset_of_slot(kind, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -265,3 +267,27 @@ def test_numpy_scalars_give_what_numpy_gives(kind: Any) -> None:
             for found, wanted in zip(rated(x, y, n), (x + y, (x * y + x) * n), strict=True):
                 assert found.dtype == wanted.dtype and found.shape == ()
                 assert found.item() == wanted.item()  # exact in every dtype
+
+
+FIRST_CALLS = """
+import sys
+import numpy as np
+import kernelgraph as kg
+
+f, x, entered = kg.kernel_graph(lambda x: x + x, device="cpu"), np.ones(8), []
+with {first}:
+    f(x)
+for _ in range(3):
+    f(x)
+sys.setprofile(lambda frame, event, argument: entered.append(frame.f_code.co_qualname))
+f(x)
+sys.setprofile(None)
+print("KernelGraph.__call__" in entered)
+"""
+
+
+@pytest.mark.parametrize("first", ["kg.override()", "kg.override(verify=True)", "kg.override(engine='sync')"])
+def test_calls_begin_natively_whatever_the_first_one_was(first: str) -> None:
+    command = [sys.executable, "-c", FIRST_CALLS.format(first=first)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
