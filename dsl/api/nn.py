@@ -345,7 +345,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    """The transpose of conv2d, with a bias: each element of x is spread by the weights.
+    """The transpose of conv2d: each element of x is spread by the weights.
 
     Parameters
     ----------

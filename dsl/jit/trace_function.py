@@ -222,7 +222,9 @@ class TraceAttempt:
 
     def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
         """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
-        reason.guards = GuardSet([*self.world.guards.values()] if self.world.keeps_guards else ())
+        if not self.world.keeps_guards:
+            self.world.guards.clear()
+        reason.guards = GuardSet([*self.world.guards.values()])
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _raise_refusal(self, error: Refusal) -> NoReturn:
