@@ -766,7 +766,7 @@ class nn:
         """The transpose of conv1d: each element of x is spread by the weights."""
     @staticmethod
     def conv_transpose2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1, precision: Any = None) -> Array:
-        """The transpose of conv2d, with a bias: each element of x is spread by the weights."""
+        """The transpose of conv2d: each element of x is spread by the weights."""
     @staticmethod
     def conv_transpose3d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1, precision: Any = None) -> Array:
         """The transpose of conv3d: each element of x is spread by the weights."""
