@@ -57,6 +57,7 @@ def push_compressed(kind: str, type: str, threshold: float, dtype: Any) -> None:
     store.init([*range(3)], [np.full(s, 0.3, dtype) for s in shapes])
     for found in store.pull([*range(3)]):
         assert (found.numpy() == np.asarray(0.3, dtype)).all()  # what `init` is given is whole
+    store.barrier()  # before another rank pushes to a server
     many = store.num_workers if kind.startswith("dist") else 2
     left = [[np.zeros(s, dtype) for s in shapes] for _ in range(many)]
     wanted = [np.full(s, 0.3, dtype) for s in shapes]
