@@ -86,9 +86,8 @@ def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:
 
 # rows: how a node is computed of turned arrays
 
-Turned = tuple[
-    Value, Sequence[int]
-]  # a value, and the axes of the permutation that leads from it to what it stands for
+# a value, and the axes of the permutation that leads from it to what it stands for
+Turned = tuple[Value, Sequence[int]]
 Row = Callable[[GraphBuilder, Node, Sequence[Value], dict[int, tuple[int, ...]]], Turned | None]
 
 

@@ -16,10 +16,12 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def reference_in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
-    """`function` computed in float64 and rounded once to the dtype of its argument."""
+    """`function` computed in float64 and rounded once to the dtype of its argument, or to that of integers' roots."""
 
     def compute_in_float64(x: Any, *args: Any, **attrs: Any) -> Array:
         x = np.asarray(x)
+        if x.dtype.kind in "biu":
+            x = x.astype(np.sqrt(np.zeros((), x.dtype)).dtype)
         with np.errstate(all="ignore"):
             return np.asarray(function(x.astype(np.float64), *args, **attrs)).astype(x.dtype)
 

@@ -534,3 +534,12 @@ def test_another_word_for_gelu_is_refused() -> None:
     for function in (lambda x: kg.nn.gelu(x, "erf"), kg.kernel_graph(lambda x: kg.nn.gelu(x, "erf"), device="cpu")):
         with pytest.raises(ValueError, match="neither 'none' nor 'tanh'"):
             function(np.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8"])
+@pytest.mark.parametrize("function", [kg.nn.gelu, kg.nn.sigmoid, kg.erf, kg.erfc, kg.lgamma])
+def test_functions_of_integers_are_floats_outside_of_a_decorated_function_too(function: Any, dtype: str) -> None:
+    x = np.arange(1, 4).astype(dtype)
+    found, compiled = np.asarray(function(x)), np.asarray(kg.kernel_graph(lambda x: function(x), device="cpu")(x))
+    assert found.dtype == compiled.dtype and found.dtype.kind == "f"
+    np.testing.assert_allclose(found, compiled, rtol=2e-3 if found.dtype.itemsize == 2 else 1e-6)
