@@ -36,7 +36,7 @@ from .transpose import cpu_transpose_tiling
 LEAST_BYTES = 1 << 21  # that are passed on: less stays in a cache anyway
 SCRATCH_BYTES = 3 << 18  # of a strip
 STRIPS = 16  # at least, for cores to share
-PIECES = 64  # of scratch memory at most
+PIECES = 64  # of scratch memory at most, and no more bytes than the arrays would take
 OVERLAP = 2  # strips have at least so many times the rows that are made twice
 SURELY = 0.05  # of a predicted time that must be saved
 CACHED = 3.0  # how many times as fast as memory a cache is
@@ -95,12 +95,13 @@ class StripNest:
 class _Strips:
     """tasks: those that are done strip by strip, in order; the last one is whole. ranges: from which row before a strip
     to which one behind it a task is done; kept: of arrays in scratch memory the same, and the bytes from row to row;
-    gain: in us, as predicted."""
+    height: the rows of a strip; passed: bytes of those arrays as wholes; gain: in us, as predicted."""
 
     tasks: tuple[_RowTask, ...]
     ranges: Mapping[int, tuple[int, int]]
     kept: Mapping[int, tuple[int, int, int]]
     height: int
+    passed: int
     gain: float
     cost: float
 
@@ -145,11 +146,8 @@ def _row_tasks(program: Program) -> dict[int, _RowTask]:
         for number in numbers:
             task, nest = flat[number]
             pairs = zip(task.arguments, nest.operands, strict=False)
-            found = [
-                lengths[p.buffer] // o.dtype.itemsize
-                for p, o in pairs
-                if isinstance(p, Pointer) and p.buffer in lengths and o.layout == "1"
-            ]
+            steps = [(lengths.get(p.buffer), o) for p, o in pairs if isinstance(p, Pointer) and o.layout == "1"]
+            found = [step // o.dtype.itemsize for step, o in steps if step]
             if number not in rows and found and (cut := _cut_into_rows(number, task, nest, found[0])):
                 rows[number] = cut
                 lengths.update((o.buffer, o.step) for o in cut.operands if o.step > 0)
@@ -221,10 +219,10 @@ def _widest_strips(
 
     while True:
         read = {o.buffer for n in members for o in rows[n].operands if o.role == "in"} - private
-        near = [found for b in sorted(read) if (found := joined_with(b)) is not None]
+        near = [both for b in sorted(read) if (both := joined_with(b)) is not None]
         if not near:
             return best
-        buffers, writers = max(near, key=lambda each: max(each[1], default=-1))
+        buffers, writers = max(near, key=lambda both: max(both[1], default=-1))
         private, members = private | buffers, members | writers
         found = _strips_of_tasks(program, [rows[n] for n in sorted(members)], private, model)
         if found is not None and found.gain > (best.gain if best is not None else 0.0):
@@ -235,41 +233,48 @@ def _strips_of_tasks(
     program: Program, tasks: Sequence[_RowTask], private: Set[int], model: WorkCostModel
 ) -> _Strips | None:
     """How the tasks are done strip by strip, if they can be."""
+    kept = {t.number: [o for o in t.operands if o.buffer in private] for t in tasks}
+    steps = {o.buffer: o.step for operands in kept.values() for o in operands}
+    if _meets_other_memory(program, tasks) or not all(_passes_rows_on(t, kept[t.number], steps) for t in tasks):
+        return None
+    ranges: dict[int, tuple[int, int]] = {tasks[-1].number: (0, 0)}
+    needed: dict[int, tuple[int, int]] = {}  # of each array in scratch memory
+    for t in reversed(tasks):
+        for o in kept[t.number]:
+            if o.role == "out":
+                low, high = needed.get(o.buffer, (0, 0))
+                _widen(ranges, t.number, low - o.rows[0], high - o.rows[0])
+        low, high = ranges[t.number]
+        for o in kept[t.number]:
+            if o.role == "in":
+                _widen(needed, o.buffer, low + o.rows[0], high + o.rows[1])
+    return _strips_of_height(tasks, ranges, {b: (*needed[b], steps[b]) for b in sorted(needed)}, program, model)
+
+
+def _widen(ranges: dict[int, tuple[int, int]], number: int, low: int, high: int) -> None:
+    before = ranges.get(number, (low, high))
+    ranges[number] = min(low, before[0]), max(high, before[1])
+
+
+def _passes_rows_on(task: _RowTask, kept: Sequence[_RowOperand], steps: Mapping[int, int]) -> bool:
+    """Whether it goes row by row along the arrays that are kept in scratch memory. steps: bytes from row to row."""
+    return all(
+        o.role != "inout"
+        and o.slot not in task.nest.looked_up
+        and o.step == steps[o.buffer] > 0
+        and (o.role == "in" or o.rows[0] == o.rows[1])
+        for o in kept
+    )
+
+
+def _meets_other_memory(program: Program, tasks: Sequence[_RowTask]) -> bool:
+    """Whether the last task writes what the others read, or tasks between them write that: these run before them."""
     last, numbers = tasks[-1], {t.number for t in tasks}
     written = {r.buffer for r in last.task.writes}
-    if any(o.buffer in written for t in tasks[:-1] for o in t.operands):
-        return None
-    if any(o.buffer in written and o.role == "in" for o in last.operands):
-        return None
     read = {o.buffer for t in tasks for o in t.operands}
-    between = (t for n, t in enumerate(program.tasks[tasks[0].number : last.number], tasks[0].number))
-    moved_over = (t for n, t in enumerate(between, tasks[0].number) if n not in numbers)
-    if any(region.buffer in read for task in moved_over for region in task.writes):
-        return None
-    ranges: dict[int, tuple[int, int]] = {last.number: (0, 0)}
-    needed: dict[int, tuple[int, int]] = {}  # of each array the rows, in rows of the strip
-    steps: dict[int, int] = {}
-    for t in reversed(tasks):
-        kept = [o for o in t.operands if o.buffer in private]
-        if any(o.step <= 0 or o.step != steps.setdefault(o.buffer, o.step) or o.role == "inout" for o in kept):
-            return None
-        if any(o.slot in t.nest.looked_up for o in kept):
-            return None
-        for o in kept:
-            if o.role == "out":
-                first, end = o.rows
-                if first != end or o.buffer not in needed:
-                    return None
-                low, high = (n - first for n in needed[o.buffer])
-                before = ranges.get(t.number, (low, high))
-                ranges[t.number] = min(low, before[0]), max(high, before[1])
-        low, high = ranges[t.number]
-        for o in kept:
-            if o.role == "in":
-                first, end = o.rows
-                before = needed.get(o.buffer, (low + first, high + end))
-                needed[o.buffer] = min(low + first, before[0]), max(high + end, before[1])
-    return _strips_of_height(tasks, ranges, {b: (*needed[b], steps[b]) for b in sorted(private)}, program, model)
+    others = {o.buffer for t in tasks[:-1] for o in t.operands} | {o.buffer for o in last.operands if o.role == "in"}
+    between = [n for n in range(tasks[0].number, last.number) if n not in numbers]
+    return bool(written & others) or any(r.buffer in read for n in between for r in program.tasks[n].writes)
 
 
 def _strips_of_height(
@@ -279,29 +284,22 @@ def _strips_of_height(
     program: Program,
     model: WorkCostModel,
 ) -> _Strips | None:
+    """None where strips are too low for the rows that are made twice, or nothing is gained."""
     rows, halo = tasks[-1].rows, max(high - low for low, high in ranges.values())
     around = sum((high - low) * step for low, high, step in kept.values())
-    height = (SCRATCH_BYTES - around) // sum(step for _, _, step in kept.values())
+    height = (SCRATCH_BYTES - around) // max(1, sum(step for _, _, step in kept.values()))
     height = min(height, max(-(-rows // STRIPS), OVERLAP * halo))
     passed = sum(program.buffers[b].nbytes for b in kept)
     if height < max(1, OVERLAP * halo) or passed < LEAST_BYTES:
         return None
-    made_twice = [(ranges[t.number][1] - ranges[t.number][0]) / height * t.task.flops for t in tasks]
-    inside, outside = (
-        [[r for r in (*t.task.reads, *t.task.writes) if (r.buffer in kept) is side] for t in tasks]
-        for side in (True, False)
-    )
-    saved = sum(map(union_bytes_of_regions, inside)) * (1 - 1 / CACHED) / model.bandwidth
-    gain = saved - sum(made_twice) / model.flops
-    every, least = (
-        sum(t.task.cost for t in tasks),
-        model.time(union_bytes_of_regions(r for rs in outside for r in rs), 0),
-    )
-    return (
-        _Strips(tuple(tasks), ranges, kept, height, gain, round(max(every - gain, least), 3))
-        if gain > SURELY * every
-        else None
-    )
+    regions = [r for t in tasks for r in (*t.task.reads, *t.task.writes) if r.buffer not in kept]
+    inside = [union_bytes_of_regions(r for r in (*t.task.reads, *t.task.writes) if r.buffer in kept) for t in tasks]
+    again = sum((ranges[t.number][1] - ranges[t.number][0]) / height * t.task.flops for t in tasks)
+    gain = sum(inside) * (1 - 1 / CACHED) / model.bandwidth - again / model.flops
+    separate, least = sum(t.task.cost for t in tasks), model.time(union_bytes_of_regions(regions), 0)
+    if gain <= SURELY * separate:
+        return None
+    return _Strips(tuple(tasks), ranges, kept, height, passed, gain, round(max(separate - gain, least), 3))
 
 
 def _with_joined_tasks(program: Program, joined: Mapping[int, _Strips], taken: Set[int], features: Features) -> Program:
@@ -327,13 +325,14 @@ def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task
     """The task, and the bytes of its scratch memory."""
     *_, last = strips.tasks
     arrays = {b: n for n, b in enumerate(strips.kept)}
-    count = -(-last.rows // strips.height)
-    grain = -(-count // PIECES)
     offsets, piece = [], 0
     for low, high, step in strips.kept.values():
         offsets.append(piece)
         piece += -(-(strips.height + high - low) * step // LINE) * LINE + LINE
-    calls, given, shape = [], list[object](), list[int]()
+    count = -(-last.rows // strips.height)
+    grain = -(-count // max(1, min(PIECES, strips.passed // piece)))
+    pieces = -(-count // grain)
+    calls, given, shape = [], list[Argument](), list[int]()
     for t in strips.tasks:
         own = list(t.arguments)
         inside = [o for o in t.operands if o.buffer in arrays]
@@ -346,15 +345,14 @@ def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task
         shape += (offset - low * step, step)
     kernel = _print_strip_kernel(StripNest(tuple(calls), len(arrays)), *features)
     tasks = [t.task for t in strips.tasks]
-    pieces = -(-count // grain)
-    regions = [tuple(dict.fromkeys(r for t in tasks for r in each if r.buffer not in arrays)) for each in (
-        [r for t in tasks for r in t.reads], [r for t in tasks for r in t.writes])]  # fmt: skip
+    reads = dict.fromkeys(r for t in tasks for r in t.reads if r.buffer not in arrays)
+    writes = dict.fromkeys(r for t in tasks for r in t.writes if r.buffer not in arrays)
     return Task(
         f"{tasks[-1].name}_in_strips",
         kernel,
         (*given, *map(Int, (strips.height, last.rows, grain, piece, *shape)), Pointer(scratch)),
-        regions[0],
-        (*regions[1], Region(scratch, 0, (pieces * piece,), (1,), 1, "uint8")),
+        tuple(reads),
+        (*writes, Region(scratch, 0, (pieces * piece,), (1,), 1, "uint8")),
         tasks[-1].same_element,
         units=count,
         grain=grain,
