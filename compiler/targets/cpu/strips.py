@@ -140,7 +140,7 @@ def _row_tasks(program: Program) -> dict[int, _RowTask]:
         if nest.axes > 1 and choose_vector_axis(nest) != 0:
             rows[number] = _row_task(number, task, nest, task.arguments)
             lengths.update((o.buffer, o.step) for o in rows[number].operands if o.step > 0)
-        elif nest.axes == 1 and all(o.layout in ("0", "1") for o in nest.operands):
+        elif nest.axes == 1 and all(o.layout in ("0", "1") for o in nest.operands) and not _uses(nest, "index"):
             flat[number] = task, nest
     for numbers in (sorted(flat), sorted(flat, reverse=True)):
         for number in numbers:
@@ -158,8 +158,13 @@ def _nest_of_rows(task: Task) -> LoopNest | None:
     kernel = task.kernel
     if not isinstance(kernel, Kernel) or not isinstance(nest := kernel.form, LoopNest) or kernel.functions:
         return None
-    bound = any(i.op == "report" or (i.op == "size" and i.attr == 0) for p in nest.phases for i in p.instrs)
-    return None if bound or nest.parallel < 1 or cpu_transpose_tiling(nest) is not None else nest
+    return (
+        None if _uses(nest, "report", "size") or nest.parallel < 1 or cpu_transpose_tiling(nest) is not None else nest
+    )
+
+
+def _uses(nest: LoopNest, *ops: str) -> bool:
+    return any(instr.op in ops for phase in nest.phases for instr in phase.instrs)
 
 
 def _row_task(number: int, task: Task, nest: LoopNest, arguments: Sequence[Argument]) -> _RowTask:
