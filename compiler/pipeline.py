@@ -239,6 +239,7 @@ def run_pipeline_stages(
                 passes.append(("vector products", form))
             prepared, fusion = run_fusion_stage(form, layouts, made_for)
             program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_loop_body, loose, replaced)
+            program = made_for.join_tasks(program) if made_for.join_tasks else program
             found.append(PipelineStages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
         return (
             found[0]

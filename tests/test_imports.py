@@ -100,7 +100,7 @@ ALLOWED: dict[str, str] = {
         "compiler/targets/cuda/algorithms runtime/codegen runtime/core runtime/program runtime/schedule"
     ),
     "compiler/targets/cpu": (
-        "compiler/core compiler/kernel compiler/layout compiler/sequential runtime/core runtime/program"
+        "compiler/core compiler/graph compiler/kernel compiler/layout compiler/sequential runtime/core runtime/program"
     ),
     "compiler/targets/cuda": "compiler/core compiler/kernel compiler/sequential runtime/core runtime/program",
     "compiler/targets/cuda/algorithms": (
@@ -229,6 +229,7 @@ HEAVY = {
     "compiler/targets/cpu/running",
     "compiler/targets/cpu/sequential",
     "compiler/targets/cpu/shifted_rows",
+    "compiler/targets/cpu/strips",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",

@@ -11,7 +11,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
-from ...runtime.program.program import Buffer, Kernel, Task
+from ...runtime.program.program import Buffer, Kernel, Program, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
 from ..core.cost import CLUSTER, CLUSTERS_FROM, CPU, WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
@@ -51,7 +51,8 @@ class Target:
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
     elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
     rows are read once for their maxima and for sums of exponentials below them; block_bytes: about how large a block of
-    a large product is that is computed block by block; dnn: a library for deep neural networks."""
+    a large product is that is computed block by block; dnn: a library for deep neural networks; join_tasks: a program
+    -> the same with those tasks joined that are faster done part by part."""
 
     name: str
     model: WorkCostModel
@@ -74,6 +75,7 @@ class Target:
     online_sums: bool = False
     block_bytes: int = 1 << 22
     dnn: DnnLibrary | None = None
+    join_tasks: Callable[[Program], Program] | None = None
 
 
 def cpu_vector_features() -> tuple[str | None, int]:
@@ -194,6 +196,12 @@ def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequenc
     return cpu_rows_are_short(parallel, reduced, indexed)
 
 
+def _dispatch_tasks_to_cpu_strips(program: Program) -> Program:
+    from .cpu.strips import join_tasks_in_strips
+
+    return join_tasks_in_strips(program, CPU, cpu_vector_features())
+
+
 @lru_cache(64)
 def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
@@ -215,6 +223,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             routine=_dispatch_routine_to_cpu_target,
             routine_copies=True,
             axis_orders=True,
+            join_tasks=_dispatch_tasks_to_cpu_strips,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")

@@ -157,7 +157,7 @@ class VectorLoopBody:
     def _phase_loop(self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, most: int) -> None:
         f, wide = self.frame.f, self.lanes
         streams = nontemporal_store_operands(self.frame.nest, phase, self.axis, wide)
-        if streams:
+        if streams and self.large:
             self._streaming_store_loop(phase, streams, start, stop, step)
             return
         position = start

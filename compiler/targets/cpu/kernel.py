@@ -59,15 +59,24 @@ def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_
 
     vector_bytes: the length that vectors are written for; any is correct on any machine.
     """
-    vector_bytes = vector_bytes or (32 if vector_library == "libmvec-avx2" else 64)
     module = LlvmModule(vector_library, " contract" if nest.fastmath else "")
+    text = llvm_function_of_nest(module, nest, vector_bytes or (32 if vector_library == "libmvec-avx2" else 64))
+    return f"{module}\n{text}\n{METADATA}\n"
+
+
+def llvm_function_of_nest(
+    module: LlvmModule, nest: LoopNest, vector_bytes: int, linkage: str = "", streams: bool = True
+) -> str:
+    """The text of its function alone; what it declares and calls is added to the module. streams: whether large results
+    may go round the caches."""
     f = LlvmFunction(module)
     frame = CpuKernelFrame(nest, f)
     axis = choose_vector_axis(nest)
     depends = vector_axis_dependences(nest, axis)
     body = VectorLoopBody(frame, axis, choose_vector_lanes(nest, depends, axis, vector_bytes), depends)
-    streams = [number for phase in nest.phases for number in nontemporal_store_operands(nest, phase, axis, body.lanes)]
-    body.large = {number: is_operand_worth_nontemporal_stores(frame, number) for number in streams}
+    phases = nest.phases if streams else ()
+    streamed = [number for phase in phases for number in nontemporal_store_operands(nest, phase, axis, body.lanes)]
+    body.large = {number: is_operand_worth_nontemporal_stores(frame, number) for number in streamed}
     begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     if axis is None or axis >= nest.parallel:
         write_llvm_row_loops(frame, body, begin, end)
@@ -79,8 +88,7 @@ def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_
         with f.when(large):
             f.do("fence seq_cst")  # streaming stores are ordered by nothing else
     f.do("ret void")
-    text = f.render(f"define void @{nest.name}(ptr noundef %slots, i64 %begin, i64 %end)")
-    return f"{module}\n{text}\n{METADATA}\n"
+    return f.render(f"define {linkage}void @{nest.name}(ptr noundef %slots, i64 %begin, i64 %end)")
 
 
 def choose_vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
