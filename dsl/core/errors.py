@@ -180,6 +180,19 @@ def is_raised_by_user(error: Exception) -> bool:
     return bool(file) and is_user_file(file)
 
 
+def may_be_of_stand_ins(error: Exception) -> bool:
+    """Whether code that is not the user's raises a TypeError that may be about what stands for a value.
+
+    Python's own say which type or function they are about."""
+    if type(error) is not TypeError:
+        return False
+    file, done = _innermost_entry(error.__traceback__)
+    text = str(error)
+    if not is_user_file(file):
+        return bool(file)
+    return done != "RAISE_VARARGS" and ("Trace" in text or not any(mark in text for mark in ("'", "()")))
+
+
 def is_raised_by_compiled_code(error: Exception) -> bool:
     """Whether a line that Cython has compiled raises an error."""
     return is_compiled_code(_innermost_entry(error.__traceback__)[0])
@@ -613,11 +626,14 @@ def _location_in_file(code: CodeType, at: int, file: str) -> SourceLocation:  # 
 
 
 @lru_cache(maxsize=4096)
-def has_loop(code: CodeType) -> bool:
-    """Whether a function's code, or that of functions within, jumps backward."""
-    if any("JUMP_BACKWARD" in instruction.opname for instruction in dis.get_instructions(code)):
+def has_loop_or_handler(code: CodeType) -> bool:
+    """Whether a function's code, or that of functions within, jumps backward or catches errors."""
+    if any(
+        "JUMP_BACKWARD" in instruction.opname or instruction.opname == "CHECK_EXC_MATCH"
+        for instruction in dis.get_instructions(code)
+    ):
         return True
-    return any(has_loop(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return any(has_loop_or_handler(constant) for constant in code.co_consts if isinstance(constant, CodeType))
 
 
 def codes_of_traceback(trace: TracebackType | None) -> Iterator[CodeType]:

@@ -26,7 +26,7 @@ from ..core.errors import (
     code_names_compared_by_identity,
     code_of_user,
     globals_assigned_in_code,
-    has_loop,
+    has_loop_or_handler,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -839,10 +839,10 @@ def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     return {"__class__": type(value), **attributes_of_object(value)}
 
 
-def may_have_loops(function: Any) -> bool:
-    """Whether `for` or `while` stands in a function; of one without source, whether its code jumps backward."""
+def may_have_loops_or_handlers(function: Any) -> bool:
+    """Whether `for`, `while` or `except` stands in a function; of one without source, whether its code has them."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is None or not has_loop(code):
+    if code is None or not has_loop_or_handler(code):
         return False
     import ast
 
@@ -852,7 +852,7 @@ def may_have_loops(function: Any) -> bool:
         node = syntax_tree_of_function(code).node
     except SourceUnavailable:
         return True
-    return any(isinstance(n, (ast.For, ast.While)) for n in ast.walk(node))
+    return any(isinstance(n, (ast.For, ast.While, ast.ExceptHandler)) for n in ast.walk(node))
 
 
 def _may_compare_arguments(function: Any) -> bool:

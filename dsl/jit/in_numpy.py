@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -119,11 +120,11 @@ def call_on_numpy_arrays(
     if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
         return results[0]
     of_tuples = issubclass(kind, tuple)
-    if not of_tuples and kind is not list:
-        return _converted_structure(results, owners, device)
-    if kind is list and _test_of_numbers_alone()(results[0]):
+    flat = of_tuples and _LEAVES.issuperset(map(type, results[0]))
+    if not flat and _holds_numbers_alone(results[0]):
         return results[0]
-    if not _LEAVES.issuperset(map(type, results[0])) or getattr(results[0], "__dict__", None):
+    flat = flat or (kind is list and _LEAVES.issuperset(map(type, results[0])))
+    if not flat or getattr(results[0], "__dict__", None):
         return _converted_structure(results, owners, device)
     results = [*results.pop()]
     _convert_numpy_results(results, owners, device)
@@ -218,6 +219,22 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
             leaves[i] = to_kg_arrays(x, device)
         if not new:
             done[id(x)] = x, leaves[i]  # while it lives, nothing else has its identity
+
+
+def _holds_numbers_alone(value: Any) -> bool:
+    """Whether containers hold numbers and text alone; those at one depth are looked at at once."""
+    level, seen, met = value if type(value) is list else [value], set[int](), 0
+    are_numbers = _test_of_numbers_alone()
+    while not are_numbers(level):
+        kinds = {*map(type, level)} - _NUMBERS
+        parts = [x for x in level if type(x) in kinds]
+        seen.update(map(id, parts))
+        met += len(parts)
+        if not kinds <= _PLAIN_CONTAINERS or met > len(seen):
+            return False
+        level = [*chain.from_iterable([x.values() for x in parts if type(x) is dict])]
+        level += chain.from_iterable([x for x in parts if type(x) is not dict])
+    return True
 
 
 @cache

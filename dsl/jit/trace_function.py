@@ -31,7 +31,7 @@ from ..core.errors import (
     UnsupportedError,
     UserError,
     codes_of_traceback,
-    has_loop,
+    has_loop_or_handler,
     is_raised_by_compiled_code,
     line_of_traceback,
     locate_graph_error,
@@ -41,7 +41,7 @@ from ..core.errors import (
 )
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
-from ..environment.environment import Environment, frozen_container_maker, may_have_loops
+from ..environment.environment import Environment, frozen_container_maker, may_have_loops_or_handlers
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
@@ -102,7 +102,7 @@ def trace_function(
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     request = TraceRequest(function, name, tree, arguments, reader, target_name, reruns, loops or KnownLoops())
-    found: Outcome = TraceAttempt(request, may_have_loops(function))
+    found: Outcome = TraceAttempt(request, may_have_loops_or_handlers(function))
     while isinstance(found, TraceAttempt):  # outside of what has ended the one before: that is no error's context
         found = found.run()
     return found
@@ -150,7 +150,7 @@ class TraceAttempt:
                 raise
             return outcome(self, reason)
         except Refusal as error:
-            if trace.may_rewrite and any(has_loop(code) for code in codes_of_traceback(error.__traceback__)):
+            if trace.may_rewrite and any(has_loop_or_handler(code) for code in codes_of_traceback(error.__traceback__)):
                 return TraceAttempt(self.request, True)
             self._raise_refusal(next((e for e in trace.caught_refusals() if e.needs_values), error))
         except Exception as error:
@@ -374,6 +374,7 @@ def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> A
         if argument.strides:
             trace.strides[leaf] = argument.strides
         return Tracer(trace, value, leaf, layout=ArgumentTracerLayout(trace, leaf))
+    trace.numbers.add(leaf)
     return TracedNumber(trace, trace.host_code.argument(leaf), argument.value, frozenset([leaf]))
 
 

@@ -25,8 +25,8 @@ from ..core.errors import (
     UnsupportedError,
     UserError,
     is_error_awaited,
-    is_raised_by_user,
     line_of_traceback,
+    may_be_of_stand_ins,
     user_line,
 )
 from ..core.object_model import slots_of_object
@@ -94,14 +94,17 @@ def check_failure_is_possible(trace: Trace, error: Exception) -> None:
 
 
 def check_error_is_of_python(trace: Trace, error: Exception) -> None:
-    """Raises TraceError for an error that Python raises of what stands for values, and may not raise of these."""
+    """Raises TraceError for an error that Python raises of what stands for values, and may not raise of these;
+    NeedValue, where it may be about the call's numbers."""
     line = line_of_traceback(error.__traceback__)
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
     if unbound:
         text = f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before"
     elif trace.rewriting and isinstance(error, NameError) and "free variable" in str(error):
         text = f"a name has no value where it is read, and may be the function's own: {error}"
-    elif type(error) is TypeError and not is_raised_by_user(error):
+    elif may_be_of_stand_ins(error):
+        if trace.numbers:
+            raise trace.need_values(trace.numbers) from None
         text = f"code that may know no traced values raises a TypeError: {error}"
     else:
         return

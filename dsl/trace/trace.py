@@ -156,6 +156,7 @@ class Trace:
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
         self.mapping = 0  # how many of them are batched over rows
         self.needed: set[int] = set()  # the leaves of all NeedValue
+        self.numbers: set[int] = set()  # the leaves that a `TracedNumber` stands for
         self.world: TraceEnvironmentProtocol  # put there by who makes the trace
         self.captured: list[Host] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured

@@ -63,6 +63,8 @@ RESULTS: dict[str, Callable[[Any, Any], Any]] = {
     "twice": lambda x, a: [y := x - 1, y],
     "named": lambda x, a: Pair(x.min(), x + 3),
     "list of numbers": lambda x, a: x.tolist(),
+    "containers of numbers": lambda x, a: ({"rows": [x.tolist(), (1, None)]}, [], ()),
+    "one list twice": lambda x, a: (y := x.tolist(), [y], {"y": y}),
     "mixed list": lambda x, a: [1, "two", x.sum(), x + 1, None],
     "dict": lambda x, a: {"sum": x.sum(), "parts": [x[:2], (x[2:],)]},
     "number": lambda x, a: len(x),
@@ -295,6 +297,10 @@ def numbers(x: Any) -> Any:
     return x[x > 2].tolist()
 
 
+def pairs(x: Any) -> Any:
+    return [(v, [v]) for v in x[x > 2].tolist()], {v: v for v in range(len(x))}
+
+
 X = np.arange(6.0)
 COSTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {  # Python functions at most, beside its own
     "array": (masked, (X,), 12),
@@ -303,6 +309,7 @@ COSTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {  # Python 
     "method": (of_method, (Thing(X), 2.0), 17),
     "three results": (three, (X,), 24),
     "list of numbers": (numbers, (np.tile(X, 1000),), 9),
+    "containers of numbers": (pairs, (np.tile(X, 1000),), 20),
 }
 
 
