@@ -249,7 +249,7 @@ class Environment:
         self._scopes: dict[int, TracedGlobals] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
-        self._outside: dict[int, type] = {}  # the user's classes that were there before
+        self._outside: dict[int, Any] = {}  # what the user's classes have that were there before
         self._sealed: set[int] = set()  # what refuses assignments
         # what gives the parts of an object that may not change; as they were; what it is called, and whether by part;
         # of what has no stand-in to refuse changes the objects in it, with their attributes
@@ -304,6 +304,14 @@ class Environment:
         place = (id(holder), key, how)
         if place not in self.guards:
             self.guards[place] = Guard(label, how, holder, key, value)
+
+    def guard_member(self, kind: type, name: str) -> None:
+        """Guards what a class has under a name, or that it has nothing there."""
+        held, label = self._outside.setdefault(id(kind), VARS(kind)), f"{kind.__name__}.{name}"
+        if name in held:
+            self.guard_read(held, name, label)
+        else:
+            self.guard_finding(held, name, label, "no item")
 
     def guard_value(self, value: Any, label: str = "") -> Any:
         """What stands for a value that the trace was given; that it stays as it is, is guarded."""
@@ -377,7 +385,7 @@ class Environment:
     def register_proxy_class(self, kind: type, made: type, users: list[type]) -> None:
         """`made` stands for a class; users: those of its bases that are the user's."""
         self._remember_proxy(kind, made)
-        self._outside.update((id(base), base) for base in users)
+        self._outside.update((id(base), VARS(base)) for base in users)
 
     def registered_proxy_class(self, kind: type) -> type | None:
         """What stands for a class, if anything does yet."""
@@ -780,7 +788,8 @@ class Environment:
             act()
         for scope in self._scopes.values():
             scope.let_go()
-        for held in (self._before.rows, self._unchanged, self._lifted, self._originals, self._placed, self._equals):
+        known = self.guards, self._lifted, self._originals, self._placed, self._equals, self._before.rows, self._unchanged
+        for held in known:
             held.clear()  # what it holds may end: classes of stand-ins refer to it until they are collected
 
     def _store_cached_properties(self) -> None:

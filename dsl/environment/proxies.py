@@ -11,7 +11,7 @@ import functools
 import sys
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Flag
 from types import (
     FunctionType,
@@ -379,7 +379,7 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
-            found = _attribute_in_mro(kind.__mro__, name)[1]
+            found = next(VARS(base)[name] for base in kind.__mro__ if name in VARS(base))
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
     contents |= {name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind)}
     contents |= {
@@ -491,28 +491,31 @@ def _raise_error_of_lookup(error: BaseException, *args: Any) -> NoReturn:
     raise error
 
 
-def _attribute_in_mro(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
-    """Which class has it, and what; stand-ins have nothing of their own."""
+def _own_members(kind: type) -> Mapping[str, Any]:
+    """What a class has itself; stand-ins have nothing of their own."""
+    held: Mapping[str, Any] = VARS(kind)
+    return {} if ORIGINAL in held or kind is ProxyBase else held
+
+
+def _look_up(world: Environment, mro: Sequence[type], name: str) -> tuple[type | None, Any]:
+    """Which class has it, and what, as Python looks. In the user's classes that, and where it is not, is guarded."""
     for base in mro:
-        held = VARS(base)
-        if name in held and ORIGINAL not in held and base is not ProxyBase:
+        held = _own_members(base)
+        if world.is_class_from_outside(base):
+            world.guard_member(base, name)
+        if name in held:
             return base, held[name]
     return None, None
 
 
-def _class_position_in_mro(mro: tuple[type, ...], kind: type) -> int:
-    """Where the class itself comes, not its stand-in, which is equal to it."""
-    return next(i for i, base in enumerate(mro) if base is kind)
+def _classes_behind(kind: type, cls: type) -> tuple[type, ...]:
+    """Where `super` of a class looks: behind the class itself, not its stand-in, which is equal to it."""
+    mro = MRO(cls)
+    return mro[next(i for i, base in enumerate(mro) if base is kind) + 1 :]
 
 
 def _environment_of_class(cls: type) -> Environment:
     found: Environment = next(VARS(base)[WORLD] for base in MRO(cls) if WORLD in VARS(base))
-    return found
-
-
-def _users_class_behind_proxy(world: Environment, cls: type) -> type:
-    """The first class of the user's that the class stands for, or extends."""
-    found: type = next(base for base in MRO(cls) if world.is_class_from_outside(base))
     return found
 
 
@@ -530,19 +533,18 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
         return VARS(cls)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
-    owner, found = _attribute_in_mro(MRO(cls), name)
+    owner, found = _look_up(world, MRO(cls), name)
     if original is not None:
         if owner is Generic and name == "__class_getitem__":
             return functools.partial(_generic_alias_of_class_proxy, cls, original)
-        meta, above = _attribute_in_mro(MRO(type(original)), name)
-        if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
-            label = f"{meta.__name__}.{name}"
-            world.guard_read(VARS(meta), name, label)
-            return _bound_member(world, above, cls, meta, name, label)
+        meta = next((m for m in MRO(type(original)) if name in VARS(m)), type)
+        if is_user_class(meta) and (owner is None or hasattr(type(VARS(meta)[name]), "__set__")):
+            world.guard_member(meta, name)
+            return _bound_member(world, VARS(meta)[name], cls, meta, name)
         if owner is None and not hasattr(type, name):
             world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
-        return _users_class_member(world, owner, found, None, cls, name)
+        return _bound_member(world, found, None, cls, name)
     return type.__getattribute__(cls, name)
 
 
@@ -609,37 +611,11 @@ def users_subclasses(kind: type) -> list[type]:
     return [sub for sub in found if ORIGINAL not in VARS(sub)]
 
 
-def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
-    """What a user's class has, for itself (instance is None) or an object of it."""
-    holder = _users_class_behind_proxy(world, cls)
-    label = f"{holder.__name__}.{name}"
-    kind = type(member)
+def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str) -> Any:
+    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
+    kind, label = type(member), f"{cls.__name__}.{name}"
     if kind in _SLOTS:
         return member if instance is None else member.__get__(instance, cls)
-    if kind is classmethod:
-        bound = getattr(holder, name)
-        if type(bound) is MethodType and bound.__self__ is holder:
-            world.guard_finding(holder, name, label, "method", bound)
-    elif kind is FunctionType or kind is property:
-        world.guard_read(holder, name, label, "attribute")
-    elif kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
-        return world.read_guarded(holder, name, label, "attribute")
-    else:
-        world.guard_read(VARS(owner), name, label)
-        _guard_absence_before(world, MRO(cls), owner, name, label)
-    return _bound_member(world, member, instance, cls, name, label)
-
-
-def _guard_absence_before(world: Environment, mro: Any, owner: type, name: str, label: str) -> None:
-    """Guards that no class of the user's before `owner` has this."""
-    for base in mro[: _class_position_in_mro(mro, owner)]:
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, label, "no item")
-
-
-def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str, label: str) -> Any:
-    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
-    kind = type(member)
     if kind is FunctionType or kind is functools._lru_cache_wrapper:
         return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
     if kind is classmethod:
@@ -653,7 +629,7 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
     if kind is functools.cached_property:
         return _bound_cached_property(world, member, instance, name, label)
     if kind is functools.partialmethod and instance is not None:
-        bound = _bound_member(world, member.func, instance, cls, name, label)
+        bound = _bound_member(world, member.func, instance, cls, name)
         args, keywords = map(world.proxy_of, member.args), member.keywords.items()
         return functools.partial(bound, *args, **{key: world.proxy_of(value) for key, value in keywords})
     if kind is functools.singledispatchmethod:
@@ -690,65 +666,31 @@ def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *a
 
 
 def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
-    """self.name, for an object of a class that stands for a user's or extends one."""
+    """self.name, for an object of a class that stands for a user's or extends one, as Python finds it. special: as it
+    looks for methods, on the class alone."""
     cls = type(self)
     world = _environment_of_class(cls)
-    real = world.users_object(self)
+    real = None if special else world.users_object(self)
     if name == "__class__":
         return cls if is_user_class(cls) else original_class(cls)
-    owner: Any
-    owner, found = _attribute_in_mro(MRO(cls), name)
-    outside = owner is not None and world.is_class_from_outside(owner)
-    if name == "__dataclass_fields__" and outside:
+    if name == "__dataclass_fields__" and name in VARS(original_class(cls)):
         return getattr(cls, name)
     world.require_opened(self, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
-    if real is not None and not special:
-        return _attribute_of_users_object(world, self, real, name, owner, found)
-    own = not special and _is_shadowed_by_object(world, self, found, name)
-    if outside and type(found) not in _SLOTS and not own:
-        return _users_class_member(world, owner, found, self, cls, name)
-    if owner is None:
-        _guard_missing_attribute(world, self, None, name)
-    elif outside and own:
-        world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-    return object.__getattribute__(self, name)
-
-
-def _attribute_of_users_object(world: Environment, self: Any, real: Any, name: str, owner: Any, member: Any) -> Any:
-    """real.name, as traced code sees it. self: what stands for the object. owner: the class that has `member` there."""
-    cls, kind = type(self), type(member)
-    outside = owner is not None and world.is_class_from_outside(owner)
-    label = f"{type(real).__name__}.{name}"
-    if name == "__dict__":
-        return world.read_guarded(real, name, label, "attribute")
-    if kind in _SLOTS and owner is not object:
-        return _slot_read_by_proxy(world, self, real, name, label)
-    if outside and _is_data_descriptor(world, member):
-        return _users_class_member(world, owner, member, self, cls, name)
-    if name in getattr(real, "__dict__", ()):
-        if outside:
-            world.guard_read(VARS(owner), name, label)
-        return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
-    if kind is functools.cached_property:
-        return world.cached_property_of_users_object(self, real, name, label, member.func)
-    if owner is None:
-        _guard_missing_attribute(world, self, real, name)
+    owner, member = _look_up(world, MRO(cls), name)
+    label = f"{cls.__name__}.{name}"
+    if real is not None and type(member) in _SLOTS:
+        return _slot_read_by_proxy(world, real, name, label)
+    if not (special or _is_data_descriptor(world, member)):
+        held = dict_of_object(self if real is None else real)
+        if held is not None and name in held:
+            return held[name] if real is None else world.read_guarded(real, name, label, "held")
+        if real is not None and held is not None:
+            world.guard_finding(real, name, label, "not held")
+    if owner is None or not world.is_class_from_outside(owner):
         return object.__getattribute__(self, name)
-    if not outside:
-        own = hasattr(kind, "__get__")
-        return object.__getattribute__(self, name) if own else world.read_guarded(real, name, label, "attribute")
-    if kind is FunctionType or kind is classmethod:
-        bound = getattr(real, name)
-        if type(bound) is MethodType:
-            world.guard_finding(real, name, label, "method", bound)
-            return MethodType(world.proxy_of(bound.__func__), cls if kind is classmethod else self)
-    elif not _class_of_value_has(world, member, "__get__"):
-        return world.read_guarded(real, name, label, "attribute")
-    elif hasattr(real, "__dict__"):
-        world.guard_finding(real, name, label, "not held")
-    return _users_class_member(world, owner, member, self, cls, name)
+    return _bound_member(world, member, self, cls, name)
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
@@ -768,34 +710,12 @@ def _is_data_descriptor(world: Environment, member: Any) -> bool:
     return any(ways) and _class_of_value_has(world, member, "__get__")
 
 
-def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str) -> bool:
-    """Whether an object made inside has an attribute of its own before its class's."""
-    if _is_data_descriptor(world, member):
-        return False
-    return name in (dict_of_object(self) or ())
-
-
-def _slot_read_by_proxy(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
-    """What a slot of the object holds, if anything."""
+def _slot_read_by_proxy(world: Environment, real: Any, name: str, label: str) -> Any:
+    """What a slot of the user's object holds, if anything."""
     if hasattr(real, name):
         return world.read_guarded(real, name, label, "attribute")
     world.guard_finding(real, name, label, "no attribute")
     raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}")
-
-
-def _guard_missing_attribute(world: Environment, self: Any, real: Any, name: str) -> None:
-    """Guards that there is no such attribute."""
-    cls = type(self)
-    kind = _users_class_behind_proxy(world, cls)
-    label = f"{kind.__name__}.{name}"
-    if real is not None and not hasattr(kind, "__getattr__"):
-        world.guard_finding(real, name, label, "no attribute")
-        return
-    if real is not None and hasattr(real, "__dict__"):
-        world.guard_finding(real, name, label, "not held")
-    for base in MRO(cls):
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, label, "no item")
 
 
 class SuperProxy:
@@ -821,18 +741,14 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-    rest = MRO(cls)[_class_position_in_mro(MRO(cls), kind) + 1 :]
-    owner, found = _attribute_in_mro(rest, name)
+    owner, found = _look_up(world, _classes_behind(kind, cls), name)
     if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
         return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is object and name in ("__hash__", "__repr__") and self is not cls:  # which tell objects apart
         return found.__get__(_users_object_or_own(world, self))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    label = f"{owner.__name__}.{name}"
-    _guard_absence_before(world, rest, owner, name, label)
-    world.guard_read(VARS(owner), name, label)
-    return _bound_member(world, found, None if self is cls else self, cls, name, label)
+    return _bound_member(world, found, None if self is cls else self, cls, name)
 
 
 def _getstate_of_proxy(self: Any) -> Any:
@@ -862,27 +778,18 @@ def _setattr_of_proxy_class(kind: Any) -> Any:
         world.require_opened(self, name)
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
-        set_ = _users_setattr_behind_proxy(world, self, kind, name)
-        if set_ is None:
-            _attribute_through_class(world, self, kind, "__setattr__")(name, value)
-        else:
-            set_(self, value)
+        owner, found = _look_up(world, MRO(kind), name)
+        users = owner is not None and world.is_class_from_outside(owner)
+        if users and getattr(kind, "__setattr__", None) is object.__setattr__:
+            if type(found) is property and found.fset is not None:
+                world.traced_function(found.fset)(self, value)
+                return
+            if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
+                world.proxy_of(found).__set__(self, value)
+                return
+        _attribute_through_class(world, self, kind, "__setattr__")(name, value)
 
     return __setattr__
-
-
-def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
-    own, _ = _attribute_in_mro(kind.__mro__, "__setattr__")
-    owner, found = _attribute_in_mro(MRO(kind), name)
-    if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
-        return None
-    if type(found) is property and found.fset is not None:
-        world.guard_read(_users_class_behind_proxy(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
-        return world.traced_function(found.fset)
-    if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
-        return world.proxy_of(found).__set__
-    return None
 
 
 def _delattr_of_proxy_class(kind: Any) -> Any:
@@ -897,10 +804,9 @@ def _delattr_of_proxy_class(kind: Any) -> Any:
 
 
 def _attribute_through_class(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    owner, found = _attribute_in_mro(kind.__mro__, name)
-    if owner is not None and type(found) is FunctionType and is_user_class(owner):
-        return MethodType(world.traced_function(found), self)
-    return getattr(kind, name).__get__(self)
+    """A method of the user's class, traced, or of Python's, of an object of its stand-in."""
+    found = getattr(kind, name)
+    return MethodType(world.traced_function(found), self) if type(found) is FunctionType else found.__get__(self)
 
 
 def refuse_custom_getattribute(kind: type) -> None:
