@@ -11,11 +11,10 @@ import functools
 import sys
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Flag
 from types import (
     FunctionType,
-    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
@@ -29,6 +28,7 @@ from ..core.object_model import (
     MRO,
     ORIGINAL,
     PLAIN,
+    UNSET,
     VARS,
     builtin_container_base_of_class,
     dict_of_object,
@@ -49,6 +49,14 @@ from .frozen_containers import (
 
 WORLD = "_kernelgraph_world"
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
+
+
+def refuse_kind(world: Environment, value: Any, label: str) -> NoReturn:
+    """Raises TraceError for what no trace follows."""
+    raise TraceError(
+        f"{label} is {with_article(type(value).__name__)}, which no trace follows; use it outside of the traced "
+        "function, and pass what it gives as an argument"
+    )
 
 
 class ReadOnlyProxy:
@@ -89,10 +97,8 @@ class ModuleProxy(ReadOnlyProxy):
             return type(module)
         names = vars(module)
         label = f"{module.__name__}.{name}"
-        if name == "__dict__":
-            return NamesProxy(world, names, module.__name__)
-        if module is sys and name == "modules":
-            return NamesProxy(world, sys.modules, label)
+        if name == "__dict__" or (module is sys and name == "modules"):
+            refuse_kind(world, names, label)
         value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
         if name in names:
             found = world.read_guarded(names, name, label)
@@ -109,44 +115,9 @@ class ModuleProxy(ReadOnlyProxy):
         return found
 
 
-class NamesProxy(ReadOnlyProxy, Mapping[str, Any]):
-    """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
-
-    def __getitem__(self, name: str) -> Any:
-        label = f"{self._label}[{name!r}]"
-        if name not in self._real:
-            self._world.guard_finding(self._real, name, label, "no item")
-            raise KeyError(name)
-        return self._world.read_guarded(self._real, name, label)
-
-    def _refuse_item(self, name: str, value: Any = None) -> None:
-        refuse_frozen_container_change(f"{self._label}[{name!r}]")
-
-    __setitem__ = __delitem__ = _refuse_item
-
-    def __iter__(self) -> Iterator[str]:
-        len(self)
-        return iter([*self._real])
-
-    def __len__(self) -> int:
-        self._world.guard_finding(self._real, "", self._label, "size", len(self._real))
-        return len(self._real)
-
-
-class EnvironVariablesProxy(NamesProxy):
-    """`os.environ`."""
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self)
-
-    def _refuse_environ_change(self, *args: Any, **options: Any) -> None:
-        refuse_frozen_container_change(self._label)
-
-    clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
-
-
-class FunctionObjectProxy(ReadOnlyProxy):
-    """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
+class CachedFunctionProxy(ReadOnlyProxy):
+    """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
+    others it is traced."""
 
     def __init__(self, world: Environment, function: Any, label: str) -> None:
         super().__init__(world, function, label)
@@ -164,18 +135,13 @@ class FunctionObjectProxy(ReadOnlyProxy):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
 
-
-class CachedFunctionProxy(FunctionObjectProxy):
-    """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
-    others it is traced."""
-
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
-        if not all(type(x) in PLAIN or self._is_proxy_of_users_object(x) for x in given):
+        if any(self._world.users_object(x) is not None for x in given):
+            refuse_kind(self._world, self._real, self._label)
+        if not all(type(x) in PLAIN for x in given):
             return self._world.proxy_of(self._real.__wrapped__)(*args, **options)
-        key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
-        args = tuple(map(self._world.original_value, args))
-        options = {name: self._world.original_value(x) for name, x in options.items()}
+        key = repr(given), (*options,)
         if key not in self._calls:
             self._world.check_unwritten()
             self._calls[key] = functools.partial(self._real, *args, **options)
@@ -183,51 +149,11 @@ class CachedFunctionProxy(FunctionObjectProxy):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
 
-    def _is_proxy_of_users_object(self, value: Any) -> bool:
-        """Whether it stands for an object of the user's that was there before."""
-        return isinstance(type(value), ProxyMetaclass) and self._world.users_object(value) is not None
-
     def cache_clear(self) -> None:
         refuse_frozen_container_change(f"the cache of {self._label}")
 
     def cache_info(self) -> None:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
-
-
-class SingleDispatchProxy(FunctionObjectProxy):
-    """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return (self.dispatch(args[0].__class__) if args else self._real)(*args, **options)
-
-    def dispatch(self, kind: type) -> Any:
-        """What stands for the function for arguments of this class."""
-        kind = original_class(kind)
-        if kind not in self._calls:
-            ask = functools.partial(self._real.dispatch, kind)
-            self._calls[kind] = self._world.read_guarded(ask, "", self._label, "call")
-        return self._calls[kind]
-
-    def register(self, *args: Any) -> None:
-        refuse_frozen_container_change(f"what {self._label} calls")
-
-
-class ContextVariableProxy(ReadOnlyProxy):
-    """A context variable."""
-
-    @property
-    def name(self) -> str:
-        return str(self._real.name)
-
-    def get(self, *default: Any) -> Any:
-        for other in (None, 0):  # one of which is not what it holds
-            self._world.guard_read(self._real, other, self._label, "variable")
-        return self._world.proxy_of(self._real.get(*default), self._label)
-
-    def set(self, value: Any) -> None:
-        refuse_frozen_container_change(self._label)
-
-    reset = set
 
 
 # classes
@@ -316,7 +242,6 @@ def _proxy_metaclass_of(kind: type) -> Any:
     return _metaclasses[kind]
 
 
-_OWN_WAYS = ("__getattribute__", "__instancecheck__", "__subclasscheck__")
 # what Python keeps in classes
 _PYTHONS = """
 __class__ __mro__ __bases__ __name__ __qualname__ __module__ __doc__ __slots__ __weakref__ __annotations__
@@ -330,8 +255,8 @@ _OF_OUTSIDE_CLASS: dict[str, Any] = {  # what Python says of every class -> what
         _OWN_TEXTS,
         lambda world, kind, name: world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute"),
     ),
-    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
-    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dict__": lambda world, kind, name: refuse_kind(world, VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_refuse_subclasses, kind),
     "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
 }
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
@@ -345,6 +270,8 @@ def traced_class(world: Environment, kind: type) -> type:
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
     if not _can_be_stood_for(kind, users):
         return kind
+    if is_user_class(type(kind)):  # which may decide on all that a class does
+        refuse_kind(world, kind, kind.__name__)
     try:
         contents = _contents_of_proxy_class(world, kind, users)
         made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
@@ -354,8 +281,6 @@ def traced_class(world: Environment, kind: type) -> type:
         type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
     world.register_proxy_class(kind, made, users)
     world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
-    if is_user_class(type(kind)):
-        world.guard_state(type(kind), type(kind).__name__)
     world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
@@ -369,8 +294,7 @@ def _can_be_stood_for(kind: type, users: list[type]) -> bool:
         return False
     if any(type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()):
         return False
-    above = [*users, *filter(is_user_class, type(kind).__mro__)]
-    return not any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS)
+    return not any(type(vars(base).get("__getattribute__")) is FunctionType for base in users)
 
 
 def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -> dict[str, Any]:
@@ -387,8 +311,6 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
         "__setattr__": _setattr_of_proxy_class(kind),
         "__delattr__": _delattr_of_proxy_class(kind),
     }
-    if kind.__module__ == "_thread":  # which Python does not copy
-        contents["__reduce_ex__"] = lambda self, protocol: object.__reduce_ex__(kind(), protocol)
     if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
         contents["__getstate__"] = _getstate_of_proxy
     if kind is SimpleNamespace:  # whose own methods look into the object
@@ -401,11 +323,11 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
         contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
         contents["__repr__"] = lambda self: object.__repr__(_users_object_or_own(world, self))
+    if any("__del__" in vars(base) for base in users):
+        contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
-    if any("__del__" in vars(base) for base in users):
-        contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     return contents
 
 
@@ -535,12 +457,8 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
         return type.__getattribute__(cls, name)
     owner, found = _look_up(world, MRO(cls), name)
     if original is not None:
-        if owner is Generic and name == "__class_getitem__":
-            return functools.partial(_generic_alias_of_class_proxy, cls, original)
-        meta = next((m for m in MRO(type(original)) if name in VARS(m)), type)
-        if is_user_class(meta) and (owner is None or hasattr(type(VARS(meta)[name]), "__set__")):
-            world.guard_member(meta, name)
-            return _bound_member(world, VARS(meta)[name], cls, meta, name)
+        if name == "__class_getitem__" and (owner is Generic or hasattr(original, name)):
+            refuse_kind(world, original, f"{original.__name__}[...]")
         if owner is None and not hasattr(type, name):
             world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
@@ -585,30 +503,8 @@ def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -
     return tuple(dict.fromkeys(lifted))
 
 
-def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
-    """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
-    return generic_alias_of_class(VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters), cls)
-
-
-def generic_alias_of_class(alias: Any, kind: type) -> Any:
-    """One like an alias of a generic class, of another class."""
-    if type(alias) is GenericAlias:
-        return GenericAlias(kind, alias.__args__)
-    found = alias.copy_with(alias.__args__)
-    object.__setattr__(found, "__origin__", kind)
-    return found
-
-
-def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
-    ask = functools.partial(users_subclasses, kind)
-    found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
-    return [world.proxy_of(sub) for sub in found]
-
-
-def users_subclasses(kind: type) -> list[type]:
-    """The subclasses of a class that are no stand-ins."""
-    found: list[type] = type.__subclasses__(kind)
-    return [sub for sub in found if ORIGINAL not in VARS(sub)]
+def _refuse_subclasses(kind: type) -> NoReturn:
+    raise TraceError(f"{kind.__name__}.__subclasses__() is asked while tracing, once for all calls; pass what it gives")
 
 
 def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str) -> Any:
@@ -633,7 +529,7 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
         args, keywords = map(world.proxy_of, member.args), member.keywords.items()
         return functools.partial(bound, *args, **{key: world.proxy_of(value) for key, value in keywords})
     if kind is functools.singledispatchmethod:
-        return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
+        refuse_kind(world, member, label)
     if kind is property or not _class_of_value_has(world, member, "__get__"):
         return world.proxy_of(member, label)
     if kind is _tuplegetter and instance is not None:  # its items stand for the user's already
@@ -645,21 +541,12 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
 
 def _bound_cached_property(world: Environment, member: Any, instance: Any, name: str, label: str) -> Any:
     if instance is None:
-        known = functools.cached_property(world.proxy_of(member.func))
-        known.attrname = name
-        return known
+        refuse_kind(world, member, label)
     real = world.users_object(instance)
     holder = instance if real is None else real
     if name in vars(holder):
         return world.read_guarded(holder, name, label, "held")
-    if real is None:
-        return world.cached_property_value(instance, name, member.func)
-    return world.cached_property_of_users_object(instance, real, name, label, member.func)
-
-
-def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
-    """A method with `functools.singledispatchmethod`."""
-    return dispatcher.dispatch(args[0].__class__).__get__(instance, cls)(*args, **options)
+    return world.cached_property_value(instance, name, member)
 
 
 # objects
@@ -683,14 +570,23 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     if real is not None and type(member) in _SLOTS:
         return _slot_read_by_proxy(world, real, name, label)
     if not (special or _is_data_descriptor(world, member)):
-        held = dict_of_object(self if real is None else real)
-        if held is not None and name in held:
-            return held[name] if real is None else world.read_guarded(real, name, label, "held")
-        if real is not None and held is not None:
-            world.guard_finding(real, name, label, "not held")
+        found = _held_by_instance(world, self, real, name, label)
+        if found is not UNSET:
+            return found
     if owner is None or not world.is_class_from_outside(owner):
         return object.__getattribute__(self, name)
     return _bound_member(world, member, self, cls, name)
+
+
+def _held_by_instance(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
+    """What an object holds in its `__dict__`, or the user's object behind it; UNSET for nothing. Both are guarded."""
+    held = dict_of_object(self if real is None else real)
+    if held is None or real is None:
+        return (held or {}).get(name, UNSET)
+    if name in held:
+        return world.read_guarded(real, name, label, "held")
+    world.guard_finding(real, name, label, "not held")
+    return UNSET
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
@@ -742,8 +638,6 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     if not any(base is kind for base in MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
     owner, found = _look_up(world, _classes_behind(kind, cls), name)
-    if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
-        return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is object and name in ("__hash__", "__repr__") and self is not cls:  # which tell objects apart
         return found.__get__(_users_object_or_own(world, self))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
