@@ -519,9 +519,7 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
     if kind is staticmethod:
         return world.proxy_of(member.__func__)
     if kind is property and instance is not None:
-        if member.fget is None:
-            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return world.traced_function(member.fget)(instance)
+        return _value_of_property(world, member, instance, name)
     if kind is functools.cached_property:
         return _bound_cached_property(world, member, instance, name, label)
     if kind is functools.partialmethod and instance is not None:
@@ -537,6 +535,12 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
     if is_user_class(kind):
         return world.proxy_of(member).__get__(instance, cls)
     return world.proxy_of(member.__get__(instance, cls), label)
+
+
+def _value_of_property(world: Environment, member: property, instance: Any, name: str) -> Any:
+    if member.fget is None:
+        raise AttributeError(f"property {name!r} of {type(instance).__name__!r} object has no getter")
+    return world.traced_function(member.fget)(instance)
 
 
 def _bound_cached_property(world: Environment, member: Any, instance: Any, name: str, label: str) -> Any:
