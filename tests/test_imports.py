@@ -237,7 +237,6 @@ HEAVY = {
     "dsl/control_flow/hooks",
     "dsl/control_flow/rewrite",
     "dsl/control_flow/source",
-    "dsl/environment/decimal_context",
     "dsl/array/mutation",
     "dsl/functions/numpy_creation",
     "dsl/functions/tables",

@@ -156,7 +156,7 @@ class Journal(ObjectJournal):
 
     def _note_items(self, whole: Slot, then: Contents, own: bool) -> None:
         """own: whether they are the user's own, and no attributes."""
-        (names, parts, _), name = then, whole.name
+        (names, parts), name = then, whole.name
         if type(whole.holder) not in WITH_ITEMS:
             self._keep(parts, name)
             return

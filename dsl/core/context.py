@@ -17,7 +17,6 @@ class CallContext(threading.local):
     device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
     precision = ""  # that products of float32 may have, see `precision`
     mesh: Any = None  # the kg.Mesh of the function that is being traced
-    held_before: list[Any] | None = None  # journal rows of what the call's trace has put something into
     busy = False
 
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
@@ -19,7 +18,6 @@ from .object_model import (
     are_same_objects,
     dict_of_object,
     held_value,
-    hidden_keys_of_ordered_dict,
     members_of_class,
     named_parts_of_object,
     parts_of_object,
@@ -30,21 +28,20 @@ from .object_model import (
     walk_objects,
 )
 
-Contents = tuple[tuple[Any, ...], list[Any], list[Any]]  # names, parts, and keys that are not listed
+Contents = tuple[tuple[Any, ...], list[Any]]  # names and parts
 
 
 def _contents(value: Any) -> Contents:
     if type(value) is list:  # or a dict, as most are
-        return (), [*value], []
+        return (), [*value]
     if type(value) is dict:
-        return (*value,), [*value.values()], []
-    hidden = hidden_keys_of_ordered_dict(value) if isinstance(value, OrderedDict) else None
-    return *named_parts_of_object(value), hidden or []
+        return (*value,), [*value.values()]
+    return named_parts_of_object(value)
 
 
 def _put_contents(value: Any, then: Contents) -> None:
     row = row_of_class(type(value))
-    made, (names, parts, _) = len(row.settings), then
+    made, (names, parts) = len(row.settings), then
     put_parts(value, names[made:], parts[made:], row)
 
 

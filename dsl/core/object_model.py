@@ -13,7 +13,6 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import Context, ContextVar
 from functools import _lru_cache_wrapper, partial
 from io import BytesIO, StringIO
 from itertools import takewhile
@@ -97,12 +96,8 @@ class Kind:
         return self.items is not None and self.put is None
 
 
-def _pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Those that it lists come first; all, where keys were taken out past its class."""
-    hidden = hidden_keys_of_ordered_dict(value)
-    if hidden is None:
-        return [*dict.items(value)]
-    return [*OrderedDict.items(value), *((key, dict.__getitem__(value, key)) for key in hidden)]
+def _pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    return OrderedDict.items(value) if is_whole_dict(value) else dict.items(value)
 
 
 def _put_items(clear: Callable[[Any], None], add: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -192,18 +187,6 @@ def _put_parts_of_function(function: FunctionType, then: Any) -> None:
     function.__code__, function.__defaults__, function.__kwdefaults__ = then
 
 
-def _put_variable(variable: ContextVar[Any], then: Any) -> None:
-    """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
-    with suppress(LookupError):
-        variable.set(Context().run(variable.get) if then is UNSET else then)
-
-
-def _put_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]) -> None:
-    for variable, value in then.items():
-        if context[variable] is not value:
-            context.run(variable.set, value)
-
-
 def _are_same_pairs(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
     return are_same_objects([*now], [*then]) and are_same_objects([*now.values()], [*then.values()])
 
@@ -249,8 +232,6 @@ _ROWS = (
          _SEQUENCE + " byteswap frombytes fromfile fromlist fromunicode"),
     Kind(type, state=_CLASS),
     Kind(np.ndarray, state=Lens(_state_of_array, _put_state_of_array)),
-    Kind(Context, state=Lens(dict, _put_variables_of_context, _are_same_pairs)),
-    Kind(ContextVar, state=Lens(lambda value: value.get(UNSET), _put_variable)),
     Kind(FunctionType, held=("__defaults__", "__kwdefaults__"), state=_FUNCTION),
     Kind(MethodType, held=("__func__", "__self__")),
     Kind(BuiltinMethodType, held=("__name__", "__self__")),
@@ -494,7 +475,7 @@ def contents_of_object(value: Any, row: Kind | None = None) -> list[Any]:
     if row.family is None:
         return []
     names, parts = named_parts_of_object(value, row)
-    return [*names, *parts, *((row.base is OrderedDict and hidden_keys_of_ordered_dict(value)) or ())]
+    return [*names, *parts, *(() if is_whole_dict(value) else (UNSET,))]
 
 
 def held_value(value: Any, name: str) -> Any:
@@ -541,19 +522,9 @@ def walk_objects(value: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[
             todo += parts(found)
 
 
-# OrderedDicts that were changed past their class
-
-
-def hidden_keys_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[Any] | None:
-    """Those that were put into it past its class: found by key, but not where it is iterated over. None where keys
-    were taken out past its class."""
-    try:
-        listed = [key for key, _ in OrderedDict.items(value)]
-    except KeyError:
-        return None
-    return [key for key in dict.keys(value) if key not in listed] if len(listed) < dict.__len__(value) else []
-
-
 def is_whole_dict(value: Any) -> bool:
     """Whether a dict lists what it holds: nothing was put into an OrderedDict, or taken out, past its class."""
-    return not isinstance(value, OrderedDict) or hidden_keys_of_ordered_dict(value) == []
+    try:
+        return not isinstance(value, OrderedDict) or len([*OrderedDict.items(value)]) == dict.__len__(value)
+    except KeyError:
+        return False

@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from contextvars import Context, ContextVar
 from enum import EnumMeta, Flag
 from pickle import dumps
 from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType, SimpleNamespace
@@ -110,12 +109,6 @@ def _state_parts_of_module(module: ModuleType) -> Parts:
     return [x for pair in vars(module).items() if not pair[0].startswith("__") for x in pair]
 
 
-def _state_parts_of_variable(variable: ContextVar[Any]) -> Parts:
-    yield variable.get(_UNSET)
-    with suppress(LookupError):
-        yield variable.get()
-
-
 def referents_of_object(value: Any) -> Parts:
     """All that an object holds by itself, in whatever way Python keeps it: not what modules hold, and libraries'
     classes, nor a function's globals."""
@@ -128,13 +121,11 @@ _REFERENTS: tuple[tuple[Any, Callable[[Any], Parts]], ...] = (
     (type, lambda value: VARS(value).values() if is_user_class(value) and ORIGINAL not in VARS(value) else ()),
     (BaseException, lambda value: [value.args, value.__cause__, *attributes_of_object(value).values()]),
     ((ReferenceType, ProxyType, CallableProxyType), lambda value: [referent_of_weak_reference(value)]),
-    (ContextVar, lambda value: _state_parts_of_variable(value)),
     (np.ndarray, lambda value: [value.ravel().tolist() if value.dtype.hasobject else (), *gc.get_referents(value)]),
     (object, gc.get_referents),
 )
 
 
-_UNSET = "<unset>"
 _OPAQUE: tuple[Any, ...] = (ModuleType, CodeType, type(threading.Lock()), type(threading.RLock()))
 
 # which objects, and what there is to compare in them; the first that applies
@@ -146,8 +137,6 @@ _PARTS: tuple[tuple[Callable[[type, Any], bool], Callable[[Any], Parts]], ...] =
     (lambda kind, value: kind is FunctionType, _state_parts_of_function),
     (lambda kind, value: isinstance(value, type), _state_parts_of_class),
     (lambda kind, value: kind is MappingProxyType or kind in VIEWS, gc.get_referents),
-    (lambda kind, value: kind is Context, lambda value: [x for pair in value.items() for x in pair]),
-    (lambda kind, value: kind is ContextVar, _state_parts_of_variable),
     (lambda kind, value: isinstance(value, ModuleType) and is_user_module(value), _state_parts_of_module),
     (lambda kind, value: kind in KINDS and bool(KINDS[kind].held), held_by_object),
     (lambda kind, value: issubclass(kind, _OPAQUE) or is_class_of_immutable_objects(kind), lambda value: ()),
@@ -208,6 +197,11 @@ def is_iterator_class(kind: type) -> bool:
     return hasattr(kind, "__next__") and not is_user_class(kind) and kind.__module__ not in ("io", "_io")
 
 
+def has_state_of_its_own(kind: type) -> bool:
+    """Whether what its objects give cannot be seen without asking them: iterators, and variables of contexts."""
+    return kind.__module__ == "_contextvars" or (is_iterator_class(kind) and kind not in WEAK_REFERENCE_CLASSES)
+
+
 def _state_parts_of_iterator(value: Any) -> Iterator[Any]:
     """What an iterator gives next depends on, as far as that can be seen without a step of it."""
     for name in ("base", "iter", "operands"):  # of NumPy's
@@ -249,7 +243,7 @@ def is_class_of_immutable_objects(kind: type) -> bool:
     return package in _CONSTANT
 
 
-_CHANGING = (SimpleNamespace, memoryview, CellType, Context)
+_CHANGING = (SimpleNamespace, memoryview, CellType)
 _NUMPY_CONSTANTS = np.generic, np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.sum)
 # other modules whose objects never change; those of "builtins" are functions, descriptors and the like
 _CONSTANTS = """

@@ -2,5 +2,5 @@
 the proxies and frozen containers that stand for the user's objects.
 
 In reading order: environment, value_kinds, frozen_containers, proxies, type_proxy, outside_reads, printing,
-decimal_context, numpy_proxy, argument_properties, returned_objects, raised_errors, guards.
+numpy_proxy, argument_properties, returned_objects, raised_errors, guards.
 """

@@ -1,4 +1,4 @@
-"""What a trace may need of the objects among its arguments before the call goes on; the call is then made again."""
+"""What a trace may need of the user's objects before the call goes on; the call is then made again."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from .guards import GuardSet
 
 
 class NeedCachedProperty(TraceRestart):
-    """The trace needs a property of an argument, computed by Python and kept in it, since it cannot be traced."""
+    """The trace needs a cached property of an object, computed by Python and kept there."""
 
     guards = GuardSet(())  # that it is needed
     known: frozenset[int] = frozenset()  # the leaves whose values decided that
 
-    def __init__(self, holder: int, name: str) -> None:
-        """holder: the object's number among what is opened in the arguments."""
+    def __init__(self, holder: Any, member: Any) -> None:
+        """holder: the object, or its number among what is opened in the arguments. member: what its class has."""
         super().__init__()
-        self.holder, self.name = holder, name
+        self.holder, self.member = holder, member
 
     def raise_again(self, *_: Any) -> Any:
         """For the next call of this kind."""
-        raise NeedCachedProperty(self.holder, self.name)
+        raise NeedCachedProperty(self.holder, self.member)
 
     @contextmanager
     def computed(self, holders: Sequence[Any]) -> Iterator[None]:
         """The property is in the object; it is taken out again where the call is refused."""
+        holder = holders[self.holder] if type(self.holder) is int else self.holder
         before = ObjectJournal()
-        before.note_all_within(holders[self.holder])
-        getattr(holders[self.holder], self.name)
+        before.note_all_within(holder)
+        self.member.__get__(holder, type(holder))
         try:
             yield
         except BaseException as error:

@@ -13,7 +13,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, EnumMeta
-from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
@@ -51,16 +50,15 @@ from ..core.object_model import (
     is_user_module,
     mutators_of_class,
 )
-from ..core.object_state import WEAK_REFERENCE_CLASSES, is_iterator_class, names_in_code, texts_in_code
+from ..core.object_state import has_state_of_its_own, names_in_code, texts_in_code
 from ..core.pytree import Make, rebuild_container
-from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
+from ..trace.trace import HOOKS, Trace, UndecidedValue
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
 from .frozen_containers import frozen_container_class, refuse_frozen_container_change
 from .guards import (
     READERS,
     Guard,
-    containers_within_guarded_value,
     frozen_state_predicate_of_guard,
     sameness_predicate_of_guard,
 )
@@ -167,26 +165,6 @@ def _error_of_global(name: str, line: str | None = None) -> TraceError:
     return TraceError(text + "return the value instead", line)
 
 
-@cache
-def global_lookups_are_traceable() -> bool:
-    """Whether this Python looks names up as `TracedGlobals` needs it.
-
-    In functions, comprehensions, generators and closures."""
-
-    class Doubled(dict[str, Any]):
-        def __getitem__(self, name: str) -> Any:
-            return 2 * super().__getitem__(name)
-
-    def look_up_probe_globally(n: int) -> Any:
-        return [_PROBE for _ in range(n)], sum(_PROBE for _ in range(n)), (lambda: _PROBE + n)()  # type: ignore[name-defined] # noqa: F821
-
-    scope = Doubled({"_PROBE": 1, "__builtins__": vars(builtins)})
-    try:
-        return all(FunctionType(look_up_probe_globally.__code__, scope)(2) == ([2, 2], 4, 4) for _ in range(3))
-    except Exception:
-        return False
-
-
 def traced_import(world: Environment) -> Callable[..., Any]:
     """`__import__` for traced code."""
 
@@ -199,32 +177,6 @@ def traced_import(world: Environment) -> Callable[..., Any]:
         return world.proxy_of(found)
 
     return import_traced_module
-
-
-class TracedLocals(dict[str, Any]):
-    """The names of a function where a text is evaluated: those that it lacks are the module's."""
-
-    def __init__(self, names: Any, scope: TracedGlobals) -> None:
-        super().__init__(names)
-        self._scope = scope
-
-    def __missing__(self, name: str) -> Any:
-        return self._scope[name]
-
-
-def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
-    """`eval` or `exec` for traced code, which ask an exact dict of names past `TracedGlobals`."""
-    frame = sys._getframe(1)
-    if (names and names[0] is not None) or not isinstance(frame.f_globals, TracedGlobals):
-        return run(source, *names, **options)
-    given = names[1] if names[1:] else None
-    local = TracedLocals(frame.f_locals if given is None else given, frame.f_globals)
-    found = run(source, frame.f_globals, local, **options)
-    if given is not None:
-        for name, x in local.items():
-            if name not in given or given[name] is not x:
-                given[name] = x
-    return found
 
 
 # what functions say of themselves, by the names that ask for it
@@ -249,16 +201,13 @@ class Environment:
         self._scopes: dict[int, TracedGlobals] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
-        self._outside: dict[int, type] = {}  # the user's classes that were there before
+        self._outside: dict[int, Any] = {}  # what the user's classes have that were there before
         self._sealed: set[int] = set()  # what refuses assignments
         # what gives the parts of an object that may not change; as they were; what it is called, and whether by part;
         # of what has no stand-in to refuse changes the objects in it, with their attributes
         self._unchanged: list[tuple[Callable[[], dict[Any, Any]], dict[Any, Any], str, bool, Held]] = []
         self._bare_classes: set[type] = set()  # of objects in it
         self._before = ObjectJournal()  # what has no stand-in, as it was
-        self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
-        # those of the user's objects: object, name, label, value, and what the object held before
-        self._properties: list[tuple[Any, str, str, Any, Rows]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self._watching = False  # whether calls of libraries are
         self._random_numbers = b""  # their state then
@@ -305,6 +254,14 @@ class Environment:
         if place not in self.guards:
             self.guards[place] = Guard(label, how, holder, key, value)
 
+    def guard_member(self, kind: type, name: str) -> None:
+        """Guards what a class has under a name, or that it has nothing there."""
+        held, label = self._outside.setdefault(id(kind), VARS(kind)), f"{kind.__name__}.{name}"
+        if name in held:
+            self.guard_read(held, name, label)
+        else:
+            self.guard_finding(held, name, label, "no item")
+
     def guard_value(self, value: Any, label: str = "") -> Any:
         """What stands for a value that the trace was given; that it stays as it is, is guarded."""
         place = (id(value), "", "itself")
@@ -329,22 +286,14 @@ class Environment:
                 "read it outside of the traced function, and pass what is needed as an argument"
             ) from None
         for x in inside:
-            if is_iterator_class(type(x)) and type(x) not in WEAK_REFERENCE_CLASSES:  # which the trace would use up
-                raise TraceError(f"{label} holds {with_article(type(x).__name__)}; make a list of it, and pass that")
+            if has_state_of_its_own(type(x)):  # which the trace would use up, or set
+                raise TraceError(f"{label} holds {with_article(type(x).__name__)}; pass what it gives as an argument")
         self._before.note_objects([*inside, *referred])
         self.guards[id(value), "state", "itself"] = guard
         objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
         held = [(x, _guarded_attributes_and_class(x)) for x in objects]
         self._require_unchanged(lambda: {"": guard.is_unchanged()}, label, within=held)
         self._bare_classes |= {type(x) for x in objects if is_user_class(type(x))}
-
-    def guard_settings(self, read: Callable[[], Any], slot: Slot, label: str) -> None:
-        """Guards what a library's functions depend on; the function that is traced may not change it."""
-        place = (id(read), "", "call")
-        if place not in self.guards:
-            self.guard_read(read, "", label, "call")
-            self._require_unchanged(lambda: {"": self.guards[place].is_unchanged()}, label)
-            self._before.note([slot])
 
     def proxy_of(self, value: Any, label: str = "") -> Any:
         """What stands for a value. label: what the user calls it."""
@@ -377,7 +326,7 @@ class Environment:
     def register_proxy_class(self, kind: type, made: type, users: list[type]) -> None:
         """`made` stands for a class; users: those of its bases that are the user's."""
         self._remember_proxy(kind, made)
-        self._outside.update((id(base), base) for base in users)
+        self._outside.update((id(base), VARS(base)) for base in users)
 
     def registered_proxy_class(self, kind: type) -> type | None:
         """What stands for a class, if anything does yet."""
@@ -418,9 +367,8 @@ class Environment:
     def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""
         real = self.users_object(proxy)
-        themselves = containers_within_guarded_value(real)
-        for guard in self.guards.values() if themselves else ():
-            guard.tell_apart(themselves)
+        for guard in self.guards.values() if builtin_container_base_of_class(type(real)) else ():
+            guard.tell_apart()
         return real
 
     def refuse_assignments(self, value: Any) -> Any:
@@ -457,35 +405,23 @@ class Environment:
     ) -> None:
         self._unchanged.append((read, read(), label, by_part, within))
 
-    def cached_property_of_users_object(self, proxy: Any, real: Any, name: str, label: str, compute: Any) -> Any:
-        """A property of the user's object that is computed once: by Python, and put there when all went well.
-
-        proxy: what stands for the object."""
-        place = (id(real), name)
-        if place not in self._cached:
-            self.check_unwritten()
-            before = self._before.note_all_within(real)
-            try:
-                with trace_in_progress(None):
-                    self._cached[place] = compute(real)
-            except Exception:
-                self.proxy_of(compute)(proxy)  # which raises the same, and what it reads is guarded
-                raise
-            self._properties.append((real, name, label, self._cached[place], before))
-        return self.proxy_of(self._cached[place], label)
-
-    def cached_property_value(self, instance: Any, name: str, compute: Any) -> Any:
-        """A property that is computed once, of an object made inside, or of an argument."""
+    def cached_property_value(self, instance: Any, name: str, member: Any) -> Any:
+        """A property that is computed once. Raises NeedCachedProperty for one of the user's object."""
+        if (real := self.users_object(instance)) is not None:
+            self.guard_finding(real, name, f"{type(real).__name__}.{name}", "not held")
+            with contextlib.suppress(Refusal):  # an error of its own comes where the function may catch it
+                self.proxy_of(member.func)(instance)
+            raise NeedCachedProperty(real, member)
         if self.refuses_assignments(instance):
             refuse_frozen_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
         holder = self.opened.get(id(instance))
         changed = self.trace.assigned or self.opened_changes(self._kept)
         try:
-            found = vars(instance)[name] = self.proxy_of(compute)(instance)
+            found = vars(instance)[name] = self.proxy_of(member.func)(instance)
         except Refusal:
             if holder is None or changed:
                 raise
-            raise NeedCachedProperty(holder, name) from None  # it is left to Python
+            raise NeedCachedProperty(holder, member) from None  # it is left to Python
         self._kept.add((holder, name))
         return found
 
@@ -593,8 +529,9 @@ class Environment:
         self._fill_closure(function, cells, users)
         self._copy_attributes_of_function(function, copy)
         if users:
-            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
-        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
+            self._described |= {DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()}
+        parts = ("__code__", "__defaults__", "__kwdefaults__", *DESCRIPTIONS.keys() & DESCRIPTIONS.values())
+        self.require_unchanged_function(copy, parts, function.__name__)
         self._codes.append(code)
         self.guard_read(function, "__code__", function.__name__, "attribute")
         return copy
@@ -629,22 +566,14 @@ class Environment:
             k: self.proxy_of(v) for k, v in function.__kwdefaults__.items()
         }
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
-        copy.__annotations__ = dict(function.__annotations__)
-        self._guard_descriptions(function, copy, self._described)
+        copy.__annotations__ = self.proxy_of(function.__annotations__)
 
-    def _describe_functions(self, names: set[str]) -> None:
-        """From now on these attributes of functions are guarded: traced code names them."""
-        new = names - self._described
-        self._described |= new
-        for function, copy in [*self._lifted.values()] if new else ():
+    def _guard_descriptions(self) -> None:
+        """Guards what functions say of themselves, where traced code asks that."""
+        for function, copy in [*self._lifted.values()] if self._described else ():
             if type(function) is FunctionType and copy is not function:
-                self._guard_descriptions(function, copy, new)
-
-    def _guard_descriptions(self, function: Any, copy: Any, names: set[str]) -> None:
-        for name in sorted(names):
-            setattr(copy, name, self.read_guarded(function, name, f"{function.__name__}.{name}", "attribute"))
-        if names:
-            self.require_unchanged_function(copy, tuple(names), function.__name__)
+                for name in sorted(self._described):
+                    self.guard_read(function, name, f"{function.__name__}.{name}", "attribute")
 
     def _code_with_control_flow(self, code: CodeType) -> CodeType:
         """The code with its control flow as calls, where that can be."""
@@ -724,6 +653,7 @@ class Environment:
             line = show_user_line(code.co_filename, code.co_firstlineno)
             raise outside_call_error("what draws random numbers in a library", line)
         self.check_unwritten()
+        self._guard_descriptions()
         if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
             written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
             line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
@@ -732,7 +662,6 @@ class Environment:
                     "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
                     line,
                 )
-        self._store_cached_properties()
 
     def check_unwritten(self) -> None:
         """Raises TraceError, at the line, where the traced function has changed what lies outside: Python's own code
@@ -780,16 +709,9 @@ class Environment:
             act()
         for scope in self._scopes.values():
             scope.let_go()
-        for held in (self._before.rows, self._unchanged, self._lifted, self._originals, self._placed, self._equals):
+        known = self.guards, self._lifted, self._originals, self._placed, self._equals
+        for held in (*known, self._before.rows, self._unchanged):
             held.clear()  # what it holds may end: classes of stand-ins refer to it until they are collected
-
-    def _store_cached_properties(self) -> None:
-        """Puts what was computed once where Python puts it."""
-        for real, name, label, value, _ in self._properties:
-            real.__dict__[name] = value
-            self.guard_read(real, name, label, "held")
-        if context.held_before is not None:
-            context.held_before += [row for *_, before in self._properties for row in before]
 
 
 def _control_flow_hooks() -> Any:

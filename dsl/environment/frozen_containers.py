@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any, NoReturn
@@ -14,7 +13,7 @@ from ..core.object_model import (
     ORIGINAL,
     VARS,
     builtin_container_base_of_class,
-    hidden_keys_of_ordered_dict,
+    is_whole_dict,
     make_object,
     mutators_of_class,
     named_parts_of_object,
@@ -96,11 +95,8 @@ def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, 
     """Puts what stands for the items of `value`, by `lift`, into `container`, which may be among them."""
     row = row_of_class(type(value))
     assert row.put is not None
-    hidden = hidden_keys_of_ordered_dict(value) if row.base is OrderedDict else []
-    if hidden is None:
-        raise TraceError(
-            f"{label}, an OrderedDict, lists keys that were taken out of it past its class; write del o[key]"
-        )
+    if not is_whole_dict(value):
+        raise TraceError(f"{label}, an OrderedDict, was changed past its class; write o[key] = value, or del o[key]")
     names, parts = named_parts_of_object(value, row)
     for name, setting in zip(row.settings, parts, strict=False):
         if name in row.assigned:
@@ -112,7 +108,5 @@ def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, 
         if hasattr(type(container), "_order"):
             container._order = lifted
         lifted = value if all(map(is_, parts, lifted)) else dict.fromkeys(lifted)  # it lies as Python's own copy would
-    row.put(container, lifted[: -len(hidden)] if hidden else lifted)
-    if hidden:
-        dict.update(container, lifted[-len(hidden) :])
+    row.put(container, lifted)
     return container

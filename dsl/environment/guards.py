@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from operator import is_
 from types import MethodType
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object, walk_objects
+from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object
 from ..core.object_state import comparable_object_state
 from ..core.python_text import compiled_functions, function_text, lines_in_try
 from ..core.spec import native_byte_order
@@ -37,14 +37,11 @@ class Guard:
             value
         )  # may have changed and be the same object
 
-    def tell_apart(self, themselves: Container[int]) -> None:
-        """From now on containers of these identities are as good as themselves alone."""
-        if (
-            self.how in READS
-            and builtin_container_base_of_class(type(self.value)) in _BY_VALUE
-            and self.key not in ("state", "contents")
-        ):
-            self.same = sameness_predicate_of_guard(self.value, (), themselves)
+    def tell_apart(self) -> None:
+        """From now on no container is as good as another one."""
+        of_container = builtin_container_base_of_class(type(self.value)) in _BY_VALUE
+        if self.how in READS and of_container and self.key not in ("state", "contents"):
+            self.same = sameness_predicate_of_guard(self.value, apart=True)
 
     def is_unchanged(self) -> bool:
         """Whether it is as it was."""
@@ -144,38 +141,51 @@ def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
     return compiled_functions(function_text("hold", "", lines), scope, "guards")["hold"]
 
 
-def containers_within_guarded_value(value: Any) -> dict[int, Any]:
-    """By their identities, the value and what it holds. Only Python's own containers count, which can change."""
-
-    def changing(item: Any) -> list[Any]:
-        return contents_of_object(item) if type(item) in _BY_VALUE and not _is_guarded_by_identity(item) else []
-
-    return {id(x): x for x in walk_objects(value, changing) if type(x) in _BY_VALUE and not _is_guarded_by_identity(x)}
-
-
-def sameness_predicate_of_guard(
-    value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()
-) -> Same | None:
+def sameness_predicate_of_guard(value: Any, above: tuple[int, ...] = (), apart: bool = False) -> Same | None:
     """A predicate that says whether another value is as good as this one is now; None where only itself is.
 
-    above: the identities of the containers that hold the value. themselves: of those that no equal one stands for."""
+    above: the identities of the containers that hold the value. apart: whether a container with the same contents is
+    not as good."""
     kind = type(value)
     if kind in PLAIN or issubclass(kind, np.generic):
         return lambda now: _equal_guarded_data(now, value)
     if id(value) in above:
         return None
     if issubclass(kind, np.ndarray):  # not what says that it is one: a traced value that was kept
-        return _same_array_predicate_of_guard(value)
+        if not _is_guarded_number_dtype(value.dtype):
+            return frozen_state_predicate_of_guard(value)
+        shape, strides, dtype = value.shape, value.strides, value.dtype
+        return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
     if kind is Array:
         memory = value._memory  # another one once the array was assigned to
         return lambda now: now is value and now._memory is memory
     if kind is MethodType:
         return lambda now: type(now) is MethodType and now == value
     if builtin_container_base_of_class(kind) is not None:
-        as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        only, inside = None if as_good else value, (*above, id(value))
-        return _same_container_predicate_of_guard(kind, only, contents_of_object(value), inside, themselves)
+        return _same_container_predicate_of_guard(value, (*above, id(value)), apart)
     return None
+
+
+def _same_container_predicate_of_guard(value: Any, above: tuple[int, ...], apart: bool) -> Same:
+    """Equal length, and each item as good as it was."""
+    kind = type(value)
+    other = not apart and (kind in _BY_VALUE or hasattr(kind, "_fields"))  # whether one will do
+    items = contents_of_object(value)
+    checks = [sameness_predicate_of_guard(x, above, apart) for x in items]
+    changing = [
+        (i, c) for i, (x, c) in enumerate(zip(items, checks, strict=True)) if c and not _is_guarded_by_identity(x)
+    ]
+
+    def is_container_as_guarded(now: Any) -> bool:
+        if type(now) is not kind or not (other or now is value):
+            return False
+        found = now if kind is list or kind is tuple else contents_of_object(now)
+        if len(found) == len(items) and all(map(is_, found, items)):
+            return all(check(found[i]) for i, check in changing)
+        rows = zip(found, items, checks, strict=False)
+        return len(found) == len(items) and all(a is b if same is None else same(a) for a, b, same in rows)
+
+    return is_container_as_guarded
 
 
 def _is_guarded_by_identity(value: Any) -> bool:
@@ -197,44 +207,6 @@ def _is_guarded_number_dtype(dtype: np.dtype[Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _same_array_predicate_of_guard(value: np.ndarray[Any, Any]) -> Same:
-    """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
-    shape, strides, dtype = value.shape, value.strides, value.dtype
-    if not _is_guarded_number_dtype(dtype):
-        if dtype.hasobject and dtype.names is None:
-            items = value.ravel().tolist()
-            same = _same_container_predicate_of_guard(list, None, items, (id(value),))
-            return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())
-        return frozen_state_predicate_of_guard(value)
-    return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
-
-
-def _same_container_predicate_of_guard(
-    kind: Any, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
-) -> Same:
-    """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
-    checks = [
-        (i, sameness_predicate_of_guard(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN
-    ]
-    nested = [(i, check) for i, check in checks if check]
-    special = {i for i, _ in nested}
-    plain = kind is list or kind is tuple
-
-    def is_container_as_guarded(now: Any) -> bool:
-        if type(now) is not kind or (only is not None and now is not only):
-            return False
-        found = now if plain else contents_of_object(now)
-        if len(found) != len(items):
-            return False
-        if not all(map(is_, found, items)):
-            for i, (a, b) in enumerate(zip(found, items, strict=True)):
-                if a is not b and i not in special and not (type(b) in PLAIN and _equal_guarded_data(a, b)):
-                    return False
-        return all(check(found[i]) for i, check in nested)
-
-    return is_container_as_guarded
 
 
 def frozen_state_predicate_of_guard(

@@ -11,11 +11,10 @@ import functools
 import sys
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from enum import Flag
 from types import (
     FunctionType,
-    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
@@ -29,6 +28,7 @@ from ..core.object_model import (
     MRO,
     ORIGINAL,
     PLAIN,
+    UNSET,
     VARS,
     builtin_container_base_of_class,
     dict_of_object,
@@ -49,6 +49,14 @@ from .frozen_containers import (
 
 WORLD = "_kernelgraph_world"
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
+
+
+def refuse_kind(world: Environment, value: Any, label: str) -> NoReturn:
+    """Raises TraceError for what no trace follows."""
+    raise TraceError(
+        f"{label} is {with_article(type(value).__name__)}, which no trace follows; use it outside of the traced "
+        "function, and pass what it gives as an argument"
+    )
 
 
 class ReadOnlyProxy:
@@ -89,10 +97,8 @@ class ModuleProxy(ReadOnlyProxy):
             return type(module)
         names = vars(module)
         label = f"{module.__name__}.{name}"
-        if name == "__dict__":
-            return NamesProxy(world, names, module.__name__)
-        if module is sys and name == "modules":
-            return NamesProxy(world, sys.modules, label)
+        if name == "__dict__" or (module is sys and name == "modules"):
+            refuse_kind(world, names, label)
         value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
         if name in names:
             found = world.read_guarded(names, name, label)
@@ -109,44 +115,9 @@ class ModuleProxy(ReadOnlyProxy):
         return found
 
 
-class NamesProxy(ReadOnlyProxy, Mapping[str, Any]):
-    """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
-
-    def __getitem__(self, name: str) -> Any:
-        label = f"{self._label}[{name!r}]"
-        if name not in self._real:
-            self._world.guard_finding(self._real, name, label, "no item")
-            raise KeyError(name)
-        return self._world.read_guarded(self._real, name, label)
-
-    def _refuse_item(self, name: str, value: Any = None) -> None:
-        refuse_frozen_container_change(f"{self._label}[{name!r}]")
-
-    __setitem__ = __delitem__ = _refuse_item
-
-    def __iter__(self) -> Iterator[str]:
-        len(self)
-        return iter([*self._real])
-
-    def __len__(self) -> int:
-        self._world.guard_finding(self._real, "", self._label, "size", len(self._real))
-        return len(self._real)
-
-
-class EnvironVariablesProxy(NamesProxy):
-    """`os.environ`."""
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self)
-
-    def _refuse_environ_change(self, *args: Any, **options: Any) -> None:
-        refuse_frozen_container_change(self._label)
-
-    clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
-
-
-class FunctionObjectProxy(ReadOnlyProxy):
-    """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
+class CachedFunctionProxy(ReadOnlyProxy):
+    """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
+    others it is traced."""
 
     def __init__(self, world: Environment, function: Any, label: str) -> None:
         super().__init__(world, function, label)
@@ -164,18 +135,13 @@ class FunctionObjectProxy(ReadOnlyProxy):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
 
-
-class CachedFunctionProxy(FunctionObjectProxy):
-    """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
-    others it is traced."""
-
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
-        if not all(type(x) in PLAIN or self._is_proxy_of_users_object(x) for x in given):
+        if any(self._world.users_object(x) is not None for x in given):
+            refuse_kind(self._world, self._real, self._label)
+        if not all(type(x) in PLAIN for x in given):
             return self._world.proxy_of(self._real.__wrapped__)(*args, **options)
-        key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
-        args = tuple(map(self._world.original_value, args))
-        options = {name: self._world.original_value(x) for name, x in options.items()}
+        key = repr(given), (*options,)
         if key not in self._calls:
             self._world.check_unwritten()
             self._calls[key] = functools.partial(self._real, *args, **options)
@@ -183,51 +149,11 @@ class CachedFunctionProxy(FunctionObjectProxy):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
 
-    def _is_proxy_of_users_object(self, value: Any) -> bool:
-        """Whether it stands for an object of the user's that was there before."""
-        return isinstance(type(value), ProxyMetaclass) and self._world.users_object(value) is not None
-
     def cache_clear(self) -> None:
         refuse_frozen_container_change(f"the cache of {self._label}")
 
     def cache_info(self) -> None:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
-
-
-class SingleDispatchProxy(FunctionObjectProxy):
-    """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return (self.dispatch(args[0].__class__) if args else self._real)(*args, **options)
-
-    def dispatch(self, kind: type) -> Any:
-        """What stands for the function for arguments of this class."""
-        kind = original_class(kind)
-        if kind not in self._calls:
-            ask = functools.partial(self._real.dispatch, kind)
-            self._calls[kind] = self._world.read_guarded(ask, "", self._label, "call")
-        return self._calls[kind]
-
-    def register(self, *args: Any) -> None:
-        refuse_frozen_container_change(f"what {self._label} calls")
-
-
-class ContextVariableProxy(ReadOnlyProxy):
-    """A context variable."""
-
-    @property
-    def name(self) -> str:
-        return str(self._real.name)
-
-    def get(self, *default: Any) -> Any:
-        for other in (None, 0):  # one of which is not what it holds
-            self._world.guard_read(self._real, other, self._label, "variable")
-        return self._world.proxy_of(self._real.get(*default), self._label)
-
-    def set(self, value: Any) -> None:
-        refuse_frozen_container_change(self._label)
-
-    reset = set
 
 
 # classes
@@ -316,7 +242,6 @@ def _proxy_metaclass_of(kind: type) -> Any:
     return _metaclasses[kind]
 
 
-_OWN_WAYS = ("__getattribute__", "__instancecheck__", "__subclasscheck__")
 # what Python keeps in classes
 _PYTHONS = """
 __class__ __mro__ __bases__ __name__ __qualname__ __module__ __doc__ __slots__ __weakref__ __annotations__
@@ -330,8 +255,8 @@ _OF_OUTSIDE_CLASS: dict[str, Any] = {  # what Python says of every class -> what
         _OWN_TEXTS,
         lambda world, kind, name: world.read_guarded(kind, name, f"{kind.__name__}.{name}", "attribute"),
     ),
-    "__dict__": lambda world, kind, name: NamesProxy(world, VARS(kind), f"{kind.__name__}.__dict__"),
-    "__subclasses__": lambda world, kind, name: functools.partial(_guarded_subclass_proxies, world, kind),
+    "__dict__": lambda world, kind, name: refuse_kind(world, VARS(kind), f"{kind.__name__}.__dict__"),
+    "__subclasses__": lambda world, kind, name: functools.partial(_refuse_subclasses, kind),
     "__dataclass_fields__": lambda world, kind, name: _traced_dataclass_fields(world, kind),
 }
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
@@ -345,6 +270,8 @@ def traced_class(world: Environment, kind: type) -> type:
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
     if not _can_be_stood_for(kind, users):
         return kind
+    if is_user_class(type(kind)):  # which may decide on all that a class does
+        refuse_kind(world, kind, kind.__name__)
     try:
         contents = _contents_of_proxy_class(world, kind, users)
         made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
@@ -354,8 +281,6 @@ def traced_class(world: Environment, kind: type) -> type:
         type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
     world.register_proxy_class(kind, made, users)
     world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
-    if is_user_class(type(kind)):
-        world.guard_state(type(kind), type(kind).__name__)
     world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
@@ -369,8 +294,7 @@ def _can_be_stood_for(kind: type, users: list[type]) -> bool:
         return False
     if any(type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()):
         return False
-    above = [*users, *filter(is_user_class, type(kind).__mro__)]
-    return not any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS)
+    return not any(type(vars(base).get("__getattribute__")) is FunctionType for base in users)
 
 
 def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -> dict[str, Any]:
@@ -379,7 +303,7 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
-            found = _attribute_in_mro(kind.__mro__, name)[1]
+            found = next(VARS(base)[name] for base in kind.__mro__ if name in VARS(base))
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
     contents |= {name: _refusing_method_of_container_proxy(kind, name) for name in mutators_of_class(kind)}
     contents |= {
@@ -387,8 +311,6 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
         "__setattr__": _setattr_of_proxy_class(kind),
         "__delattr__": _delattr_of_proxy_class(kind),
     }
-    if kind.__module__ == "_thread":  # which Python does not copy
-        contents["__reduce_ex__"] = lambda self, protocol: object.__reduce_ex__(kind(), protocol)
     if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
         contents["__getstate__"] = _getstate_of_proxy
     if kind is SimpleNamespace:  # whose own methods look into the object
@@ -401,11 +323,11 @@ def _contents_of_proxy_class(world: Environment, kind: Any, users: list[type]) -
         contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
         contents["__repr__"] = lambda self: object.__repr__(_users_object_or_own(world, self))
+    if any("__del__" in vars(base) for base in users):
+        contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
-    if any("__del__" in vars(base) for base in users):
-        contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     return contents
 
 
@@ -491,28 +413,31 @@ def _raise_error_of_lookup(error: BaseException, *args: Any) -> NoReturn:
     raise error
 
 
-def _attribute_in_mro(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
-    """Which class has it, and what; stand-ins have nothing of their own."""
+def _own_members(kind: type) -> Mapping[str, Any]:
+    """What a class has itself; stand-ins have nothing of their own."""
+    held: Mapping[str, Any] = VARS(kind)
+    return {} if ORIGINAL in held or kind is ProxyBase else held
+
+
+def _look_up(world: Environment, mro: Sequence[type], name: str) -> tuple[type | None, Any]:
+    """Which class has it, and what, as Python looks. In the user's classes that, and where it is not, is guarded."""
     for base in mro:
-        held = VARS(base)
-        if name in held and ORIGINAL not in held and base is not ProxyBase:
+        held = _own_members(base)
+        if world.is_class_from_outside(base):
+            world.guard_member(base, name)
+        if name in held:
             return base, held[name]
     return None, None
 
 
-def _class_position_in_mro(mro: tuple[type, ...], kind: type) -> int:
-    """Where the class itself comes, not its stand-in, which is equal to it."""
-    return next(i for i, base in enumerate(mro) if base is kind)
+def _classes_behind(kind: type, cls: type) -> tuple[type, ...]:
+    """Where `super` of a class looks: behind the class itself, not its stand-in, which is equal to it."""
+    mro = MRO(cls)
+    return mro[next(i for i, base in enumerate(mro) if base is kind) + 1 :]
 
 
 def _environment_of_class(cls: type) -> Environment:
     found: Environment = next(VARS(base)[WORLD] for base in MRO(cls) if WORLD in VARS(base))
-    return found
-
-
-def _users_class_behind_proxy(world: Environment, cls: type) -> type:
-    """The first class of the user's that the class stands for, or extends."""
-    found: type = next(base for base in MRO(cls) if world.is_class_from_outside(base))
     return found
 
 
@@ -530,19 +455,14 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
         return VARS(cls)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
-    owner, found = _attribute_in_mro(MRO(cls), name)
+    owner, found = _look_up(world, MRO(cls), name)
     if original is not None:
-        if owner is Generic and name == "__class_getitem__":
-            return functools.partial(_generic_alias_of_class_proxy, cls, original)
-        meta, above = _attribute_in_mro(MRO(type(original)), name)
-        if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
-            label = f"{meta.__name__}.{name}"
-            world.guard_read(VARS(meta), name, label)
-            return _bound_member(world, above, cls, meta, name, label)
+        if name == "__class_getitem__" and (owner is Generic or hasattr(original, name)):
+            refuse_kind(world, original, f"{original.__name__}[...]")
         if owner is None and not hasattr(type, name):
             world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     if owner is not None and world.is_class_from_outside(owner):
-        return _users_class_member(world, owner, found, None, cls, name)
+        return _bound_member(world, found, None, cls, name)
     return type.__getattribute__(cls, name)
 
 
@@ -583,63 +503,15 @@ def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -
     return tuple(dict.fromkeys(lifted))
 
 
-def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
-    """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
-    return generic_alias_of_class(VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters), cls)
+def _refuse_subclasses(kind: type) -> NoReturn:
+    raise TraceError(f"{kind.__name__}.__subclasses__() is asked while tracing, once for all calls; pass what it gives")
 
 
-def generic_alias_of_class(alias: Any, kind: type) -> Any:
-    """One like an alias of a generic class, of another class."""
-    if type(alias) is GenericAlias:
-        return GenericAlias(kind, alias.__args__)
-    found = alias.copy_with(alias.__args__)
-    object.__setattr__(found, "__origin__", kind)
-    return found
-
-
-def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
-    ask = functools.partial(users_subclasses, kind)
-    found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
-    return [world.proxy_of(sub) for sub in found]
-
-
-def users_subclasses(kind: type) -> list[type]:
-    """The subclasses of a class that are no stand-ins."""
-    found: list[type] = type.__subclasses__(kind)
-    return [sub for sub in found if ORIGINAL not in VARS(sub)]
-
-
-def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
-    """What a user's class has, for itself (instance is None) or an object of it."""
-    holder = _users_class_behind_proxy(world, cls)
-    label = f"{holder.__name__}.{name}"
-    kind = type(member)
+def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str) -> Any:
+    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
+    kind, label = type(member), f"{cls.__name__}.{name}"
     if kind in _SLOTS:
         return member if instance is None else member.__get__(instance, cls)
-    if kind is classmethod:
-        bound = getattr(holder, name)
-        if type(bound) is MethodType and bound.__self__ is holder:
-            world.guard_finding(holder, name, label, "method", bound)
-    elif kind is FunctionType or kind is property:
-        world.guard_read(holder, name, label, "attribute")
-    elif kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
-        return world.read_guarded(holder, name, label, "attribute")
-    else:
-        world.guard_read(VARS(owner), name, label)
-        _guard_absence_before(world, MRO(cls), owner, name, label)
-    return _bound_member(world, member, instance, cls, name, label)
-
-
-def _guard_absence_before(world: Environment, mro: Any, owner: type, name: str, label: str) -> None:
-    """Guards that no class of the user's before `owner` has this."""
-    for base in mro[: _class_position_in_mro(mro, owner)]:
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, label, "no item")
-
-
-def _bound_member(world: Environment, member: Any, instance: Any, cls: type, name: str, label: str) -> Any:
-    """What a guarded member of a class of the user's is for an object, or for its class (instance is None)."""
-    kind = type(member)
     if kind is FunctionType or kind is functools._lru_cache_wrapper:
         return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
     if kind is classmethod:
@@ -647,17 +519,15 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
     if kind is staticmethod:
         return world.proxy_of(member.__func__)
     if kind is property and instance is not None:
-        if member.fget is None:
-            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return world.traced_function(member.fget)(instance)
+        return _value_of_property(world, member, instance, name)
     if kind is functools.cached_property:
         return _bound_cached_property(world, member, instance, name, label)
     if kind is functools.partialmethod and instance is not None:
-        bound = _bound_member(world, member.func, instance, cls, name, label)
+        bound = _bound_member(world, member.func, instance, cls, name)
         args, keywords = map(world.proxy_of, member.args), member.keywords.items()
         return functools.partial(bound, *args, **{key: world.proxy_of(value) for key, value in keywords})
     if kind is functools.singledispatchmethod:
-        return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
+        refuse_kind(world, member, label)
     if kind is property or not _class_of_value_has(world, member, "__get__"):
         return world.proxy_of(member, label)
     if kind is _tuplegetter and instance is not None:  # its items stand for the user's already
@@ -667,88 +537,60 @@ def _bound_member(world: Environment, member: Any, instance: Any, cls: type, nam
     return world.proxy_of(member.__get__(instance, cls), label)
 
 
+def _value_of_property(world: Environment, member: property, instance: Any, name: str) -> Any:
+    if member.fget is None:
+        raise AttributeError(f"property {name!r} of {type(instance).__name__!r} object has no getter")
+    return world.traced_function(member.fget)(instance)
+
+
 def _bound_cached_property(world: Environment, member: Any, instance: Any, name: str, label: str) -> Any:
     if instance is None:
-        known = functools.cached_property(world.proxy_of(member.func))
-        known.attrname = name
-        return known
+        refuse_kind(world, member, label)
     real = world.users_object(instance)
     holder = instance if real is None else real
     if name in vars(holder):
         return world.read_guarded(holder, name, label, "held")
-    if real is None:
-        return world.cached_property_value(instance, name, member.func)
-    return world.cached_property_of_users_object(instance, real, name, label, member.func)
-
-
-def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
-    """A method with `functools.singledispatchmethod`."""
-    return dispatcher.dispatch(args[0].__class__).__get__(instance, cls)(*args, **options)
+    return world.cached_property_value(instance, name, member)
 
 
 # objects
 
 
 def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
-    """self.name, for an object of a class that stands for a user's or extends one."""
+    """self.name, for an object of a class that stands for a user's or extends one, as Python finds it. special: as it
+    looks for methods, on the class alone."""
     cls = type(self)
     world = _environment_of_class(cls)
-    real = world.users_object(self)
+    real = None if special else world.users_object(self)
     if name == "__class__":
         return cls if is_user_class(cls) else original_class(cls)
-    owner: Any
-    owner, found = _attribute_in_mro(MRO(cls), name)
-    outside = owner is not None and world.is_class_from_outside(owner)
-    if name == "__dataclass_fields__" and outside:
+    if name == "__dataclass_fields__" and name in VARS(original_class(cls)):
         return getattr(cls, name)
     world.require_opened(self, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
-    if real is not None and not special:
-        return _attribute_of_users_object(world, self, real, name, owner, found)
-    own = not special and _is_shadowed_by_object(world, self, found, name)
-    if outside and type(found) not in _SLOTS and not own:
-        return _users_class_member(world, owner, found, self, cls, name)
-    if owner is None:
-        _guard_missing_attribute(world, self, None, name)
-    elif outside and own:
-        world.guard_read(VARS(owner), name, f"{owner.__name__}.{name}")
-    return object.__getattribute__(self, name)
-
-
-def _attribute_of_users_object(world: Environment, self: Any, real: Any, name: str, owner: Any, member: Any) -> Any:
-    """real.name, as traced code sees it. self: what stands for the object. owner: the class that has `member` there."""
-    cls, kind = type(self), type(member)
-    outside = owner is not None and world.is_class_from_outside(owner)
-    label = f"{type(real).__name__}.{name}"
-    if name == "__dict__":
-        return world.read_guarded(real, name, label, "attribute")
-    if kind in _SLOTS and owner is not object:
-        return _slot_read_by_proxy(world, self, real, name, label)
-    if outside and _is_data_descriptor(world, member):
-        return _users_class_member(world, owner, member, self, cls, name)
-    if name in getattr(real, "__dict__", ()):
-        if outside:
-            world.guard_read(VARS(owner), name, label)
-        return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
-    if kind is functools.cached_property:
-        return world.cached_property_of_users_object(self, real, name, label, member.func)
-    if owner is None:
-        _guard_missing_attribute(world, self, real, name)
+    owner, member = _look_up(world, MRO(cls), name)
+    label = f"{cls.__name__}.{name}"
+    if real is not None and type(member) in _SLOTS:
+        return _slot_read_by_proxy(world, real, name, label)
+    if not (special or _is_data_descriptor(world, member)):
+        found = _held_by_instance(world, self, real, name, label)
+        if found is not UNSET:
+            return found
+    if owner is None or not world.is_class_from_outside(owner):
         return object.__getattribute__(self, name)
-    if not outside:
-        own = hasattr(kind, "__get__")
-        return object.__getattribute__(self, name) if own else world.read_guarded(real, name, label, "attribute")
-    if kind is FunctionType or kind is classmethod:
-        bound = getattr(real, name)
-        if type(bound) is MethodType:
-            world.guard_finding(real, name, label, "method", bound)
-            return MethodType(world.proxy_of(bound.__func__), cls if kind is classmethod else self)
-    elif not _class_of_value_has(world, member, "__get__"):
-        return world.read_guarded(real, name, label, "attribute")
-    elif hasattr(real, "__dict__"):
-        world.guard_finding(real, name, label, "not held")
-    return _users_class_member(world, owner, member, self, cls, name)
+    return _bound_member(world, member, self, cls, name)
+
+
+def _held_by_instance(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
+    """What an object holds in its `__dict__`, or the user's object behind it; UNSET for nothing. Both are guarded."""
+    held = dict_of_object(self if real is None else real)
+    if held is None or real is None:
+        return (held or {}).get(name, UNSET)
+    if name in held:
+        return world.read_guarded(real, name, label, "held")
+    world.guard_finding(real, name, label, "not held")
+    return UNSET
 
 
 def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
@@ -768,34 +610,12 @@ def _is_data_descriptor(world: Environment, member: Any) -> bool:
     return any(ways) and _class_of_value_has(world, member, "__get__")
 
 
-def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str) -> bool:
-    """Whether an object made inside has an attribute of its own before its class's."""
-    if _is_data_descriptor(world, member):
-        return False
-    return name in (dict_of_object(self) or ())
-
-
-def _slot_read_by_proxy(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
-    """What a slot of the object holds, if anything."""
+def _slot_read_by_proxy(world: Environment, real: Any, name: str, label: str) -> Any:
+    """What a slot of the user's object holds, if anything."""
     if hasattr(real, name):
         return world.read_guarded(real, name, label, "attribute")
     world.guard_finding(real, name, label, "no attribute")
     raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}")
-
-
-def _guard_missing_attribute(world: Environment, self: Any, real: Any, name: str) -> None:
-    """Guards that there is no such attribute."""
-    cls = type(self)
-    kind = _users_class_behind_proxy(world, cls)
-    label = f"{kind.__name__}.{name}"
-    if real is not None and not hasattr(kind, "__getattr__"):
-        world.guard_finding(real, name, label, "no attribute")
-        return
-    if real is not None and hasattr(real, "__dict__"):
-        world.guard_finding(real, name, label, "not held")
-    for base in MRO(cls):
-        if world.is_class_from_outside(base):
-            world.guard_finding(VARS(base), name, label, "no item")
 
 
 class SuperProxy:
@@ -821,18 +641,12 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-    rest = MRO(cls)[_class_position_in_mro(MRO(cls), kind) + 1 :]
-    owner, found = _attribute_in_mro(rest, name)
-    if owner is Generic and name == "__class_getitem__" and ORIGINAL in VARS(cls):
-        return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
+    owner, found = _look_up(world, _classes_behind(kind, cls), name)
     if owner is object and name in ("__hash__", "__repr__") and self is not cls:  # which tell objects apart
         return found.__get__(_users_object_or_own(world, self))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    label = f"{owner.__name__}.{name}"
-    _guard_absence_before(world, rest, owner, name, label)
-    world.guard_read(VARS(owner), name, label)
-    return _bound_member(world, found, None if self is cls else self, cls, name, label)
+    return _bound_member(world, found, None if self is cls else self, cls, name)
 
 
 def _getstate_of_proxy(self: Any) -> Any:
@@ -862,27 +676,18 @@ def _setattr_of_proxy_class(kind: Any) -> Any:
         world.require_opened(self, name)
         if world.refuses_assignments(self):
             refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
-        set_ = _users_setattr_behind_proxy(world, self, kind, name)
-        if set_ is None:
-            _attribute_through_class(world, self, kind, "__setattr__")(name, value)
-        else:
-            set_(self, value)
+        owner, found = _look_up(world, MRO(kind), name)
+        users = owner is not None and world.is_class_from_outside(owner)
+        if users and getattr(kind, "__setattr__", None) is object.__setattr__:
+            if type(found) is property and found.fset is not None:
+                world.traced_function(found.fset)(self, value)
+                return
+            if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
+                world.proxy_of(found).__set__(self, value)
+                return
+        _attribute_through_class(world, self, kind, "__setattr__")(name, value)
 
     return __setattr__
-
-
-def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
-    own, _ = _attribute_in_mro(kind.__mro__, "__setattr__")
-    owner, found = _attribute_in_mro(MRO(kind), name)
-    if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
-        return None
-    if type(found) is property and found.fset is not None:
-        world.guard_read(_users_class_behind_proxy(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
-        return world.traced_function(found.fset)
-    if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
-        return world.proxy_of(found).__set__
-    return None
 
 
 def _delattr_of_proxy_class(kind: Any) -> Any:
@@ -897,10 +702,9 @@ def _delattr_of_proxy_class(kind: Any) -> Any:
 
 
 def _attribute_through_class(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    owner, found = _attribute_in_mro(kind.__mro__, name)
-    if owner is not None and type(found) is FunctionType and is_user_class(owner):
-        return MethodType(world.traced_function(found), self)
-    return getattr(kind, name).__get__(self)
+    """A method of the user's class, traced, or of Python's, of an object of its stand-in."""
+    found = getattr(kind, name)
+    return MethodType(world.traced_function(found), self) if type(found) is FunctionType else found.__get__(self)
 
 
 def refuse_custom_getattribute(kind: type) -> None:

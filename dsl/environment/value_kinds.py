@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from _thread import _local
 from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
@@ -29,6 +30,7 @@ from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
 from ..core.object_model import (
     are_same_objects,
+    attributes_of_object,
     builtin_container_base_of_class,
     held_by_object,
     is_namespace_class,
@@ -48,9 +50,7 @@ from ..trace.tracer import CAPTURED, Tracer
 from .environment import (
     Environment,
     StandIn,
-    global_lookups_are_traceable,
     refuse_read_past_proxy,
-    run_source_in_traced_code,
 )
 from .frozen_containers import fill_frozen_container, frozen_container_class
 from .numpy_proxy import is_numpys, numpy_proxy_of
@@ -58,14 +58,11 @@ from .outside_reads import MODULES, OutsideProxy, is_outside, is_partly_outside
 from .printing import LoggerProxy, is_logger, print_in_traced_code
 from .proxies import (
     CachedFunctionProxy,
-    ContextVariableProxy,
-    EnvironVariablesProxy,
     ModuleProxy,
     ProxyMetaclass,
-    SingleDispatchProxy,
     SuperProxy,
-    generic_alias_of_class,
     proxy_of_object,
+    refuse_kind,
     traced_class,
 )
 from .type_proxy import TypeProxy, ask_in_traced_code
@@ -90,11 +87,11 @@ def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     if not is_user_class(value):
-        return _watched_decimal(world, value, label)
+        return value
     made = traced_class(world, value)
     if made is value and not isinstance(value, ProxyMetaclass):
         bases = [base for base in value.__mro__ if is_user_class(base)]
-        if is_user_class(type(value)) or any(vars(base).keys() - _BARE_CLASS_ATTRIBUTES for base in bases):
+        if any(vars(base).keys() - _BARE_CLASS_ATTRIBUTES for base in bases):
             world.guard_state(value, label)
         else:
             for base in bases:
@@ -119,7 +116,7 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
         return numpy_proxy_of(value)
     if is_user_module(value) or value.__name__ in MODULES:
         return ModuleProxy(world, value, value.__name__)
-    return _watched_decimal(world, value, label)
+    return value
 
 
 def _remade(parts: Callable[[Any], Sequence[Any]], make: Callable[..., Any]) -> StandIn:
@@ -143,20 +140,6 @@ def _is_method_in_c(kind: type, value: Any) -> bool:
     return False
 
 
-def _super_proxy(world: Environment, value: Any, label: str) -> Any:
-    if value.__self__ is None:
-        return value
-    return SuperProxy(world, value.__thisclass__, world.guard_value(value.__self__, label))
-
-
-def _parts_of_ordering(value: Any) -> list[Any]:
-    """Of what `functools.cmp_to_key` gives."""
-    return [part for part in gc.get_referents(value) if part is not type(value)][:1]
-
-
-_Ordering = type(functools.cmp_to_key(max))
-
-
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
     func, args, options = (world.read_guarded(value, key, label, "attribute") for key in ("func", "args", "keywords"))
     found = functools.partial(func, *args, **options)
@@ -175,11 +158,6 @@ _GIVERS = ("importlib", "import_module"), ("logging", "getLogger")
 
 def _proxy_of_giver(world: Environment, value: Any, label: str) -> Any:
     return lambda *args, **options: world.proxy_of(value(*args, **options), label)
-
-
-def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
-    found = EnvironVariablesProxy(world, os.environ, "os.environ")
-    return found if value is os.environ else found.get
 
 
 def _proxy_of_container(world: Environment, value: Any, label: str) -> Any:
@@ -237,7 +215,7 @@ def _weak_reference_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 
-def _is_alias_of_users_class(kind: type, value: Any) -> bool:
+def _is_alias(kind: type, value: Any) -> bool:
     """Whether it is what `Name[...]` gives for a generic class of the user's."""
     if kind is not GenericAlias and kind.__module__ != "typing":
         return False
@@ -245,54 +223,35 @@ def _is_alias_of_users_class(kind: type, value: Any) -> bool:
     return isinstance(origin, type) and is_user_class(origin) and (kind is GenericAlias or hasattr(kind, "copy_with"))
 
 
-def _generic_alias_proxy(world: Environment, value: Any, label: str) -> Any:
-    return generic_alias_of_class(value, world.proxy_of(value.__origin__))
-
-
 def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
-    """One like it with what stands for its arguments, where anything else does; else itself, in the state it is in."""
-    args = world.read_guarded(value, "args", label, "attribute")
-    cause = world.read_guarded(value, "__cause__", label, "attribute")
-    held = [world.read_guarded(value, key, label, "held") for key in value.__dict__]
-    if are_same_objects([*args, *held, cause], [*value.args, *value.__dict__.values(), value.__cause__]):
-        return _guarded_library_object(world, value, label)
-    native = next(base for base in type(value).__mro__ if not is_user_class(base))
-    found = native.__new__(type(value), *args)
-    native.__init__(found, *args)  # type: ignore[misc]
-    world.stand_for_attributes(value, found, label)
-    found.__cause__, found.__suppress_context__ = cause, value.__suppress_context__
-    world.require_unchanged_function(found, ("args",), label)
-    return found
+    """Itself, in the state it is in. Raises TraceError for one that holds what has a stand-in."""
+    held = [*held_by_object(value), *attributes_of_object(value).values()]
+    if not are_same_objects([world.proxy_of(part, label) for part in [*value.args, *held]], [*value.args, *held]):
+        refuse_kind(world, value, label)
+    return _guarded_library_object(world, value, label)
 
 
 def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
     if not is_class_of_immutable_objects(type(value)):
         world.guard_state(value, label)
-    return _watched_decimal(world, value, label)
-
-
-_DECIMAL = ("decimal", "_decimal")
-
-
-def _watched_decimal(world: Environment, value: Any, label: str) -> Any:
-    """The same; what is of `decimal` depends on its context, and a context can change."""
-    kind = type(value)
-    if (value.__name__ if kind is ModuleType else getattr(_class_or_function(value), "__module__", "")) in _DECIMAL:
-        from .decimal_context import settings_of_context, slot_of_settings
-
-        context = value if kind.__name__ == "Context" else None
-        read = functools.partial(settings_of_context, value) if context else settings_of_context
-        world.guard_settings(read, slot_of_settings(context), label if context else "the context of decimal")
     return value
 
 
-def _class_or_function(value: Any) -> Any:
-    return value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else type(value)
+def _is_not_followed(kind: type, value: Any) -> bool:
+    """Whether it is so rare that functions which meet it run in NumPy: numbers and contexts of `decimal`, variables of
+    contexts and of threads, aliases of generic classes, views of dicts, `os.environ`, what `functools` makes of a
+    comparison or for a class of arguments; super objects and properties that are no members of classes."""
+    of = value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else kind
+    module = value.__name__ if kind is ModuleType else of.__module__
+    if value is os.environ or value is os.getenv or module in ("decimal", "_decimal", "_contextvars"):
+        return True
+    dispatches = kind is FunctionType and value.__code__ is _DISPATCHING
+    return dispatches or issubclass(kind, _NOT_FOLLOWED) or kind in VIEWS or _is_alias(kind, value)
 
 
-# of what `functools.singledispatch` makes
-_DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
+_NOT_FOLLOWED = _local, property, super, type(functools.cmp_to_key(max))
+_DISPATCHING = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
 
 
 def _is_numpy_or_python_class(kind: type) -> bool:
@@ -311,11 +270,9 @@ KINDS: tuple[tuple[str, tuple[type, ...] | Applies, StandIn], ...] = (
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
     ("giver", _is_giver, _proxy_of_giver),
-    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
+    ("what no trace follows", _is_not_followed, refuse_kind),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_read_past_proxy("__getattribute__", "getattr(o, name)")),
-    ("function by the class of its argument",
-     lambda kind, value: kind is FunctionType and value.__code__ is _DISPATCHING_CODE, SingleDispatchProxy),
     ("function", (FunctionType,), lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
     ("module", (ModuleType,), _module_proxy),
@@ -323,11 +280,6 @@ KINDS: tuple[tuple[str, tuple[type, ...] | Applies, StandIn], ...] = (
      _remade(held_by_object, lambda value, *parts: MethodType(*parts))),
     ("method in C", _is_method_in_c,
      _remade(lambda value: [value.__self__], lambda value, owner: getattr(owner, value.__name__))),
-    ("super", (super,), _super_proxy),
-    ("property", (property,),
-     _remade(held_by_object, lambda value, fget, fset, fdel: property(fget, fset, fdel, value.__doc__))),
-    ("ordering", (_Ordering,),
-     _remade(_parts_of_ordering, lambda value, compare: functools.cmp_to_key(compare))),
     ("partial", (functools.partial,), _partial_proxy),
     ("cached function", (functools._lru_cache_wrapper,), CachedFunctionProxy),
     ("static method", (staticmethod, classmethod),
@@ -337,15 +289,10 @@ KINDS: tuple[tuple[str, tuple[type, ...] | Applies, StandIn], ...] = (
     ("exception", lambda kind, value: isinstance(value, BaseException), _exception_proxy),
     ("object", lambda kind, value: is_user_class(kind) or is_namespace_class(kind),
      _object_proxy),
-    ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
-     ContextVariableProxy),
     ("mapping that cannot be written", (MappingProxyType,),
      _remade(gc.get_referents, lambda value, owner: MappingProxyType(owner))),
-    ("view", (*VIEWS,),
-     _remade(gc.get_referents, lambda value, owner: getattr(owner, VIEWS[type(value)])())),
     ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
     ("iterator", lambda kind, value: is_iterator_class(kind), _iterator_proxy),
-    ("alias of a generic class", _is_alias_of_users_class, _generic_alias_proxy),
     ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
      lambda world, value, label: value),
     ("anything else", lambda kind, value: True,
@@ -361,11 +308,8 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
 
 
 def environment_of(trace: Trace) -> Environment:
-    """What a trace sees of what lies outside of its function. Raises TraceError where `TracedGlobals` does not work."""
-    if not global_lookups_are_traceable():
-        raise TraceError("this version of Python looks up global names past what watches them")
+    """What a trace sees of what lies outside of its function."""
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
-    names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint)}
-    names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
+    names |= {run.__name__: OutsideProxy(run.__name__, run) for run in (open, input, breakpoint, eval, exec)}
     names |= {ask.__name__: functools.partial(ask_in_traced_code, ask) for ask in (isinstance, hasattr)}
     return Environment(trace, proxy_of_value, names)

@@ -26,6 +26,7 @@ from ..core.errors import DTypeRefusal, line_of_traceback
 from ..core.object_model import (
     attributes_of_object,
     builtin_container_base_of_class,
+    contents_of_object,
     is_namespace_class,
     is_user_class,
     put_attributes,
@@ -184,10 +185,14 @@ def _converted_structure(whole: list[Any], owners: _Owners, device: Device) -> A
     """whole: the one result, taken out of it: lists, dicts and objects among those given are themselves."""
     leaves: list[Any] = []
     met: dict[int, int] = {}
-    shape = flatten(whole[0], leaves, results=True, stop=owners.is_given, met=met)
+    shape = flatten(
+        whole[0], leaves, results=True, stop=lambda x: owners.is_given(x) or _is_container_of_numbers(x), met=met
+    )
     objects = [x for x in leaves if type(x) not in _LEAVES and not owners.is_given(x)] if met else ()
-    if any(id(part) in met for x in objects for part in walk_objects(x, referents_of_object)):
-        return whole.pop()  # an iterator of one of its lists, say: it has to stay that one
+    if _NUMBERS.issuperset(map(type, leaves)) or any(
+        id(part) in met for x in objects for part in walk_objects(x, referents_of_object)
+    ):
+        return whole.pop()  # it may be somebody's; an iterator of one of its lists, say, has to stay that one
     whole.pop()
     _convert_numpy_results(leaves, owners, device)
     return unflatten(shape, leaves)
@@ -235,6 +240,12 @@ def _holds_numbers_alone(value: Any) -> bool:
         level = [*chain.from_iterable([x.values() for x in parts if type(x) is dict])]
         level += chain.from_iterable([x for x in parts if type(x) is not dict])
     return True
+
+
+def _is_container_of_numbers(x: Any) -> bool:
+    """Whether it is a container, which may be somebody's, in which nothing is to be converted."""
+    family = builtin_container_base_of_class(type(x))
+    return family is not None and family is not tuple and _NUMBERS.issuperset(map(type, contents_of_object(x)))
 
 
 @cache
@@ -316,6 +327,10 @@ class NumPyCall:
         """known: the leaves of the arguments, where these were looked through."""
         return call_in_numpy(self.function, args, EMPTY, self.device, self.error, known)
 
+    def run_without_arrays_of_ours(self, args: tuple[Any, ...], known: Any = None) -> Any:
+        """The same, of arguments among which is no `kg.Array`."""
+        return call_on_numpy_arrays(self.function, args, EMPTY, self.device, error=self.error)
+
 
 def error_without_frames(error: Exception) -> Exception:
     """The error, which is kept for long: the objects that its frames hold, and those of its causes, may end."""
@@ -389,10 +404,12 @@ def numpy_fast_call(
     if read is None:
         return not_taken_by_fast_launcher
 
+    run_call = call.run if ours else call.run_without_arrays_of_ours
+
     def call_behind_reader(args: tuple[Any, ...], caller: int = 0) -> Any:
         found = read(args)
         try:
-            return found if found is NOT_TAKEN else call.run(args, found)
+            return found if found is NOT_TAKEN else run_call(args, found)
         except Exception as error:
             raise call.for_user(error)  # noqa: B904  # the same one
 

@@ -40,7 +40,6 @@ from ..core.errors import (
     user_line,
 )
 from ..core.host_scalars import Respecialise
-from ..core.object_journal import ObjectJournal
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import Spec, address
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
@@ -784,34 +783,25 @@ class NewCall:
         of, leaves = self.of, self.leaves
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         behind = [*self.holders, self.given] if type(self.tree) is OpenedTree else []
-        before, context.held_before = context.held_before, []
-        try:
-            self.entry = entry = of._versions.entry(
-                of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known
+        self.entry = entry = of._versions.entry(of._cache_key_of_leaves(self.tree, leaves), self.tree, leaves, known)
+        if entry.contest is not None:
+            self.entry = entry = of._versions.settle_contest(entry, self._rivals)
+            begin_calls_natively()
+        if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
+            of._run_kinds_in_numpy(self.args, entry.error, partial(of._versions.declines_new_key, entry))
+        elif type(entry) is NumPyLauncher:
+            of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
+        else:
+            of._fast = not_taken_by_fast_launcher  # it may run more than this in NumPy
+            if behind:
+                of._install_fast_path(self.tree, entry, leaves)
+        if self.within is not None and entry.uses_holders:
+            raise ArgumentsError(
+                f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
+                "replays would not; return the new values"
             )
-            if entry.contest is not None:
-                self.entry = entry = of._versions.settle_contest(entry, self._rivals)
-                begin_calls_natively()
-            if type(entry) is NumPyLauncher and of._versions.runs_any_key_in_numpy(entry):
-                of._run_kinds_in_numpy(self.args, entry.error, partial(of._versions.declines_new_key, entry))
-            elif type(entry) is NumPyLauncher:
-                of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
-            else:
-                of._fast = not_taken_by_fast_launcher  # it may run more than this in NumPy
-                if behind:
-                    of._install_fast_path(self.tree, entry, leaves)
-            if self.within is not None and entry.uses_holders:
-                raise ArgumentsError(
-                    f"{of._name} changes what its arguments hold, which a graph in the making does once and its "
-                    "replays would not; return the new values"
-                )
-            copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
-            result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
-        except KernelGraphError:
-            ObjectJournal(context.held_before).undo()
-            raise
-        finally:
-            context.held_before = before
+        copies = {i: leaves[i].copy() for i in entry.assigned if is_copy_of_array(leaves[i], self.given[i])}
+        result = entry.run([*leaves, *behind] if behind else leaves, places, self.caller)
         if not entry.assigned:
             return result
         return _write_back_to_arguments(self.given, leaves, entry, result, self.shared, copies)

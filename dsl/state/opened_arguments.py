@@ -75,7 +75,7 @@ class OpenedArguments:
 
     def before(self, holder: int) -> dict[int, Hashable]:
         """The name (of a list: the place) of each value that a holder held, by its identity."""
-        names, values, _ = self._before.rows[holder][1]
+        names, values = self._before.rows[holder][1]
         names = tuple(map(self._world.original_value, names))
         return {id(value): name for name, value in zip(names or range(len(values)), values, strict=True)}
 
@@ -94,7 +94,7 @@ class OpenedArguments:
                 continue
             number = self.numbers[id(slot.holder)]
             kind = self.kinds[number]
-            before, after = ((tuple(map(own, names)), values) for names, values, _ in contents)
+            before, after = ((tuple(map(own, names)), values) for names, values in contents)
             slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
             yield _holder_difference(number, kind is list, slots, before, after)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
-import contextvars
-import decimal
 import functools
 import io
 import random
@@ -35,7 +33,6 @@ from kernelgraph.dsl.core.object_model import (
 )
 from kernelgraph.dsl.core.object_state import comparable_object_state
 from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
-from kernelgraph.dsl.environment.decimal_context import slot_of_settings
 from kernelgraph.dsl.environment.raised_errors import give_users_objects_to_error
 
 
@@ -141,27 +138,12 @@ def _closure(a: Any) -> Callable[[], Any]:
     return lambda: a
 
 
-def _variable(a: Any) -> contextvars.ContextVar[Any]:
-    found = contextvars.ContextVar[Any]("variable")
-    found.set(a)
-    return found
-
-
-def _context(a: Any) -> contextvars.Context:
-    found = contextvars.copy_context()
-    found.run(VARIABLE.set, a)
-    return found
-
-
 def _class(a: Any) -> Any:
     class Made:
         note = a
         last = 1
 
     return Made
-
-
-VARIABLE = contextvars.ContextVar[Any]("VARIABLE")
 
 
 def put(container: Any, key: Any, value: Any) -> None:
@@ -235,13 +217,10 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     "static method": (staticmethod, None),
     "cell": (types.CellType, lambda x: setattr(x, "cell_contents", OTHER)),
     "function": (_closure, lambda x: setattr(x.__closure__[0], "cell_contents", OTHER)),
-    "context variable": (_variable, lambda x: x.set(OTHER)),
-    "context": (_context, lambda x: x.run(VARIABLE.set, OTHER)),
     "random numbers": (lambda a: random.Random(2), lambda x: x.random()),
     "bit generator": (lambda a: np.random.MT19937(2), lambda x: x.random_raw()),
     "text in memory": (lambda a: io.StringIO("a\nb"), lambda x: x.readline()),
     "bytes in memory": (lambda a: io.BytesIO(b"a\nb"), lambda x: x.readline()),
-    "decimal context": (lambda a: decimal.Context(prec=3), None),
     "class": (_class, lambda x: setattr(x, "note", OTHER)),
     "a class that gets more": (_class, lambda x: setattr(x, "other", OTHER)),
     "a class that gets less": (_class, lambda x: delattr(x, "note")),
@@ -259,9 +238,6 @@ UNSEEN = (
     "bytearray",
     "array",
     "function",
-    "context variable",
-    "context",
-    "decimal context",
     "random numbers",
     "bit generator",
     "text in memory",
@@ -303,16 +279,6 @@ def test_a_change_is_seen_and_undone(name: str) -> None:
     assert comparable_object_state(value, kept) == then
     after = [*walk_objects(value, parts_of_object)]
     assert [type(x) for x in after] == [type(x) for x in before]
-
-
-def test_the_settings_of_a_decimal_context_are_put_back() -> None:
-    context = decimal.Context(prec=3)
-    journal = ObjectJournal()
-    journal.note([slot_of_settings(context)])
-    context.prec = 5
-    assert [slot.holder for slot, *_ in journal.changed()] == [context]
-    journal.undo()
-    assert context.prec == 3
 
 
 @pytest.mark.parametrize("name", [n for n, row in MAKERS.items() if row_of_class(type(row[0](HELD))).family])

@@ -170,7 +170,7 @@ def test_a_change_of_the_context_is_refused_and_undone(precision: Any) -> None:
         return x * float(THIRD / 3)
 
     before = precision.prec
-    refused(lambda: cpu(function)(X), kg.TraceError)
+    refused(lambda: cpu(function)(X), kg.TraceError, line=function.__code__.co_firstlineno + 1)
     assert precision.prec == before
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 import numpy.linalg as la
-import pytest
 from numpy import arange, zeros
 
 from tests.dsl.tracing import assert_same
-from tests.dsl.world_helpers import smoothed
 from tests.dsl.world_objects import Grid, X, agree, cpu
 
 SCALE = 2.0
@@ -226,18 +223,3 @@ def test_a_class_made_inside() -> None:
 def test_ordered_dicts_and_default_arguments() -> None:
     table = OrderedDict(b=X, a=2.0)
     agree(lambda x, w=OFFSETS: [x * v + w for v in table.values()], X)
-
-
-def test_a_python_without_such_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelgraph.dsl.environment import value_kinds
-
-    assert isinstance(smoothed, FunctionType)
-    monkeypatch.setattr(value_kinds, "global_lookups_are_traceable", lambda: False)
-    weights = [1.0, 2.0]
-    f = cpu(lambda x: x * SCALE + weights[0])
-    assert_same(f(X), X * 2 + 1)
-    weights[0] = 5.0
-    assert_same(f(X), X * 2 + 5)
-    monkeypatch.setitem(globals(), "SCALE", 3.0)
-    assert_same(f(X), X * 3 + 5)
-    assert "past what watches them" in f.why()
