@@ -16,10 +16,10 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
-from ..trace.python_operators import INT64_MAX, magnitude_of_row, python_result_type
+from ..trace.python_operators import INT64_MAX, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
-    record_matmul_in_loop,
+    check_product_is_of_loop,
     record_numpy_call_in_loop,
     record_reduction_in_loop,
     record_ufunc_call_in_loop,
@@ -27,7 +27,14 @@ from .functions import (
 )
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
 from .items import loop_section_of_key, subs_behind_view_steps
-from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, magnitude_of_loop_number, merged_loop_kinds
+from .kinds import (
+    PLAIN,
+    is_number,
+    joined_loop_number_kinds,
+    loop_kinds_of,
+    magnitude_of_loop_number,
+    merged_loop_kinds,
+)
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
@@ -75,6 +82,22 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, x.value.cast(dtype), None, None, others)
         return x
 
+    def python_number(self, x: Any, kind: Any) -> Any:
+        """What NumPy has computed, as a number of Python's."""
+        x = self.lift(x)
+        if not isinstance(x, LoopSymbol):
+            return kind(x)
+        number = LoopNumber(self, self._one_element(x).cast(WEAK_DTYPES[kind]), kind)
+        number.magnitude = magnitude_of_loop_number(x)
+        return number
+
+    def raise_where(self, condition: Any, kind: type[Exception], text: str) -> None:
+        """The call raises an error where a condition holds. Raises LoopNotRecordable where it always does."""
+        if isinstance(condition, LoopSymbol):
+            self.fail_if(self.truth(condition), self.zero(), FixedLoopError(kind, text))
+        elif condition:
+            raise LoopNotRecordable(text)
+
     def scalar(self, x: Any, dtype: DType) -> LoopNumber:
         number = self.to_array(x)
         if isinstance(number, LoopArray) or not np.can_cast(number.dtype, dtype, "same_kind"):
@@ -84,13 +107,15 @@ class RecordedLoopArithmetic(LoopMemory):
     def reduce(self, op: str, x: Any, axes: Sequence[int], dtype: Any) -> Any:
         return record_reduction_in_loop(self, op, x, axes, dtype)
 
-    def matmul(self, x: Any, y: Any) -> Any:
-        return record_matmul_in_loop(self, x, y)
+    def check_product(self, x: Any, y: Any) -> None:
+        check_product_is_of_loop(x, y)
 
     def cast(self, x: Any, dtype: DType) -> Any:
         self.check_dtype(dtype)
         if not isinstance(x, LoopArray):
-            return LoopNumber(self, x.value.cast(dtype))
+            found = LoopNumber(self, x.value.cast(dtype))
+            found.magnitude = magnitude_of_dtype(x.dtype)
+            return found
         e = x.expression
         return LoopArray(self, LazyLoopElements(e.shape, dtype, lambda i: e.element(i).cast(dtype), e.leaves, e.heavy))
 
@@ -278,11 +303,7 @@ class RecordedLoopArithmetic(LoopMemory):
         for error in OPS[op].errors:
             if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= INT64_MAX):
                 continue
-            flag = error.where(*args, result)
-            if isinstance(flag, LoopSymbol):
-                self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
-            elif flag:
-                raise LoopNotRecordable(error.text)
+            self.raise_where(error.where(*args, result), error.kind, error.text)
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""
@@ -342,8 +363,11 @@ class RecordedLoopArithmetic(LoopMemory):
         self.assign(self.materialize(target), result)
         return target
 
-    def better(self, op: str, a: Any, b: Any) -> Any:
-        """b where it is greater (less) than a, else a."""
+    def better(self, is_better: Any, a: Any, b: Any) -> Any:
+        """b where it is greater (less) than a, else a. is_better: the operator that says so."""
+        a, b, op = self.lift(a), self.lift(b), "greater" if is_better is operator.gt else "less"
+        if not (is_number(a) and is_number(b)):
+            raise LoopNotRecordable("max() or min() of arrays")
         linear = [
             x.linear if isinstance(x, LoopNumber) else LinearExpression(x) if type(x) is int else None for x in (a, b)
         ]
@@ -372,11 +396,15 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def truth(self, x: Any) -> KernelValue:
         x = self.lift(x)
-        if isinstance(x, LoopArray):
-            if any(n.known != 1 for n in x.expression.shape):
-                raise LoopNotRecordable("an array of several elements decides")
-            return x.expression.element([self.zero()] * x.ndim).cast(BOOL)
-        return x.value.cast(BOOL) if isinstance(x, LoopNumber) else self.body.const(bool(x), BOOL)
+        return self._one_element(x).cast(BOOL) if isinstance(x, LoopSymbol) else self.body.const(bool(x), BOOL)
+
+    def _one_element(self, x: Any) -> KernelValue:
+        """The value of a number, or of the one element of an array."""
+        if isinstance(x, LoopNumber):
+            return x.value
+        if any(n.known != 1 for n in x.expression.shape):
+            raise LoopNotRecordable("an array of several elements decides")
+        return x.expression.element([self.zero()] * x.ndim)  # type: ignore[no-any-return]
 
     # items
 

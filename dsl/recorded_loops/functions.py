@@ -215,40 +215,13 @@ def _record_column_sums_in_loop(
 # products
 
 
-def record_matmul_in_loop(recorder: Recorder, x: Any, y: Any) -> Any:
-    """x @ y of arrays of one or two axes."""
-    if x.ndim not in (1, 2) or y.ndim not in (1, 2):
-        raise LoopNotRecordable("a product of arrays of more than two axes, or of no array")
-    x, y = recorder.light(x), recorder.light(y)
-    length, other = x.expression.shape[-1], y.expression.shape[0]
-    if length != other:
-        if not (length.terms or other.terms):
-            raise LoopNotRecordable("the lengths of two arrays differ")
-        differ = recorder.emit(length).ne(recorder.emit(other))
-        recorder.fail_if(
-            differ, recorder.zero(), FixedLoopError(ValueError, "matmul: the lengths of its operands differ")
-        )
-    loop, result = recorder.dtype_of("multiply", (x, y))
-    if result.kind == "b":
-        raise LoopNotRecordable("a product of booleans")
-    rows, columns = x.expression.shape[:-1], y.expression.shape[1:]
+def check_product_is_of_loop(x: LoopArray, y: LoopArray) -> None:
+    """Raises LoopNotRecordable for matrices that a library multiplies sooner."""
     many = 1
-    for n in (*rows, *columns, length):
+    for n in (*x.expression.shape, *y.expression.shape[-1:]):
         many *= n.greatest if n.greatest is not None else 64
-    if rows and columns and many >= PRODUCT:
+    if x.ndim > 1 and y.ndim > 1 and many >= PRODUCT:
         raise LoopNotRecordable("a library multiplies its matrices")
-    shape = (*rows, *columns, length)  # in this order: the last is summed
-    r, k = len(rows), len(shape) - 1
-    left = recorder.reindexed(x.expression, shape, lambda idx: [*idx[:r], idx[k]], [*range(r), k])
-    right = recorder.reindexed(y.expression, shape, lambda idx: [idx[k], *idx[r:k]], [k, *range(r, k)])
-
-    def product_of_elements_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        factors = left.element(idx).cast(loop[0]), right.element(idx).cast(loop[1])
-        found: KernelValue = recorder.body.apply(OPS["multiply"], factors, result)
-        return found
-
-    product = LazyLoopElements(shape, result, product_of_elements_in_loop, (*left.leaves, *right.leaves))
-    return record_elements_reduction_in_loop(recorder, "sum", product, [k], result, result)
 
 
 # what is a function of its own there

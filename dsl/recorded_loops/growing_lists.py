@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
+from ..control_flow.decisions import call
 from ..control_flow.effects import Journal
 from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
@@ -381,7 +382,7 @@ class GrowingList(LoopList):
 
     def fold(self, function: Any) -> Any:
         if self.storage is None:
-            return self._recorder.convert(function, (self.own,), {})
+            return call(function, self.own)
         return super().fold(function)
 
     def __add__(self, other: Any) -> Any:

@@ -38,6 +38,12 @@ class LoopOperations(Protocol):
     def to_array(self, x: Any) -> Tracer:
         """An operand of any kind as an array, or as a number of NumPy's."""
 
+    def python_number(self, x: Any, kind: Any) -> Any:
+        """What has been computed, as a number of one of Python's types."""
+
+    def raise_where(self, condition: Any, kind: type[Exception], text: str) -> None:
+        """The call raises an error where a condition holds."""
+
     def scalar(self, x: Any, dtype: DType) -> Tracer:
         """A number in the dtype of an array that it takes part in."""
 
@@ -47,8 +53,8 @@ class LoopOperations(Protocol):
     def reduce(self, op: str, x: Tracer, axes: Sequence[int], dtype: DType | None) -> Tracer:
         """Row `op` along axes, which are gone then."""
 
-    def matmul(self, x: Tracer, y: Tracer) -> Tracer:
-        """x @ y."""
+    def check_product(self, x: Tracer, y: Tracer) -> None:
+        """To be called before x @ y. Raises LoopNotRecordable where the loop had better not compute it."""
 
     def cast(self, x: Tracer, dtype: DType) -> Tracer:
         """With NumPy's C casts."""

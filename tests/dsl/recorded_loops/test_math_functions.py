@@ -84,6 +84,35 @@ def test_they_raise_the_errors_of_python(bad: float, error: type[Exception] | No
             np.asarray(ours(x))
 
 
+def whole(x: Any) -> Any:
+    total = x.sum()
+    return round(total), math.floor(total), math.ceil(-total), math.trunc(total * 10) + 1
+
+
+def complex_number(x: Any) -> Any:
+    return complex(x[0]), complex(x[1], 2) * x[2], complex(0, x.sum())
+
+
+@pytest.mark.filterwarnings("error:.*runs in NumPy")
+@pytest.mark.parametrize("function", [whole, complex_number], ids=lambda f: f.__name__)
+def test_builtins_outside_of_loops_are_compiled(function: Any) -> None:
+    x = np.random.default_rng(4).random(9) * 5
+    got, want = kg.kernel_graph(function, device="cpu")(x), function(x)
+    for a, b in zip(got, want, strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(np.asarray(a), b)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_whole_numbers_raise_the_errors_of_python(bad: float) -> None:
+    ours, x = kg.kernel_graph(whole, device="cpu"), np.full(3, bad)
+    if bad == 1e30:  # an int of Python's of more than 64 bits
+        assert ours(x)[0] == whole(x)[0]
+        return
+    with pytest.raises(ValueError if bad != bad else OverflowError, match="cannot convert float"):
+        np.asarray(ours(x)[0])
+
+
 def escapes(w: int, h: int, n: int) -> Any:
     out = np.zeros((h, w), dtype=int)
     for i in range(h):
