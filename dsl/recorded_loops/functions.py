@@ -143,21 +143,9 @@ def record_elements_reduction_in_loop(
                 return fold_over_axes_in_loop(rest[1:])
             start = recorder.emit(LinearExpression(0))
             stop = recorder.emit(n)
-            counter = recorder.body.value(INT64)
-            many = n.greatest
-            before, recorder.weight = recorder.weight, recorder.weight * (many if many is not None else 64)
-            recorder.turns += recorder.weight
-            if recorder.parallel:
-                recorder.wide += recorder.weight
-            else:
-                recorder.meets += before
-            recorder.width = max(recorder.width, recorder.step * (many if many is not None else 64))
-            recorder.parallel += 1
-            with recorder.block() as scope:
+            with recorder.turns_of(LinearExpression(0), n, parallel=True, adds=False, folds=True) as (counter, scope):
                 index[rest[0]] = counter
                 value = fold_over_axes_in_loop(rest[1:])
-            recorder.parallel -= 1
-            recorder.weight = before
             found: KernelValue = recorder.body.fold(op, dtype, start, stop, counter, scope, value)
             return found
 

@@ -58,8 +58,7 @@ class ListElementType:
         held = merged_loop_kind([self.kinds[0], other.kinds[0]])
         if any(dtype != held[0] for dtype, _ in (*self.kinds, *other.kinds)):  # an array of it has either
             raise LoopNotRecordable("a list has numbers of two dtypes")
-        kinds = joined_loop_number_kinds([*self.kinds, *other.kinds, held])
-        return ListElementType((held, *(k for k in kinds if k != held)), self.depth, self.shape)
+        return ListElementType(joined_loop_number_kinds([*self.kinds, *other.kinds], held), self.depth, self.shape)
 
 
 def list_element_and_type(recorder: Recorder, given: Any, began: int) -> tuple[Any, ListElementType]:

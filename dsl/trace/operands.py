@@ -108,6 +108,11 @@ def holds_traced_array(x: Any) -> bool:
     )
 
 
+def held_number(x: Any) -> Any:
+    """What a number is held as: a node, or a number that is known or an example."""
+    return x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x
+
+
 def to_graph_operand(x: Any) -> Value | Scalar | np.generic:
     """What the builder takes: a node, or a number that is known. Arrays and lists are captured; lists that hold traced
     arrays are joined.
