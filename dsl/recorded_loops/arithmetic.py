@@ -31,6 +31,7 @@ from .kinds import (
     PLAIN,
     is_number,
     joined_loop_number_kinds,
+    kind_of,
     loop_kinds_of,
     magnitude_of_loop_number,
     merged_loop_kinds,
@@ -104,11 +105,8 @@ class RecordedLoopArithmetic(LoopMemory):
             raise LoopNotRecordable("a number is given that is of another kind than an array")
         return LoopNumber(self, self.element_value(self.lift(x), dtype))
 
-    def reduce(self, op: str, x: Any, axes: Sequence[int], dtype: Any) -> Any:
-        return record_reduction_in_loop(self, op, x, axes, dtype)
-
-    def check_product(self, x: Any, y: Any) -> None:
-        check_product_is_of_loop(x, y)
+    reduce = record_reduction_in_loop
+    check_product = staticmethod(check_product_is_of_loop)
 
     def cast(self, x: Any, dtype: DType) -> Any:
         self.check_dtype(dtype)
@@ -348,9 +346,11 @@ class RecordedLoopArithmetic(LoopMemory):
                 raise LoopNotRecordable("an integer has a negative power")
             return self.map("power", x, exponent)
         exponent = self.lift(exponent)
-        kinds = self.kinds([x, exponent])[0]
-        if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
-            raise LoopNotRecordable("an integer has a power that differs from turn to turn")
+        if kind_of(x)[0].kind in "iub" and kind_of(exponent)[0].kind == "i":
+            negative = self.map("less", exponent, 0)
+            if isinstance(negative, LoopArray):
+                negative = self.call_function(np.any, (negative,), {})
+            self.raise_where(negative, ValueError, "Integers to negative integer powers are not allowed.")
         return self.map("power", x, exponent)
 
     def update_in_place(self, target: Any, op: str, other: Any) -> Any:
@@ -448,11 +448,6 @@ class RecordedLoopArithmetic(LoopMemory):
 
     # functions; see `functions`
 
-    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any], creates: Any = None) -> Any:
-        return record_numpy_call_in_loop(self, function, args, options, creates)
-
-    def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-        return record_ufunc_call_in_loop(self, ufunc, method, inputs, options)
-
-    def method(self, x: LoopSymbol, name: str) -> Any:
-        return recorded_attribute_of_loop_array(self, x, name)
+    call_function = record_numpy_call_in_loop
+    call_ufunc = record_ufunc_call_in_loop
+    method = recorded_attribute_of_loop_array

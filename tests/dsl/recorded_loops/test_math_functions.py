@@ -113,6 +113,35 @@ def test_whole_numbers_raise_the_errors_of_python(bad: float) -> None:
         np.asarray(ours(x)[0])
 
 
+POWERS = ("2**i", "(-3)**i", "i**i", "k[i]**c", "2**k[i]", "k[i]**k[i-1]", "(k[:i]**k[:i]).sum()", "2.0**(3*i)")
+
+
+@pytest.mark.parametrize("power", [*POWERS, "k[i]**(k[i]-3)", "(k[:i]**(k[:i]-3)).sum()", "2**(3*i)"])
+def test_powers_of_integers_are_recorded(power: str, tmp_path: Path) -> None:
+    source = f"""
+import numpy as np
+def powers(k, c):
+    out, s = np.zeros(len(k)), 0.0
+    for i in range(1, len(k)):
+        s = s * 0.5 + {power}
+        out[i] = s
+    return out
+"""
+    path = tmp_path / "powers.py"
+    path.write_text(source)
+    scope: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), scope)
+    powers, k = scope["powers"], np.random.default_rng(1).integers(1, 5, 30)
+    ours = kg.kernel_graph(powers, device="cpu")
+    if "-3" in power and "(-3)" not in power:
+        with pytest.raises(ValueError, match="Integers to negative integer powers"):
+            np.asarray(ours(k, 3))
+        return
+    with recorded() as notes:
+        np.testing.assert_allclose(np.asarray(ours(k, 3)), powers(k, 3))
+    assert notes and (not any(note.reasons for note in notes) or power == "2**(3*i)")  # which has more than 64 bits
+
+
 def escapes(w: int, h: int, n: int) -> Any:
     out = np.zeros((h, w), dtype=int)
     for i in range(h):
