@@ -370,7 +370,7 @@ def _float_call_in_rewritten_code(x: Any) -> Any:
 def _scalar_type_call_in_rewritten_code(kind: type[np.generic], args: Sequence[Any]) -> Any:
     """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. NotImplemented where Python must know
     more."""
-    x = args[0] if len(args) == 1 else None
+    x: Any = args[0] if len(args) == 1 else None
     numbers = kind in SCALAR_TYPES and type(x) is Tracer and not (x._held.weak or x._held.others)
     if not numbers or concrete_value(x._trace, x._value) is not None:
         return NotImplemented

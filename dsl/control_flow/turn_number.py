@@ -171,7 +171,7 @@ class TurnNumber(TurnSymbol):
             found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]
         return ufunc(*found)
 
-    def __bool__(self) -> bool:  # type: ignore[override]
+    def __bool__(self) -> bool:
         return bool(self._compared(operator.ne, 0))
 
     def _compared(self, comparison: Callable[[Any, Any], Any], other: Any) -> Any:
