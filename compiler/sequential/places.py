@@ -10,6 +10,8 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import INT64
 from .form import Block, Let
 
+FARTHEST = 1 << 62  # from the start of an array
+
 
 @dataclass(frozen=True, slots=True)
 class ElementPlace:
@@ -65,5 +67,7 @@ class PlacesOfValues:
         if s.instr.op == "neg":
             return args[0] * -1
         if s.instr.op == "mul" and not (args[0].terms and args[1].terms):
-            return args[0] * args[1].constant if args[0].terms else args[1] * args[0].constant
+            found = args[0] * args[1].constant if args[0].terms else args[1] * args[0].constant
+            if abs(found.constant) < FARTHEST:  # powers of constants would have very many digits
+                return found
         return ElementPlace(0, {s.number: 1})

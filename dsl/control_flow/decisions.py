@@ -10,12 +10,13 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import WeakType
+from ...compiler.core.types import FLOAT64, INT64, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import GraphError, Value
@@ -45,10 +46,11 @@ from ..trace.failures import (
     first_failure,
     put_first_failure,
 )
+from ..trace.operands import loop_operations
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import Journal, write_array_value_with_journal
-from .math_functions import MathFunction, apply_math_function, math_function
+from .math_functions import MATH_FUNCTIONS, MathFunction, apply_math_function
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
 
@@ -120,9 +122,6 @@ def or_test(first: Any, second: Part) -> Any:
 
 
 def _traced_truth_value_of_test(value: Any) -> Any:
-    recorder = loop_recorder_of_trace()
-    if recorder is not None and is_undecided_condition(value):
-        return recorder.map("not_equal", value, 0)
     return _bool_call_in_rewritten_code(_branch_flag_as_scalar(value)) if is_undecided_condition(value) else bool(value)
 
 
@@ -138,9 +137,6 @@ def not_(value: Any) -> Any:
     """`not value`."""
     if not is_undecided_condition(value):
         return not value
-    recorder = loop_recorder_of_trace()
-    if recorder is not None:
-        return recorder.negation(value)
     return _as_python_number(apply("logical_not", _branch_flag_as_scalar(value)), bool)
 
 
@@ -282,43 +278,55 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
             return found
     if function is np.ndarray:
         return empty_ndarray(*args, **options)
-    convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
-    if convert is None and isinstance(function, type) and issubclass(function, np.generic) and len(args) == 1:
-        found = _scalar_type_call_in_rewritten_code(function, args[0])
-        return function(*args, **options) if found is None else found
-    if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
-        return convert(_operand_as_python_number(function, args[0]))
-    mathematics = math_function(function, args)
-    if mathematics is not None and is_undecided_condition(args[0]):
-        return _math_call_in_rewritten_code(mathematics, _operand_as_python_number(function, args[0]))
-    if isinstance(function, BuiltinFunctionType):  # others may have no hash
+    found = NotImplemented
+    if isinstance(function, type) and issubclass(function, np.generic):
+        found = _scalar_type_call_in_rewritten_code(function, args)
+    elif isinstance(function, (type, BuiltinFunctionType)) and not options:  # others may have no hash
         found = _builtin_of_undecided_values(function, args)
-        if found is not NotImplemented:
-            return found
-    return function(*args, **options)
+    return function(*args, **options) if found is NotImplemented else found
 
 
 def _builtin_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
     """What one of Python's builtins gives of arguments that values decide; NotImplemented where Python itself knows."""
-    if len(args) == _EXACT.get(function) and any(map(is_undecided_condition, args)):
-        raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments")
-    rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
+    if any(map(is_undecided_condition, args)):
+        if function in _CONVERSIONS and len(args) == 1:
+            return _CONVERSIONS[function](_operand_as_python_number(function, args[0]))
+        if function in _WHOLE and len(args) == 1 and is_number_of_values(x := args[0]) and x.dtype in (FLOAT64, INT64):
+            return _int_call_in_rewritten_code(apply(_WHOLE[function], x) if x.dtype == FLOAT64 else x)
+        if function is complex:
+            return _complex_of_two_in_rewritten_code(*args)
+        if len(args) == _EXACT.get(function):
+            raise UnsupportedError(f"{function.__name__} asks Python for the values of its arguments")
+    return _fold_of_undecided_values(function, args) if args and function in _FOLDS else NotImplemented
+
+
+def _fold_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
+    """`max`, `min` or `sum` of values that values decide; else NotImplemented."""
+    recorder = loop_recorder_of_trace()
+    rows = whole_array_of_rows(args[0]) if len(args) == 1 and recorder is None else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
-    larger = _LARGER.get(function)
-    if larger is not None and args:
-        items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
-        if any(map(is_undecided_condition, items)):
-            found = items[0]
-            for item in items[1:]:
-                found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
-            return found
-    return NotImplemented
+    larger = _FOLDS[function]
+    items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
+    if larger is None or not any(map(is_undecided_condition, items)):
+        return NotImplemented
+    found = items[0]
+    for item in items[1:]:
+        if recorder is not None:
+            found = recorder.better(larger, found, item)
+        else:
+            found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
+    return found
+
+
+def is_number_of_values(x: Any) -> bool:
+    """Whether it is a number, not an array, which values decide."""
+    return isinstance(x, (Tracer, TracedLoopSymbolBase)) and getattr(x, "_owner", None) == SCALAR
 
 
 def _operand_as_python_number(function: Any, x: Tracer) -> Any:
     """An array of one element, as one number, where Python takes it for one. Raises DTypeError."""
-    if x.ndim and function is not bool:
+    if x.__class__ is np.ndarray and x.ndim and function is not bool:
         try:
             function(np.ones(x.shape, x.dtype))
         except TypeError as error:
@@ -328,7 +336,6 @@ def _operand_as_python_number(function: Any, x: Tracer) -> Any:
 
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
 _SEQUENCES = (list, tuple, set, frozenset)
-_FOLDED_ROWS = frozenset({max, min, sum})
 
 
 def fold_list_of_rows(function: Any, rows: Any, weak: WeakType | None) -> Any:
@@ -360,17 +367,21 @@ def _float_call_in_rewritten_code(x: Any) -> Any:
     )
 
 
-def _scalar_type_call_in_rewritten_code(kind: type[np.generic], x: Any) -> Any:
-    """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. None where Python must know more."""
+def _scalar_type_call_in_rewritten_code(kind: type[np.generic], args: Sequence[Any]) -> Any:
+    """`np.float32(x)`: NumPy casts, and makes a scalar of an array without axes. NotImplemented where Python must know
+    more."""
+    x: Any = args[0] if len(args) == 1 else None
     numbers = kind in SCALAR_TYPES and type(x) is Tracer and not (x._held.weak or x._held.others)
     if not numbers or concrete_value(x._trace, x._value) is not None:
-        return None
+        return NotImplemented
     found = METHODS["astype"](x, np.dtype(kind))
     return found[()] if not found.ndim else found
 
 
-def _as_python_number(x: Tracer, kind: Any) -> Tracer:
+def _as_python_number(x: Any, kind: Any) -> Any:
     """What NumPy has computed, as a number of Python's."""
+    if (loop := loop_operations()) is not None:
+        return loop.python_number(x, kind)
     value = x._value
     return Tracer(x._trace, Value(value.number, value.type, kind), SCALAR)
 
@@ -380,6 +391,8 @@ NO_INT64 = "cannot convert float infinity to integer, nor one of more than 64 bi
 
 
 def _int_call_in_rewritten_code(x: Any) -> Any:
+    if x.__class__ is int:
+        return x
     if x.dtype.kind == "f":
         _raise_where(apply("isnan", x), ValueError, "cannot convert float NaN to integer")
         with np.errstate(over="ignore"):
@@ -392,22 +405,38 @@ def _bool_call_in_rewritten_code(x: Any) -> Any:
     return _as_python_number(apply("not_equal", x, 0) if x.dtype != bool else x, bool)
 
 
+def _complex_call_in_rewritten_code(x: Any) -> Any:
+    return _as_python_number(METHODS["astype"](x, np.complex128), complex)
+
+
+def _complex_of_two_in_rewritten_code(*parts: Any) -> Any:
+    re, im = (x if type(x) in WEAK_DTYPES else _operand_as_python_number(complex, x) for x in parts)
+    if any(type(x) is complex or getattr(x, "dtype", None) == np.complex128 for x in (re, im)):
+        raise UnsupportedError("complex() of two numbers takes real ones; write re + 1j * im")
+    return _as_python_number(apply("complex", call(float, re), call(float, im)), complex)
+
+
 def _math_call_in_rewritten_code(function: MathFunction, x: Any) -> Any:
-    found = apply_math_function(function, _float_call_in_rewritten_code(x), apply, _raise_where)
-    return _as_python_number(found, float)
+    return _as_python_number(apply_math_function(function, _float_call_in_rewritten_code(x), _raise_where), float)
 
 
 def _raise_where(condition: Any, kind: type[Exception], text: str) -> None:
+    if (loop := loop_operations()) is not None:
+        loop.raise_where(condition, kind, text)
+        return
     check_failure_is_possible(condition._trace, kind(text))
     fail_where(condition._trace, condition._value, kind(text))
 
 
-_CONVERSIONS: dict[type, Callable[[Any], Any]] = {
+_CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
     float: _float_call_in_rewritten_code,
     int: _int_call_in_rewritten_code,
     bool: _bool_call_in_rewritten_code,
+    complex: _complex_call_in_rewritten_code,
+    **{function: partial(_math_call_in_rewritten_code, row) for function, row in MATH_FUNCTIONS.items()},
 }
-_LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator.lt}
+_WHOLE = {round: "rint", math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"}  # an int of a number
+_FOLDS: dict[Any, Callable[[Any, Any], Any] | None] = {max: operator.gt, min: operator.lt, sum: None}
 
 
 @contextmanager
@@ -437,7 +466,7 @@ def _empty_python_branch() -> None: ...
 
 def _branch_flag_as_scalar(flag: Tracer) -> Any:
     """A flag of shape ()."""
-    return flag if flag.shape == () else flag.reshape(())
+    return flag.reshape(()) if flag.__class__ is np.ndarray and flag.shape else flag
 
 
 # decisions on traced values

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import BuiltinFunctionType
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
-
-ApplyRow = Callable[..., Any]  # a row's name and operands in, what it gives out
+from ..functions.elementwise import apply
 
 
 @dataclass(frozen=True)
@@ -17,24 +15,24 @@ class MathFunction:
     """The row that computes a function; which arguments it is not defined for; whether it may overflow."""
 
     row: str
-    undefined: Callable[[ApplyRow, Any], Any] | None = None
+    undefined: Callable[[Any], Any] | None = None
     overflows: bool = False
 
 
-def _is_negative(apply_row: ApplyRow, x: Any) -> Any:
-    return apply_row("less", x, 0.0)
+def _is_negative(x: Any) -> Any:
+    return apply("less", x, 0.0)
 
 
-def _is_not_positive(apply_row: ApplyRow, x: Any) -> Any:
-    return apply_row("less_equal", x, 0.0)
+def _is_not_positive(x: Any) -> Any:
+    return apply("less_equal", x, 0.0)
 
 
-def _is_infinite(apply_row: ApplyRow, x: Any) -> Any:
-    return apply_row("isinf", x)
+def _is_infinite(x: Any) -> Any:
+    return apply("isinf", x)
 
 
-def _is_beyond_one(apply_row: ApplyRow, x: Any) -> Any:
-    return apply_row("greater", apply_row("absolute", x), 1.0)
+def _is_beyond_one(x: Any) -> Any:
+    return apply("greater", apply("absolute", x), 1.0)
 
 
 MATH_FUNCTIONS: dict[Any, MathFunction] = {
@@ -57,21 +55,14 @@ MATH_FUNCTIONS: dict[Any, MathFunction] = {
 }
 
 
-def math_function(function: Any, args: tuple[Any, ...]) -> MathFunction | None:
-    """What computes `function(*args)` of a traced number; None of other functions."""
-    if not isinstance(function, BuiltinFunctionType) or len(args) != 1:
-        return None
-    return MATH_FUNCTIONS.get(function)
-
-
 def apply_math_function(
-    function: MathFunction, x: Any, apply_row: ApplyRow, raise_where: Callable[[Any, type[Exception], str], None]
+    function: MathFunction, x: Any, raise_where: Callable[[Any, type[Exception], str], None]
 ) -> Any:
     """The function of a float. raise_where: the call raises an error where a condition holds."""
     if function.undefined is not None:
-        raise_where(function.undefined(apply_row, x), ValueError, "math domain error")
-    result = apply_row(function.row, x)
+        raise_where(function.undefined(x), ValueError, "math domain error")
+    result = apply(function.row, x)
     if function.overflows:
-        wrong = apply_row("logical_and", apply_row("isinf", result), apply_row("logical_not", apply_row("isinf", x)))
+        wrong = apply("logical_and", apply("isinf", result), apply("logical_not", apply("isinf", x)))
         raise_where(wrong, OverflowError, "math range error")
     return result

@@ -33,6 +33,7 @@ from ..functions.gather import GatherView
 from ..trace.aliasing import assign_to_tracer, roots_of_array, rows_of_tracer, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
+from ..trace.items import key_of_every_axis
 from ..trace.operands import to_graph_operand
 from ..trace.trace import ROUTINE, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
@@ -681,15 +682,9 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _slices_of_key(self, extents: Ints, keys: tuple[Any, ...], turn: int) -> tuple[Ints, Ints, Ints, Ints]:
         """starts, steps and lengths of a key at a turn, and the result's shape."""
-        used = sum(k is not None and k is not Ellipsis for k in keys)
-        dots = [i for i, k in enumerate(keys) if k is Ellipsis]
-        if used > len(extents) or len(dots) > 1:
-            self._refuse("a key does not fit an array")
-        at = dots[0] if dots else len(keys)
-        every = [*keys[:at], *[slice(None)] * (len(extents) - used), *keys[at + 1 :]]
         starts, lengths, shape = list[int](), list[int](), list[int]()
         axis = 0
-        for entry in every:
+        for entry in key_of_every_axis(keys, len(extents)):
             if entry is None:
                 shape.append(1)
                 continue

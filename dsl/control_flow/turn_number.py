@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler.core.types import INT64
 from ...compiler.graph.graph import Value
 from ..core.object_model import ORIGINAL
-from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase, current_trace
+from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase, current_trace, refuse_special_methods
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 NUMBERS = (bool, int, float, complex)
@@ -52,11 +52,8 @@ class TurnSymbol(TracedLoopSymbolBase):
         self._loop.refused = self._loop.refused or error
         raise error
 
-    __getattr__ = __getitem__ = __setitem__ = __call__ = __len__ = __iter__ = __contains__ = __reversed__ = refuse
-    __str__ = __repr__ = __format__ = __hash__ = __abs__ = __invert__ = __delitem__ = refuse
-    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __floor__ = __ceil__ = refuse
-    __array__ = __array_function__ = __reduce__ = __reduce_ex__ = refuse
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+
+refuse_special_methods(TurnSymbol)
 
 
 class AppendedList(TurnSymbol):
@@ -174,7 +171,7 @@ class TurnNumber(TurnSymbol):
             found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]
         return ufunc(*found)
 
-    def __bool__(self) -> bool:  # type: ignore[override]
+    def __bool__(self) -> bool:
         return bool(self._compared(operator.ne, 0))
 
     def _compared(self, comparison: Callable[[Any, Any], Any], other: Any) -> Any:

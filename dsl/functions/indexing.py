@@ -30,7 +30,7 @@ from ..trace.aliasing import (
 )
 from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
-from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
+from ..trace.items import AS_ARRAY, COPYTO, ITEM, key_of_every_axis, wrap_integer_operand_to_dtype
 from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
@@ -318,22 +318,15 @@ def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
             found.extend(checked)
         else:
             found.append(checked)
-    used = sum(entry is not None and entry is not Ellipsis for entry in found)
-    if used > x.ndim:
-        raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
+    every = key_of_every_axis(found, x.ndim)
     dots = [i for i, entry in enumerate(found) if entry is Ellipsis]
     for at, shape in masks:
-        axis = sum(entry is not None for entry in found[:at])
-        axis += x.ndim - used - 1 if dots and dots[0] < at else 0
+        at += len(every) - len(found) if dots and dots[0] < at else 0
+        axis = sum(entry is not None for entry in every[:at])
         if not all(m in (0, n) for m, n in zip(shape, x.shape[axis:], strict=False)):  # a length of 0 fits any
             raise IndexingError(f"a mask of shape {shape} does not fit axis {axis} of {x.shape}")
-    if len(dots) > 1:
-        raise IndexingError("an index can only have a single ellipsis ('...')")
-    at = dots[0] if dots else len(found)
-    rest: list[Any] = [slice(None)] * (x.ndim - used)
-    if dots and not rest and is_indexed_by_arrays(found):
-        rest = [Ellipsis]  # of no axis, but it parts what stands before it from what follows
-    return found[:at] + rest + found[at + bool(dots) :]
+    # an ellipsis of no axis parts what stands before it from what follows
+    return found if len(every) < len(found) and is_indexed_by_arrays(found) else every
 
 
 def _checked_indexing_key_entry(entry: Any) -> Any:

@@ -24,7 +24,7 @@ from ..trace.number_kinds import (
     numpy_result_dtype_of_kinds,
     with_other_number_kinds,
 )
-from ..trace.operands import to_graph_operand, trace_of_operands
+from ..trace.operands import held_number, to_graph_operand, trace_of_operands
 from ..trace.python_operators import INT64_MAX, magnitude_of_node, magnitude_of_row, python_result_type
 from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -122,7 +122,7 @@ def _may_int_be_beyond_int64(row: str, args: Sequence[Any], result: Tracer) -> b
         return False
     trace, small = result._trace, []
     magnitudes = []
-    for x in map(_held_number, args):
+    for x in map(held_number, args):
         magnitudes.append(magnitude_of_node(trace, x.number) if isinstance(x, Value) else abs(x))
     for place, x in enumerate(args):
         if type(x) is TracedNumber and magnitudes[place] <= SMALL:
@@ -146,7 +146,7 @@ def _is_python_number(x: Any) -> bool:
 
 def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     """What Python's operator gives of its numbers, which values decide; NumPy's where they may be NumPy's too."""
-    given = [number_kinds_of_operand(_held_number(x)) for x in args]
+    given = [number_kinds_of_operand(held_number(x)) for x in args]
     results = []
     for kinds in product(*given):
         try:
@@ -169,13 +169,8 @@ def _apply_python_operator(row: str, args: Sequence[Any]) -> Any:
     operands = [_operand_of_one_dtype(x) if weak in (None, bool, complex) else _as_python_type(x, weak) for x in args]
     value = apply_op_of_operator(row, *operands)._value
     value = with_other_number_kinds(Value(value.number, value.type, weak), [*dict.fromkeys(known)])
-    note_operator_result(trace := trace_of_operands(*args), row, [*map(_held_number, args)], value)
+    note_operator_result(trace := trace_of_operands(*args), row, [*map(held_number, args)], value)
     return Tracer(trace, value, SCALAR)
-
-
-def _held_number(x: Any) -> Any:
-    """What a number is held as: a node, or a number that is known or an example."""
-    return x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x
 
 
 def _operator_result_kind(row: str, args: Sequence[Any], kinds: Sequence[Kind]) -> Kind | None:

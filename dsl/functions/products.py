@@ -33,8 +33,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
         raise ShapeError("matmul of a 0-d array is not defined; write a * b")
     if dtype is not None:  # of the products and sums too
         a, b = (cast(v, dtype, casting=casting) for v in (a, b))
-    loop = loop_operations()
-    result = _product_of_arrays(a, b) if loop is None else loop.matmul(a, b)
+    result = _product_of_arrays(a, b) if loop_operations() is None else _product_in_loop(a, b)
     if dtype is not None:
         result = cast(result, dtype, casting=casting)
     if out is None:
@@ -42,6 +41,20 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
     fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
     return assign_to_outputs(out, result, casting) if fits else assign_to_tracer(out, result, casting)
+
+
+def _product_in_loop(a: Any, b: Any) -> Tracer:
+    """The sum of the products of rows of `a` and columns of `b`, which become rows."""
+    loop: Any = loop_operations()
+    loop.check_product(a, b)
+    length = b.shape[-2 if b.ndim > 1 else -1]
+    loop.raise_where(apply("not_equal", a.shape[-1], length), ValueError, "matmul: the lengths of its operands differ")
+    if b.ndim > 1:
+        b = swapaxes(b, -1, -2)
+        b = expand_dims(b, -3) if b.ndim > 2 else b
+        a = expand_dims(a, -2) if a.ndim > 1 else a
+    products = apply("multiply", a, b)
+    return reduce("any" if products.dtype == np.bool_ else "sum", products, -1, products.dtype)
 
 
 def _product_of_arrays(a: Tracer, b: Tracer) -> Tracer:

@@ -2,5 +2,5 @@
 captured, the operations that `functions` is made of there, gathers, sections, linear expressions, number kinds.
 
 In reading order: linear, values, kinds, items, gather, memory, functions, arithmetic,
-conversions, indexed_lists, growing_lists, iterables, recorder, record, capture.
+indexed_lists, growing_lists, iterables, recorder, record, capture.
 """

@@ -16,10 +16,10 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.aliasing import TracerContiguousView, TracerReshapeView
 from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_otherwise, is_kind_of_operands
-from ..trace.python_operators import INT64_MAX, magnitude_of_row, python_result_type
+from ..trace.python_operators import INT64_MAX, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
-    record_matmul_in_loop,
+    check_product_is_of_loop,
     record_numpy_call_in_loop,
     record_reduction_in_loop,
     record_ufunc_call_in_loop,
@@ -27,7 +27,15 @@ from .functions import (
 )
 from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
 from .items import loop_section_of_key, subs_behind_view_steps
-from .kinds import PLAIN, joined_loop_number_kinds, loop_kinds_of, magnitude_of_loop_number, merged_loop_kinds
+from .kinds import (
+    PLAIN,
+    is_number,
+    joined_loop_number_kinds,
+    kind_of,
+    loop_kinds_of,
+    magnitude_of_loop_number,
+    merged_loop_kinds,
+)
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
@@ -75,22 +83,37 @@ class RecordedLoopArithmetic(LoopMemory):
             return LoopNumber(self, x.value.cast(dtype), None, None, others)
         return x
 
+    def python_number(self, x: Any, kind: Any) -> Any:
+        """What NumPy has computed, as a number of Python's."""
+        x = self.lift(x)
+        if not isinstance(x, LoopSymbol):
+            return kind(x)
+        number = LoopNumber(self, self._one_element(x).cast(WEAK_DTYPES[kind]), kind)
+        number.magnitude = magnitude_of_loop_number(x)
+        return number
+
+    def raise_where(self, condition: Any, kind: type[Exception], text: str) -> None:
+        """The call raises an error where a condition holds. Raises LoopNotRecordable where it always does."""
+        if isinstance(condition, LoopSymbol):
+            self.fail_if(self.truth(condition), self.zero(), FixedLoopError(kind, text))
+        elif condition:
+            raise LoopNotRecordable(text)
+
     def scalar(self, x: Any, dtype: DType) -> LoopNumber:
         number = self.to_array(x)
         if isinstance(number, LoopArray) or not np.can_cast(number.dtype, dtype, "same_kind"):
             raise LoopNotRecordable("a number is given that is of another kind than an array")
         return LoopNumber(self, self.element_value(self.lift(x), dtype))
 
-    def reduce(self, op: str, x: Any, axes: Sequence[int], dtype: Any) -> Any:
-        return record_reduction_in_loop(self, op, x, axes, dtype)
-
-    def matmul(self, x: Any, y: Any) -> Any:
-        return record_matmul_in_loop(self, x, y)
+    reduce = record_reduction_in_loop
+    check_product = staticmethod(check_product_is_of_loop)
 
     def cast(self, x: Any, dtype: DType) -> Any:
         self.check_dtype(dtype)
         if not isinstance(x, LoopArray):
-            return LoopNumber(self, x.value.cast(dtype))
+            found = LoopNumber(self, x.value.cast(dtype))
+            found.magnitude = magnitude_of_dtype(x.dtype)
+            return found
         e = x.expression
         return LoopArray(self, LazyLoopElements(e.shape, dtype, lambda i: e.element(i).cast(dtype), e.leaves, e.heavy))
 
@@ -278,11 +301,7 @@ class RecordedLoopArithmetic(LoopMemory):
         for error in OPS[op].errors:
             if error.wraps and (self.trace.depth or result.dtype.kind != "i" or result.magnitude <= INT64_MAX):
                 continue
-            flag = error.where(*args, result)
-            if isinstance(flag, LoopSymbol):
-                self.fail_if(self.truth(flag), self.zero(), FixedLoopError(error.kind, error.text))
-            elif flag:
-                raise LoopNotRecordable(error.text)
+            self.raise_where(error.where(*args, result), error.kind, error.text)
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""
@@ -327,9 +346,11 @@ class RecordedLoopArithmetic(LoopMemory):
                 raise LoopNotRecordable("an integer has a negative power")
             return self.map("power", x, exponent)
         exponent = self.lift(exponent)
-        kinds = self.kinds([x, exponent])[0]
-        if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
-            raise LoopNotRecordable("an integer has a power that differs from turn to turn")
+        if kind_of(x)[0].kind in "iub" and kind_of(exponent)[0].kind == "i":
+            negative = self.map("less", exponent, 0)
+            if isinstance(negative, LoopArray):
+                negative = self.call_function(np.any, (negative,), {})
+            self.raise_where(negative, ValueError, "Integers to negative integer powers are not allowed.")
         return self.map("power", x, exponent)
 
     def update_in_place(self, target: Any, op: str, other: Any) -> Any:
@@ -342,8 +363,11 @@ class RecordedLoopArithmetic(LoopMemory):
         self.assign(self.materialize(target), result)
         return target
 
-    def better(self, op: str, a: Any, b: Any) -> Any:
-        """b where it is greater (less) than a, else a."""
+    def better(self, is_better: Any, a: Any, b: Any) -> Any:
+        """b where it is greater (less) than a, else a. is_better: the operator that says so."""
+        a, b, op = self.lift(a), self.lift(b), "greater" if is_better is operator.gt else "less"
+        if not (is_number(a) and is_number(b)):
+            raise LoopNotRecordable("max() or min() of arrays")
         linear = [
             x.linear if isinstance(x, LoopNumber) else LinearExpression(x) if type(x) is int else None for x in (a, b)
         ]
@@ -372,11 +396,15 @@ class RecordedLoopArithmetic(LoopMemory):
 
     def truth(self, x: Any) -> KernelValue:
         x = self.lift(x)
-        if isinstance(x, LoopArray):
-            if any(n.known != 1 for n in x.expression.shape):
-                raise LoopNotRecordable("an array of several elements decides")
-            return x.expression.element([self.zero()] * x.ndim).cast(BOOL)
-        return x.value.cast(BOOL) if isinstance(x, LoopNumber) else self.body.const(bool(x), BOOL)
+        return self._one_element(x).cast(BOOL) if isinstance(x, LoopSymbol) else self.body.const(bool(x), BOOL)
+
+    def _one_element(self, x: Any) -> KernelValue:
+        """The value of a number, or of the one element of an array."""
+        if isinstance(x, LoopNumber):
+            return x.value
+        if any(n.known != 1 for n in x.expression.shape):
+            raise LoopNotRecordable("an array of several elements decides")
+        return x.expression.element([self.zero()] * x.ndim)  # type: ignore[no-any-return]
 
     # items
 
@@ -420,11 +448,6 @@ class RecordedLoopArithmetic(LoopMemory):
 
     # functions; see `functions`
 
-    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any], creates: Any = None) -> Any:
-        return record_numpy_call_in_loop(self, function, args, options, creates)
-
-    def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-        return record_ufunc_call_in_loop(self, ufunc, method, inputs, options)
-
-    def method(self, x: LoopSymbol, name: str) -> Any:
-        return recorded_attribute_of_loop_array(self, x, name)
+    call_function = record_numpy_call_in_loop
+    call_ufunc = record_ufunc_call_in_loop
+    method = recorded_attribute_of_loop_array

@@ -143,21 +143,9 @@ def record_elements_reduction_in_loop(
                 return fold_over_axes_in_loop(rest[1:])
             start = recorder.emit(LinearExpression(0))
             stop = recorder.emit(n)
-            counter = recorder.body.value(INT64)
-            many = n.greatest
-            before, recorder.weight = recorder.weight, recorder.weight * (many if many is not None else 64)
-            recorder.turns += recorder.weight
-            if recorder.parallel:
-                recorder.wide += recorder.weight
-            else:
-                recorder.meets += before
-            recorder.width = max(recorder.width, recorder.step * (many if many is not None else 64))
-            recorder.parallel += 1
-            with recorder.block() as scope:
+            with recorder.turns_of(LinearExpression(0), n, parallel=True, adds=False, folds=True) as (counter, scope):
                 index[rest[0]] = counter
                 value = fold_over_axes_in_loop(rest[1:])
-            recorder.parallel -= 1
-            recorder.weight = before
             found: KernelValue = recorder.body.fold(op, dtype, start, stop, counter, scope, value)
             return found
 
@@ -215,40 +203,13 @@ def _record_column_sums_in_loop(
 # products
 
 
-def record_matmul_in_loop(recorder: Recorder, x: Any, y: Any) -> Any:
-    """x @ y of arrays of one or two axes."""
-    if x.ndim not in (1, 2) or y.ndim not in (1, 2):
-        raise LoopNotRecordable("a product of arrays of more than two axes, or of no array")
-    x, y = recorder.light(x), recorder.light(y)
-    length, other = x.expression.shape[-1], y.expression.shape[0]
-    if length != other:
-        if not (length.terms or other.terms):
-            raise LoopNotRecordable("the lengths of two arrays differ")
-        differ = recorder.emit(length).ne(recorder.emit(other))
-        recorder.fail_if(
-            differ, recorder.zero(), FixedLoopError(ValueError, "matmul: the lengths of its operands differ")
-        )
-    loop, result = recorder.dtype_of("multiply", (x, y))
-    if result.kind == "b":
-        raise LoopNotRecordable("a product of booleans")
-    rows, columns = x.expression.shape[:-1], y.expression.shape[1:]
+def check_product_is_of_loop(x: LoopArray, y: LoopArray) -> None:
+    """Raises LoopNotRecordable for matrices that a library multiplies sooner."""
     many = 1
-    for n in (*rows, *columns, length):
+    for n in (*x.expression.shape, *y.expression.shape[-1:]):
         many *= n.greatest if n.greatest is not None else 64
-    if rows and columns and many >= PRODUCT:
+    if x.ndim > 1 and y.ndim > 1 and many >= PRODUCT:
         raise LoopNotRecordable("a library multiplies its matrices")
-    shape = (*rows, *columns, length)  # in this order: the last is summed
-    r, k = len(rows), len(shape) - 1
-    left = recorder.reindexed(x.expression, shape, lambda idx: [*idx[:r], idx[k]], [*range(r), k])
-    right = recorder.reindexed(y.expression, shape, lambda idx: [idx[k], *idx[r:k]], [k, *range(r, k)])
-
-    def product_of_elements_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        factors = left.element(idx).cast(loop[0]), right.element(idx).cast(loop[1])
-        found: KernelValue = recorder.body.apply(OPS["multiply"], factors, result)
-        return found
-
-    product = LazyLoopElements(shape, result, product_of_elements_in_loop, (*left.leaves, *right.leaves))
-    return record_elements_reduction_in_loop(recorder, "sum", product, [k], result, result)
 
 
 # what is a function of its own there

@@ -11,6 +11,7 @@ from ...compiler.core.types import BOOL, INT64
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.form import If
 from ...runtime.core.frozen import dataclass
+from ..trace.items import key_of_every_axis
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .items import loop_section_of_key, slice_start_step_and_length
@@ -180,18 +181,8 @@ def _parts_of_key_in_loop(recorder: Recorder, section: LoopArraySection, key: An
     return parts
 
 
-def _with_whole_axes(parts: list[Any], rank: int) -> list[Any]:
-    """The parts with a whole slice for each axis that the ellipsis stands for, or that is left out."""
-    taken = sum(p is not None and p is not Ellipsis for p in parts)
-    dots = [i for i, p in enumerate(parts) if p is Ellipsis]
-    if taken > rank or len(dots) > 1:
-        raise LoopNotRecordable("an array has too many indices")
-    at = dots[0] if dots else len(parts)
-    return [*parts[:at], *[slice(None)] * (rank - taken), *parts[at + len(dots) :]]
-
-
 def _parse_gather_key_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> GatheredLoopElements:
-    parts = _with_whole_axes(_parts_of_key_in_loop(recorder, section, key), len(section.shape))
+    parts = key_of_every_axis(_parts_of_key_in_loop(recorder, section, key), len(section.shape))
     arrays = {i: p for i, p in enumerate(parts) if isinstance(p, _IndexArray)}
     advanced = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
     base = loop_section_of_key(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
+from ..control_flow.decisions import call
 from ..control_flow.effects import Journal
 from ..core.object_journal import Slot
 from ..trace.number_kinds import Kind
@@ -57,8 +58,7 @@ class ListElementType:
         held = merged_loop_kind([self.kinds[0], other.kinds[0]])
         if any(dtype != held[0] for dtype, _ in (*self.kinds, *other.kinds)):  # an array of it has either
             raise LoopNotRecordable("a list has numbers of two dtypes")
-        kinds = joined_loop_number_kinds([*self.kinds, *other.kinds, held])
-        return ListElementType((held, *(k for k in kinds if k != held)), self.depth, self.shape)
+        return ListElementType(joined_loop_number_kinds([*self.kinds, *other.kinds], held), self.depth, self.shape)
 
 
 def list_element_and_type(recorder: Recorder, given: Any, began: int) -> tuple[Any, ListElementType]:
@@ -381,7 +381,7 @@ class GrowingList(LoopList):
 
     def fold(self, function: Any) -> Any:
         if self.storage is None:
-            return self._recorder.convert(function, (self.own,), {})
+            return call(function, self.own)
         return super().fold(function)
 
     def __add__(self, other: Any) -> Any:

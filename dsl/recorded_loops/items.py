@@ -8,6 +8,7 @@ from typing import Any
 
 from ...compiler.core.types import INT64
 from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerRowView, TracerSliceView
+from ..trace.items import key_of_every_axis
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .linear import LinearExpression, LoopIntegerAtom
@@ -16,14 +17,7 @@ from .values import LoopArray, LoopArraySection, LoopIndexError, LoopNumber, Rec
 
 def loop_section_of_key(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArraySection:
     """`section[key]`. Raises LoopNotRecordable for what is no basic index; what is out of range raises when it runs."""
-    items = list(key) if isinstance(key, tuple) else [key]
-    rank = len(section.shape)
-    taken = sum(item is not None and item is not Ellipsis for item in items)
-    dots = sum(item is Ellipsis for item in items)
-    if taken > rank or dots > 1:
-        raise LoopNotRecordable("an array has too many indices")
-    at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
-    items[at : at + dots] = [slice(None)] * (rank - taken)
+    items = key_of_every_axis(key if isinstance(key, tuple) else (key,), len(section.shape))
     shape: list[LinearExpression] = []
     moves: dict[int, tuple[LinearExpression, int, int]] = {}  # axis -> where it starts, its step, the new axis
     axis = 0

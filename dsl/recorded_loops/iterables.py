@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from math import prod
 from typing import Any
@@ -17,7 +17,6 @@ from ..trace.number_kinds import Kind
 from ..trace.operands import to_traced_array
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .conversions import LoopRange
 from .growing_lists import GrowingList
 from .kinds import LoopList
 from .linear import LinearExpression
@@ -33,6 +32,21 @@ class LoopItems:
     count: Any
     at: Callable[[Any], Any]
     start: LinearExpression = LinearExpression(0)
+
+
+class LoopRange:
+    """A `range` whose ends differ from turn to turn."""
+
+    def __init__(self, *args: Any) -> None:
+        self.start, self.stop, self.step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        if type(self.step) is not int or self.step == 0:
+            raise LoopNotRecordable("the step of a range differs from turn to turn")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise LoopNotRecordable("a range whose length differs from turn to turn is used outside of a for")
+
+    def __len__(self) -> int:
+        raise LoopNotRecordable("len() of a range whose length differs from turn to turn")
 
 
 SHORT = 8  # items of a list for which no loop is made

@@ -18,6 +18,7 @@ from ..trace.number_kinds import (
     have_number_kinds_two_dtypes,
     number_kinds_of_operand,
 )
+from ..trace.operands import held_number
 from ..trace.python_operators import COUNTER_BOUND, INT64_MAX, magnitude_of_dtype
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -39,21 +40,13 @@ def loop_kinds_of(x: Any) -> tuple[Kind, ...]:
     """All that it may be; the first is what it is held as."""
     if isinstance(x, LoopArray):
         return ((x.dtype, None),)
-    if isinstance(x, Tracer):
-        return number_kinds_of_operand(x._held)
-    return ((x.dtype, x.weak), *x.others) if isinstance(x, LoopNumber) else (kind_of(x),)
+    if isinstance(x, LoopNumber):
+        return ((x.dtype, x.weak), *x.others)
+    return number_kinds_of_operand(held_number(x))
 
 
 def kind_of(x: Any) -> Kind:
-    if isinstance(x, LoopNumber):
-        return x.dtype, x.weak
-    if isinstance(x, Tracer):
-        return x._held.dtype, x._held.weak
-    if type(x) is TracedNumber:
-        return WEAK_DTYPES[type(x._number)], type(x._number)
-    if isinstance(x, np.generic):
-        return x.dtype, None
-    return WEAK_DTYPES[type(x)], type(x)
+    return loop_kinds_of(x)[0]
 
 
 def magnitude_of_loop_number(x: Any) -> int:
@@ -65,15 +58,15 @@ def magnitude_of_loop_number(x: Any) -> int:
     return min(abs(x), INT64_MAX + 1) if type(x) in (int, bool) else INT64_MAX + 1
 
 
-def joined_loop_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+def joined_loop_number_kinds(kinds: Iterable[Kind], held: Kind | None = None) -> tuple[Kind, ...]:
     """What a number is that may be of each of these kinds: first, what it is held as, of which the others are.
 
     Raises LoopNotRecordable where two dtypes are not one: what is computed from it would have another dtype, as values
     decide."""
-    distinct = [*dict.fromkeys(kinds)]
+    distinct = [*dict.fromkeys(kinds if held is None else (held, *kinds))]
     if have_number_kinds_two_dtypes(distinct):
         raise LoopNotRecordable("a number has one dtype or another one, as values decide")
-    held = max(distinct, key=lambda k: (k[1] is None, (WHOLE + FLOATS).index(k[0].kind)))
+    held = held or max(distinct, key=lambda k: (k[1] is None, (WHOLE + FLOATS).index(k[0].kind)))
     return held, *(k for k in distinct if k != held)
 
 
@@ -93,13 +86,12 @@ def merged_loop_kinds(a: Any, b: Any) -> tuple[Kind, ...]:
     held = merged_loop_kind([kind_of(a), kind_of(b)])
     for x in (a, b):
         check_loop_kind_keeps_digits(x, held)
-    return held, *(k for k in joined_loop_number_kinds([*loop_kinds_of(a), *loop_kinds_of(b), held]) if k != held)
+    return joined_loop_number_kinds([*loop_kinds_of(a), *loop_kinds_of(b)], held)
 
 
 def number_kinds_after_iteration(before: Sequence[Kind], after: Sequence[Kind]) -> tuple[Kind, ...]:
     """All that a name is that begins as `before` and is `after` behind a turn."""
-    held = _loop_number_kind_after_iteration(before[0], after[0])
-    return held, *(k for k in joined_loop_number_kinds([*before, *after, held]) if k != held)
+    return joined_loop_number_kinds([*before, *after], _loop_number_kind_after_iteration(before[0], after[0]))
 
 
 def _loop_number_kind_after_iteration(before: Kind, after: Kind) -> Kind:

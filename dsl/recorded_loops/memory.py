@@ -352,9 +352,9 @@ class LoopMemory:
 
     @contextmanager
     def turns_of(
-        self, start: LinearExpression, stop: LinearExpression, parallel: bool, adds: bool = True
+        self, start: LinearExpression, stop: LinearExpression, parallel: bool, adds: bool = True, folds: bool = False
     ) -> Iterator[tuple[KernelValue, Scope]]:
-        """While a turn is written. adds: the loop is a statement then."""
+        """While a turn is written. adds: the loop is a statement then. folds: the turns are summed up."""
         first, last = self.emit(start), self.emit(stop)
         index = self.body.value(INT64)
         many = (stop - start).greatest
@@ -364,9 +364,9 @@ class LoopMemory:
         self.turns += self.weight
         step = self.step
         if parallel:
-            self.wide += self.weight
-            self.step *= max(many if many is not None else 64, 0)
-            self.width = max(self.width, self.step)
+            self.wide += self.weight * (not folds or self.parallel > 1)
+            wide = self.step * max(many if many is not None else 64, 0)
+            self.width, self.step = max(self.width, wide), self.step if folds else wide
         with self.block() as scope:
             yield index, scope
         self.parallel -= parallel

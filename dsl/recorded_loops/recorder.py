@@ -14,6 +14,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While, blocks_in_routine_statement
 from ...runtime.core.frozen import dataclass
+from ..control_flow.decisions import not_
 from ..control_flow.effects import Journal
 from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user, line_of_traceback
@@ -23,17 +24,18 @@ from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
-from .conversions import LoopRange, record_builtin_call_in_loop
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .items import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
+    LoopRange,
     axes_of_indices,
     item_at_indices,
     loop_items,
 )
 from .kinds import (
     PLAIN,
+    LoopList,
     check_loop_kind_keeps_digits,
     is_number,
     loop_kinds_of,
@@ -75,17 +77,17 @@ class LoopRecorder(RecordedLoopArithmetic):
         super().refuse_graph_nodes()
 
     def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        """What one of Python's builtins gives; NotImplemented where Python itself knows."""
-        return record_builtin_call_in_loop(self, function, args, options)
+        """What a builtin gives of what only loops have; NotImplemented of all else."""
+        x = args[0] if args and not options else None
+        if function is range and not options and any(isinstance(n, LoopSymbol) for n in args):
+            return LoopRange(*args)
+        if function is len and isinstance(x, LoopArray):
+            return x.shape[0]
+        if isinstance(x, LoopList) and len(args) == 1 and any(function is f for f in (max, min, sum)):
+            return x.fold(function)
+        return NotImplemented
 
     # decisions
-
-    def negation(self, x: Any) -> Any:
-        x = self.lift(x)
-        if type(x) in PLAIN:
-            return not x
-        found = self.map("logical_not", x)
-        return LoopNumber(self, found.value, bool) if isinstance(found, LoopNumber) else found
 
     def join(self, test: Any, then: Part, otherwise: Part) -> Any:
         """Both sides of a decision, of which one runs."""
@@ -318,7 +320,7 @@ class LoopRecorder(RecordedLoopArithmetic):
                 if self.reached is not True:  # elsewhere its turns might be without end
                     going = going & self.truth(self.reached)
                 if stop is not None:
-                    going = going & self.truth(self.negation(stop()))
+                    going = going & self.truth(not_(stop()))
             with self.block() as scope:
                 loop.enter()
                 body()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -14,7 +13,7 @@ from ...runtime.core.frozen import dataclass
 from ..trace.dispatch import LoopOperand
 from ..trace.number_kinds import Kind
 from ..trace.python_operators import COUNTER_BOUND
-from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
+from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase, refuse_special_methods
 from ..trace.tracer import SCALAR, is_asked_by_traced_code
 from .linear import LinearExpression
 
@@ -333,14 +332,6 @@ class SpoiledLoopVariable(TracedLoopSymbolBase):
         return SpoiledLoopVariable
 
     class_for_traced_code = check_is_not = refuse  # what `type(x)` and `x is y` ask
-    __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
-    __delattr__ = __delitem__ = __contains__ = refuse
-    __str__ = __repr__ = __format__ = __round__ = __trunc__ = __floor__ = __ceil__ = __complex__ = refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
-    __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 
 
-for _name in dir(operator):
-    if _name.startswith("__") and {_name.strip("_"), f"{_name.strip('_')}_"} & {*operator.__all__}:
-        setattr(SpoiledLoopVariable, _name, SpoiledLoopVariable.refuse)
-        setattr(SpoiledLoopVariable, _name.replace("__", "__r", 1), SpoiledLoopVariable.refuse)
+refuse_special_methods(SpoiledLoopVariable)

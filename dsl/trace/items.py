@@ -18,20 +18,33 @@ is computed in the trace is cast: no kernel can raise.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...compiler.core.types import BOOL, dtype_kind
 from ...compiler.graph.graph import Value
-from ..core.errors import ConversionError, numpy_error_as_ours
+from ..core.errors import ConversionError, IndexingError, numpy_error_as_ours
 from ..core.spec import checked_dtype
 from .concrete_values import constant_value_of_traced_node
 from .dispatch import TO_ARRAY
 from .operands import is_traced, to_graph_operand, to_traced_array
 from .trace import Trace
 from .tracer import SCALAR, TracedNumber, Tracer
+
+
+def key_of_every_axis(entries: Sequence[Any], ndim: int) -> list[Any]:
+    """A key with an entry for each axis: whole slices for what an ellipsis stands for, or what is left out. Raises
+    IndexingError."""
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if used > ndim:
+        raise IndexingError(f"too many indices: the array has {ndim} axes, but {used} were indexed")
+    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("an index can only have a single ellipsis ('...')")
+    at = dots[0] if dots else len(entries)
+    return [*entries[:at], *[slice(None)] * (ndim - used), *entries[at + 1 :]]
 
 
 def _convert_operand_as_item(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -38,6 +38,12 @@ class LoopOperations(Protocol):
     def to_array(self, x: Any) -> Tracer:
         """An operand of any kind as an array, or as a number of NumPy's."""
 
+    def python_number(self, x: Any, kind: Any) -> Any:
+        """What has been computed, as a number of one of Python's types."""
+
+    def raise_where(self, condition: Any, kind: type[Exception], text: str) -> None:
+        """The call raises an error where a condition holds."""
+
     def scalar(self, x: Any, dtype: DType) -> Tracer:
         """A number in the dtype of an array that it takes part in."""
 
@@ -47,8 +53,8 @@ class LoopOperations(Protocol):
     def reduce(self, op: str, x: Tracer, axes: Sequence[int], dtype: DType | None) -> Tracer:
         """Row `op` along axes, which are gone then."""
 
-    def matmul(self, x: Tracer, y: Tracer) -> Tracer:
-        """x @ y."""
+    def check_product(self, x: Tracer, y: Tracer) -> None:
+        """To be called before x @ y. Raises LoopNotRecordable where the loop had better not compute it."""
 
     def cast(self, x: Tracer, dtype: DType) -> Tracer:
         """With NumPy's C casts."""
@@ -100,6 +106,11 @@ def holds_traced_array(x: Any) -> bool:
     return isinstance(x, (list, tuple)) and any(
         isinstance(i, Tracer) or type(i) in SPECIAL or holds_traced_array(i) for i in x
     )
+
+
+def held_number(x: Any) -> Any:
+    """What a number is held as: a node, or a number that is known or an example."""
+    return x._held if type(x) is Tracer else x._number if type(x) is TracedNumber else x
 
 
 def to_graph_operand(x: Any) -> Value | Scalar | np.generic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,6 +143,24 @@ class TracedLoopSymbolBase:
         """To be called where it is asked for by identity: no number is None."""
         if other is not None:
             self.refuse()
+
+
+_ASKED = """
+    getattr delattr setitem delitem iter reversed len bool hash str repr format int float complex round trunc floor ceil
+    array array_ufunc array_function reduce reduce_ex
+"""
+
+
+def refuse_special_methods(kind: Any) -> None:
+    """Gives a class its `refuse` for all that Python and NumPy may ask of a value, and for operators."""
+    operators = {name.strip("_") for name in dir(operator) if name.strip("_") in operator.__all__} | {
+        "and",
+        "or",
+        "divmod",
+    }
+    operators -= {name for name in operators if name[0] == "i" and name[1:] in operators}  # which are these of new ones
+    for name in (*_ASKED.split(), *operators, *(f"r{name}" for name in operators)):
+        setattr(kind, f"__{name}__", kind.refuse)
 
 
 class Trace:

@@ -342,7 +342,7 @@ class Tracer(NumpyProtocols):
         )
 
     def __complex__(self) -> complex:
-        return complex(self._known_scalar("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
+        return complex(self._decided_scalar("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
 
     @property
     def item(self) -> Any:

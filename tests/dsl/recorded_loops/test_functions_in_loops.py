@@ -37,6 +37,7 @@ NUMBERS = """
     u[np.flatnonzero(u)].sum() u.nonzero()[0].size np.where(u)[0].sum() np.max(m,axis=0)[0] np.mean(m,axis=(0,1))
     np.linalg.norm(m) m.T[0,1] np.sum(m.transpose(1,0)@m) np.nanmax(u) np.nansum(u) np.nanmean(u) np.average(u)
     np.array_equal(u,v) (u**2)[0] np.allclose(u,u) np.trace(m@m.T) np.size(k) np.linalg.vector_norm(u)
+    (m[None]@m.T)[0,0,1] ((m!=0)@(m.T!=0))[0,1]
     np.vecdot(u,v) np.float_power(k,2) np.sum(i*[1,2]) (k+[1,2])[1] np.sum(k*[1,2]) np.sum([1,2]*k) np.sum(i+[1,2])
     np.sum([1,2]*i) (k*u)[0] divmod(i,3)[0] divmod(7,i+2)[1] (2-u)[0] (i-u)[1] -k np.logaddexp.reduce(u)
 """

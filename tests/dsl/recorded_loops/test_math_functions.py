@@ -84,6 +84,64 @@ def test_they_raise_the_errors_of_python(bad: float, error: type[Exception] | No
             np.asarray(ours(x))
 
 
+def whole(x: Any) -> Any:
+    total = x.sum()
+    return round(total), math.floor(total), math.ceil(-total), math.trunc(total * 10) + 1
+
+
+def complex_number(x: Any) -> Any:
+    return complex(x[0]), complex(x[1], 2) * x[2], complex(0, x.sum())
+
+
+@pytest.mark.filterwarnings("error:.*runs in NumPy")
+@pytest.mark.parametrize("function", [whole, complex_number], ids=lambda f: f.__name__)
+def test_builtins_outside_of_loops_are_compiled(function: Any) -> None:
+    x = np.random.default_rng(4).random(9) * 5
+    got, want = kg.kernel_graph(function, device="cpu")(x), function(x)
+    for a, b in zip(got, want, strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(np.asarray(a), b)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_whole_numbers_raise_the_errors_of_python(bad: float) -> None:
+    ours, x = kg.kernel_graph(whole, device="cpu"), np.full(3, bad)
+    if bad == 1e30:  # an int of Python's of more than 64 bits
+        assert ours(x)[0] == whole(x)[0]
+        return
+    with pytest.raises(ValueError if bad != bad else OverflowError, match="cannot convert float"):
+        np.asarray(ours(x)[0])
+
+
+POWERS = ("2**i", "(-3)**i", "i**i", "k[i]**c", "2**k[i]", "k[i]**k[i-1]", "(k[:i]**k[:i]).sum()", "2.0**(3*i)")
+
+
+@pytest.mark.parametrize("power", [*POWERS, "k[i]**(k[i]-3)", "(k[:i]**(k[:i]-3)).sum()", "2**(3*i)"])
+def test_powers_of_integers_are_recorded(power: str, tmp_path: Path) -> None:
+    source = f"""
+import numpy as np
+def powers(k, c):
+    out, s = np.zeros(len(k)), 0.0
+    for i in range(1, len(k)):
+        s = s * 0.5 + {power}
+        out[i] = s
+    return out
+"""
+    path = tmp_path / "powers.py"
+    path.write_text(source)
+    scope: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), scope)
+    powers, k = scope["powers"], np.random.default_rng(1).integers(1, 5, 30)
+    ours = kg.kernel_graph(powers, device="cpu")
+    if "-3" in power and "(-3)" not in power:
+        with pytest.raises(ValueError, match="Integers to negative integer powers"):
+            np.asarray(ours(k, 3))
+        return
+    with recorded() as notes:
+        np.testing.assert_allclose(np.asarray(ours(k, 3)), powers(k, 3))
+    assert notes and (not any(note.reasons for note in notes) or power == "2**(3*i)")  # which has more than 64 bits
+
+
 def escapes(w: int, h: int, n: int) -> Any:
     out = np.zeros((h, w), dtype=int)
     for i in range(h):
