@@ -1,7 +1,7 @@
 """Random convolutions and attention in every dtype and layout of memory, beside float64 NumPy; gradients beside
 differences.
 
-python -m tests.layer_cases [--count N] [--seed S] [--first K]
+python -m tests.layer_cases [--count N] [--seed S] [--first K] [--seconds T]
 
 Values may differ by BOUNDS of the largest sum of absolute terms; gradients are of float64, and their directional
 derivative may differ from a central difference by 1e-6 of it.
@@ -179,15 +179,18 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further case begins after so many")
     given = parser.parse_args()
     start, counts, wrong = time.monotonic(), Counter[str](), 0
     for n in range(given.first, given.first + given.count):
+        if time.monotonic() - start > given.seconds:
+            break
         made = case(f"{given.seed}:{n}")
         counts[f"{made[0].split()[0]} {made[-1]}"] += 1
         if problem := judge(made):
             wrong += 1
             print(f"{given.seed}:{n} {made[-1]} {made[0]}: {problem}", flush=True)
-    print(f"{given.count} cases, {wrong} wrong, {time.monotonic() - start:.0f} s")
+    print(f"{counts.total()} cases, {wrong} wrong, {time.monotonic() - start:.0f} s")
     for name, count in sorted(counts.items()):
         print(f"  {count:5} {name}")
     return 1 if wrong else 0

@@ -345,9 +345,7 @@ class _Reader:
     ) -> _Convolution:
         """Each variable's, by which arrays have it."""
         ends = {v for axis in axes for v in axis}
-        counts = [Counter(v for factors, _ in load.at for v in factors) for load in (image, weights)]
-        _required(all(n == 1 for count in counts for n in count.values()))
-        of_image, of_weights = map(set, counts)
+        of_image, of_weights = map(_variables_read_once, (image, weights))
         _required({v for n in self.made for v in self.expanded(({n: 1}, 0))[0]} == of_image | of_weights)
         _required(of_image - ends == of_weights - ends)  # none is summed alone
         moving, summed = ends & of_image - of_weights, of_image - ends
@@ -407,6 +405,13 @@ class _Reader:
 
     def size(self, variables: Iterable[int]) -> int:
         return math.prod(self.lengths[v] for v in variables)
+
+
+def _variables_read_once(load: _Load) -> set[int]:
+    """Those of all axes, of which none is on a diagonal."""
+    variables = [v for factors, _ in load.at for v in factors]
+    _required(len(variables) == len(set(variables)))
+    return set(variables)
 
 
 def _progressions(starts: Sequence[tuple[int, ...]]) -> list[tuple[int, tuple[int, ...]]]:
