@@ -24,7 +24,7 @@ from .simplify import constant_value_of_node, rebuild_node_by_rule
 
 FEW, FEW_OUT = 32, 2  # products for a result, and results for which an element is multiplied: sums of shifted products
 MOST_AXES = 3
-MOST_PARTS = 4096  # that are stacked or added up
+MOST_PARTS = 4096  # that are stacked or added up, and elements of a window
 _ENDS = ("matmul", "sum", "add", "concat", "update")
 ZERO: AffineForm = ({}, 0)
 
@@ -359,7 +359,7 @@ class _Reader:
         _required(all(map(self.counts_elements, weights.at)))
         channel, group = self.ordered(image, summed - {*inside}), self.ordered(image, ends & of_weights)
         windows |= self.windows_of_one(image, {*channel, *group}, windows)
-        _required(len(windows) <= MOST_AXES)
+        _required(len(windows) <= MOST_AXES and self.size(inside) <= MOST_PARTS)
         batch = self.ordered(image, moving - {w.along for w in windows.values()})
         out = self.ordered(weights, ends - of_image)
         _required(self.reduced or self.size({*channel, *inside}) > FEW or self.size(out) > FEW_OUT)
