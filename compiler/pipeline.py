@@ -22,6 +22,7 @@ from .lowering.lower import Replaced, lower_to_program
 from .passes.attention import call_attention
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
+from .passes.contractions import call_convolutions
 from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
@@ -75,6 +76,8 @@ def run_graph_pass_stages(
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
     types = types_checked_between_stages(graph)
+    graph = call_convolutions(graph)
+    check_graph_after_stage(graph, types, "convolutions")
     simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts, dnn=target.dnn, model=target.model))
     check_graph_after_stage(simple, types, "simplify")
     if target.dnn is not None and (called := call_attention(simple)) is not simple:
@@ -189,6 +192,7 @@ def explain_decomposition_stage(
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
     model = target_of(target, gpu).model
+    graph = call_convolutions(graph)
     simple = simplify_graph(run_decomposition_stage(graph, target, layouts, remarks, dnn, model))
     if target == "cuda" and (called := call_attention(simple)) is not simple:
         run_decomposition_stage(called, target, layouts, remarks, dnn, model)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Value
 from ..passes.attention import call_attention
+from ..passes.contractions import call_convolutions
 from .core.call import ReverseOptions, zero_cotangent
 from .core.inline import builder_with_inlined_graph, graph_with_replaced_builder_nodes
 from .core.kinds import Maybe
@@ -23,7 +24,7 @@ def derive_reverse(
     A gradient of a real function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of
     w with w = f(z) holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
     """
-    graph = call_attention(graph, differentiated=True)
+    graph = call_convolutions(call_attention(graph, differentiated=True))
     builder, new = builder_with_inlined_graph(graph)
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     cotangents = [builder.input(results[i].type) for i in outputs]

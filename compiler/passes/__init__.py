@@ -1,7 +1,7 @@
-"""Graph to Graph for every target: simplification, rows in scalars, attention as a call, picked elements, views
-stored in memory (materialized), axis orders, large products in blocks, long products, online sums, matmul epilogues and
-precision.
+"""Graph to Graph for every target: simplification, attention and convolutions as calls, rows in scalars, picked
+elements, views stored in memory (materialized), axis orders, large products in blocks, long products, online sums,
+matmul epilogues and precision.
 
-In reading order: simplify, attention, rows_in_scalars, picked_elements, blocked_products, axis_order, long_products,
-online_sums, materialize, product_precision, matmul_epilogue, unused_results.
+In reading order: simplify, attention, contractions, rows_in_scalars, picked_elements, blocked_products, axis_order,
+long_products, online_sums, materialize, product_precision, matmul_epilogue, unused_results.
 """

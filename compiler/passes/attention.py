@@ -75,7 +75,7 @@ def call_attention(graph: Graph, differentiated: bool = False) -> Graph:
     takes."""
     found = {a.end: a for n, node in enumerate(graph.nodes) if node.op in _ENDS and (a := _attention_at(graph, n))}
     narrow = {n for n, a in found.items() if _is_narrow_attention(graph, a)}
-    exact = {n for n in narrow if not _is_rounded(graph, n)}  # a float32 result of 16-bit arrays stays exact
+    exact = {n for n in narrow if not is_rounded_to_16_bits(graph, n)}  # a float32 result of 16-bit arrays stays exact
     found = {n: a for n, a in found.items() if n not in exact and (n in narrow or not differentiated)}
     if not found:
         return graph
@@ -124,7 +124,7 @@ def matrix_transpose(builder: GraphBuilder, x: Value) -> Value:
 # 16-bit operands of products in float32
 
 
-def _is_rounded(graph: Graph, number: int) -> bool:
+def is_rounded_to_16_bits(graph: Graph, number: int) -> bool:
     """Whether all that reads a value reads it in 16 bits."""
     if graph.nodes[number].type.dtype in HALVES:
         return True
@@ -133,7 +133,9 @@ def _is_rounded(graph: Graph, number: int) -> bool:
         number not in graph.outputs
         and bool(readers)
         and all(
-            node.type.dtype in HALVES if node.op == "cast" else node.op in (*_VIEWS, "concat") and _is_rounded(graph, n)
+            node.type.dtype in HALVES
+            if node.op == "cast"
+            else node.op in (*_VIEWS, "concat") and is_rounded_to_16_bits(graph, n)
             for n, node in zip(graph.users[number], readers, strict=True)
         )
     )
@@ -381,14 +383,14 @@ _COMPARISONS: dict[str, tuple[int, int, int]] = {  # factors of both sides, and 
 }
 
 
-def _combined(a: AffineForm, b: AffineForm, x: int, y: int, constant: int = 0) -> AffineForm:
+def combined_affine_forms(a: AffineForm, b: AffineForm, x: int, y: int, constant: int = 0) -> AffineForm:
     axes = {*a[0], *b[0]}
     factors = {axis: x * a[0].get(axis, 0) + y * b[0].get(axis, 0) for axis in axes}
     return {axis: f for axis, f in factors.items() if f}, x * a[1] + y * b[1] + constant
 
 
 def _negated(condition: AffineForm) -> AffineForm:
-    return _combined(condition, ({}, 0), -1, 0, 1)
+    return combined_affine_forms(condition, ({}, 0), -1, 0, 1)
 
 
 def affine_form_of_node(graph: Graph | GraphBuilder, number: int) -> AffineForm | None:
@@ -437,15 +439,15 @@ def _affine_form_of_where(graph: Graph | GraphBuilder, node: Node, args: list[Af
 
 def _affine_form_of_multiply(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm | None:
     a, b = sorted(args, key=lambda form: len(form[0]))
-    return None if a[0] else _combined(b, b, a[1], 0)
+    return None if a[0] else combined_affine_forms(b, b, a[1], 0)
 
 
 _AFFINE_FORMS: dict[str, Callable[..., AffineForm | None]] = {
     **{
-        op: lambda graph, node, args, rule=rule: _combined(args[0], args[1], *rule)
+        op: lambda graph, node, args, rule=rule: combined_affine_forms(args[0], args[1], *rule)
         for op, rule in {**_COMPARISONS, "add": (1, 1), "subtract": (1, -1)}.items()
     },
-    "negative": lambda graph, node, args: _combined(args[0], args[0], -1, 0),
+    "negative": lambda graph, node, args: combined_affine_forms(args[0], args[0], -1, 0),
     "invert": lambda graph, node, args: _negated(args[0]) if node.type.dtype.kind == "b" else None,
     "logical_not": lambda graph, node, args: (
         _negated(args[0]) if graph.nodes[node.args[0]].type.dtype.kind == "b" else None

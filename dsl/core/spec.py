@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,12 @@ def to_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of Python ints from an int or a sequence of ints. Raises DTypeError."""
     if type(shape) is np.ndarray:
         shape = shape.tolist()
-    entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(to_length(n) for n in entries)
+    return tuple(to_length(n) for n in entries_of(shape))
+
+
+def entries_of(given: Any) -> Sequence[Any]:
+    """The axes or lengths of one or several."""
+    return given if isinstance(given, (tuple, list, range)) else (given,)
 
 
 def to_length(n: Any) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
-from ..core.spec import checked_dtype, to_index
+from ..core.spec import checked_dtype, entries_of, to_index
 from ..trace.aliasing import whole_array_of_rows, whole_arrays_among_rows
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, convert_operand_for_element, wrap_integer_operand_to_dtype
@@ -160,8 +160,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
     x = to_traced_array(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    shifts, axes = np.broadcast_arrays(shift, [to_axis_of_operand(entry, x.ndim) for entry in entries])
+    shifts, axes = np.broadcast_arrays(shift, [to_axis_of_operand(entry, x.ndim) for entry in entries_of(axis)])
     for by, at in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
         cut = -by % x.shape[at] if x.shape[at] else 0
         if cut:
@@ -173,7 +172,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Tracer:
     x = to_traced_array(A)
-    many = reps if isinstance(reps, (tuple, list)) else (reps,)
+    many = entries_of(reps)
     times = to_traced_shape([int(n) for n in many] if any(type(n) is bool for n in many) else reps)
     ndim = max(x.ndim, len(times))
     shape = (1,) * (ndim - x.ndim) + x.shape

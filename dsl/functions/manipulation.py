@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError, numpy_error_as_ours
-from ..core.spec import checked_dtype, to_index
+from ..core.spec import checked_dtype, entries_of, to_index
 from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, convert_operand_for_element
 from ..trace.operands import new_traced_result, to_axis_of_operand, to_traced_array, to_traced_shape, trace_of_operands
@@ -329,7 +329,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 @implements(np.apply_over_axes)
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tracer:
     x = to_traced_array(a)
-    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+    for axis in entries_of(axes):
         at = to_axis_of_operand(axis, x.ndim)
         result = to_traced_array(func(x, axis if type(axis) is bool else at))
         x = result if result.ndim == x.ndim else expand_dims(result, at)

@@ -10,6 +10,7 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ReadOnlyError, ShapeError
+from ..core.spec import entries_of
 from ..trace.aliasing import Part, view_of_tracer
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
@@ -58,5 +59,4 @@ def sliding_window_view(
 
 def to_axes_of_sliding_windows(axis: Any, ndim: int) -> tuple[int, ...]:
     """As `to_axes_of_operand`; an axis may come twice."""
-    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return tuple(to_axes_of_operand(a, ndim)[0] for a in entries)
+    return tuple(to_axes_of_operand(a, ndim)[0] for a in entries_of(axis))

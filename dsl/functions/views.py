@@ -163,7 +163,7 @@ def transpose(a: Any, axes: Any = None) -> Tracer:
 
 @implements(method="transpose")
 def _transpose_method(x: Tracer, *axes: Any) -> Tracer:
-    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list, range))):
         return transpose(x, axes[0])
     return transpose(x, axes or None)
 

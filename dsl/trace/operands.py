@@ -224,8 +224,7 @@ def to_axes_of_operand(axis: Any, ndim: int, name: str = "axis") -> tuple[int, .
     """Distinct numbers in [0, ndim), in the given order; None means all. Raises AxisError, ShapeError."""
     if axis is None:
         return tuple(range(ndim))
-    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(to_axis_of_operand(a, ndim, name) for a in entries)
+    axes = tuple(to_axis_of_operand(a, ndim, name) for a in spec.entries_of(axis))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} {axis} names an axis twice")
     return axes
@@ -243,7 +242,7 @@ def to_native_axis_of_operand(axis: Any, ndim: int) -> int:
 
 def axes_without_booleans(axis: Any) -> Any:
     """The axes of what NumPy does in C, which takes no True and False. Raises DTypeError."""
-    for entry in axis if isinstance(axis, (tuple, list)) else (axis,):
+    for entry in spec.entries_of(axis):
         if type(entry) is bool:
             to_axis_number_of_operand(entry)
     return axis

@@ -105,6 +105,19 @@ def test_indexing(number: int) -> None:
 VIEWS: list[Any] = [
     lambda x: (x.reshape(12, 5), x.reshape((4, -1)), np.reshape(x, (5, 12)), x.ravel(), x.flatten(), np.ravel(x)),
     lambda x: (x.T, x.transpose(1, 0, 2), x.transpose((2, 0, 1)), np.transpose(x), x.mT, x.swapaxes(0, -1)),
+    lambda x: (
+        np.moveaxis(x, range(2), range(1, 3)),
+        np.flip(x, range(2)),
+        x.transpose(range(3)),
+        np.rot90(x, 1, range(2)),
+    ),
+    lambda x: (
+        x.reshape(range(60, 61)),
+        np.roll(x, range(2), range(2)),
+        np.tile(x, range(1, 3)),
+        np.zeros(range(1, 3)),
+    ),
+    lambda x: (np.tensordot(x, x, (range(1), range(1))), np.lib.stride_tricks.sliding_window_view(x, (2, 2), range(2))),
     lambda x: (np.moveaxis(x, 0, -1), np.moveaxis(x, (0, 1), (2, 0)), np.swapaxes(x, 1, 2), np.rollaxis(x, 2)),
     lambda x: (np.expand_dims(x, 1), np.expand_dims(x, (0, -1)), np.squeeze(x[:1]), x[:1].squeeze(0)),
     lambda x: (np.broadcast_to(x, (2, 3, 4, 5)), np.broadcast_arrays(x, x[:1]), np.atleast_1d(x[0, 0, 0])),
