@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..driver import words as w
 from ..driver.driver import CudaDriver
 from ..driver.events import CudaEvent, EventPool
 from ..driver.native_calls import native_driver_calls
-from ..modules.launch import KernelArgumentBlock
 
 Start = Callable[..., CudaEvent | None]
+
+
+class GraphNode(Protocol):
+    """A node of a graph whose arguments change: see `KernelArgumentBlock`."""
+
+    def native_rows(
+        self, order: Mapping[int, int], addresses: int
+    ) -> tuple[int, int, Sequence[tuple[int, int, int]]]: ...
 
 
 class NativelyLaunchedGraph(Protocol):
@@ -25,14 +32,15 @@ def native_graph_record(
     driver: CudaDriver,
     executable: int,
     stream: int,
-    nodes: Sequence[KernelArgumentBlock],
+    nodes: Sequence[GraphNode],
     order: Sequence[int],
-    bound: Sequence[tuple[int, int]] = (),
+    bound: Sequence[tuple[int, int, int]] = (),
     context: int = 0,
 ) -> Any:
     """What `native_graph_launch` takes of a graph. order: the places that a call's addresses have in the nodes; a
-    plan's numbers come behind them, as `words_of_kernel_scalars` gives them. bound: places, each with the address that
-    it must have. context: to be made current. Raises KeyError for a place that the order lacks."""
+    plan's numbers come behind them, as `words_of_kernel_scalars` gives them. bound: places, each with those bits of its
+    address that must be as they were, and what they were. context: to be made current. Raises KeyError for a place that
+    the order lacks."""
     numbers = {place: i for i, place in enumerate(order)}
     handles = {
         w.EXECUTABLE: executable, w.STREAM: stream, w.CONTEXT: context,
@@ -42,7 +50,7 @@ def native_graph_record(
     calls = native_driver_calls()
     assert calls is not None
     rows = [node.native_rows(numbers, len(order)) for node in nodes]
-    return calls.graph_record(handles, [(numbers[place], address) for place, address in bound], rows)
+    return calls.graph_record(handles, [(numbers[place], bits, were) for place, bits, were in bound], rows)
 
 
 def native_graph_launch(records: Sequence[Any], held: Any) -> Callable[..., int]:
