@@ -13,6 +13,7 @@ from typing import Any
 from ....core.errors import LaunchError
 from ....core.frozen import dataclass
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS, CudaDriver, KernelNode
+from ..modules.launch import KernelArgumentBlock
 from .nodes import MISTAKES
 
 # by how much arrays lie elsewhere in the second and the third capture, one after the other
@@ -40,21 +41,21 @@ def find_library_launches(
     driver: CudaDriver, step: Any, addresses: Sequence[int], scalars: Any, stream: int, moving: Sequence[int]
 ) -> tuple[Words, ...] | None:
     """For each node that a step makes the words that move with these buffers. None where there is more that moves."""
-    captures = []
+    captures = list[list[Launched]]()
     for move in (0, *MOVES):
         given = list(addresses)
         for turn, buffer in enumerate(moving, 1):
             given[buffer] -= turn * move
-        found = _captured_launches(driver, step, given, scalars, stream)
-        if found is None:
+        launches = _captured_launches(driver, step, given, scalars, stream)
+        if launches is None:
             return None
-        captures.append(found)
+        captures.append(launches)
     if len({tuple((config, *map(len, arguments)) for config, arguments in nodes) for nodes in captures}) > 1:
         return None
     nodes = zip(*captures, strict=True)
     rows = [_moving_words([arguments for _, arguments in each], addresses, moving) for each in nodes]
-    found = [row for row in rows if row is not None]
-    return tuple(found) if len(found) == len(rows) else None
+    found = tuple(row for row in rows if row is not None)
+    return found if len(found) == len(rows) else None
 
 
 def _captured_launches(
@@ -115,7 +116,7 @@ def library_launches_of_nodes(
     return found
 
 
-class LibraryNode:
+class LibraryNode(KernelArgumentBlock):
     """A kernel of a library's in a graph, with its own block of arguments: see `KernelArgumentBlock`."""
 
     def __init__(self, handle: int, launched: Launched, words: Sequence[tuple[int, int, int]]) -> None:
@@ -129,7 +130,7 @@ class LibraryNode:
         self._parameters = KernelNode.from_buffer_copy(config)
         self._parameters.parameters = ctypes.addressof(self._slots)
         self.handle, self.address = handle, ctypes.addressof(self._parameters)
-        self._words, self._known = [*words], list[int]()
+        self._words, self._known = [*words], None
 
     def places(self, count: int, extra: list[int]) -> None:
         """Its fixed addresses lie in its block."""

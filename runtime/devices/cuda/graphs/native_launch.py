@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..driver import words as w
 from ..driver.driver import CudaDriver
 from ..driver.events import CudaEvent, EventPool
 from ..driver.native_calls import native_driver_calls
+from ..modules.launch import KernelArgumentBlock
 
 Start = Callable[..., CudaEvent | None]
-
-
-class GraphNode(Protocol):
-    """A node of a graph whose arguments change: see `KernelArgumentBlock`."""
-
-    def native_rows(
-        self, order: Mapping[int, int], addresses: int
-    ) -> tuple[int, int, Sequence[tuple[int, int, int]]]: ...
 
 
 class NativelyLaunchedGraph(Protocol):
@@ -32,7 +25,7 @@ def native_graph_record(
     driver: CudaDriver,
     executable: int,
     stream: int,
-    nodes: Sequence[GraphNode],
+    nodes: Sequence[KernelArgumentBlock],
     order: Sequence[int],
     bound: Sequence[tuple[int, int, int]] = (),
     context: int = 0,
