@@ -7,11 +7,13 @@ once at each end of such a chain. A call by itself takes its images as they are,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
-from ..core.cost import WorkCostModel
+from ..core.cost import HALF_SPEED, WorkCostModel
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
@@ -21,6 +23,8 @@ from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call
 
 # calls, how many of their arrays, which are read first, are images, and whether they give one
 CALLS = {"convolution": (1, True), "convolution_image": (1, True), "convolution_weights": (2, False)}
+
+PRODUCT_SLOWNESS = 1.3  # of products of matrices beside their model
 
 
 def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) -> Graph:
@@ -56,7 +60,7 @@ def _call_with_channels_second(
     library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | None:
     """A call of arrays that are there with channels second, and whose result is read so, if it takes less by the clock
-    than the other one, its arrays turned before and after."""
+    than the other one, its arrays turned before and after; or products of matrices, if they take less."""
     options, places = dict(node.attr("options")), [builder.nodes[a.number] for a in args]
     images, gives = CALLS[options["operation"]]
     orders, results = options["orders"], options["results"]
@@ -67,8 +71,37 @@ def _call_with_channels_second(
     type = ArrayType(tuple(node.type.shape[i] for i in orders[-1]), node.type.dtype)
     plain = undecided_options_of_dnn_call(node) | {"orders": (tuple(range(len(orders[-1]))),) * len(orders)}
     limit = took + sum(model.launch + 2 * nbytes / model.bandwidth for nbytes in copied)
-    found = add_dnn_call(library, builder, logical_arrays_of_dnn_call(builder, node, args), [type], plain, limit=limit)
+    given = logical_arrays_of_dnn_call(builder, node, args)
+    second = dnn_call_of_arrays([*((a.shape, a.dtype.name) for a in given), (type.shape, type.dtype.name)], plain)
+    limit = min(limit, library.microseconds(second) or limit)
+    found: Value | str | None = _products_of_images(model, builder, plain, given, type, limit)
+    if found is None:
+        found = add_dnn_call(library, builder, given, [type], plain, limit=limit)
     return builder.permute(found, _inverse_axes(orders[-1])) if isinstance(found, Value) else None
+
+
+def _products_of_images(
+    model: WorkCostModel,
+    builder: GraphBuilder,
+    options: dict[str, Any],
+    given: Sequence[Value],
+    type: ArrayType,
+    limit: float,
+) -> Value | None:
+    """conv(x, w) -> w @ x for each image, where windows are single elements side by side, if that takes less."""
+    image, weights = given
+    apart = max(options["stride"]) > 1 or options["groups"] > 1 or any(map(any, options["padding"]))
+    if CALLS[options["operation"]] != (1, True) or apart or math.prod(weights.shape[2:]) > 1:
+        return None
+    nbytes = sum(a.type.nbytes for a in given) + type.nbytes
+    flops = 2.0 * image.type.size * type.shape[1] / (HALF_SPEED if type.dtype.itemsize == 2 else 1.0)
+    if PRODUCT_SLOWNESS * model.time(nbytes, flops) >= limit:
+        return None
+    rows = builder.reshape(weights, weights.shape[:2])
+    rows = builder.permute(rows, (1, 0)) if options["operation"] == "convolution_image" else rows
+    columns = builder.reshape(image, (*image.shape[:2], math.prod(image.shape[2:])))
+    product = builder.matmul(rows, columns, precision=options.get("precision", ""))
+    return builder.cast(builder.reshape(product, type.shape), type.dtype)
 
 
 def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:

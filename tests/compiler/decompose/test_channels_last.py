@@ -21,7 +21,7 @@ from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.device import H200, GpuProperties
 from kernelgraph.runtime.program.dnn import DnnCall
 from tests.counts import examples
-from tests.runtime.devices.cuda.test_cuda_cudnn import Library, decided, random, traced
+from tests.runtime.devices.cuda.test_cuda_cudnn import Library, calls_in, decided, random, traced
 
 BFLOAT16 = ml_dtypes.bfloat16
 CHANNELS = 40  # so many that a convolution is a call
@@ -189,3 +189,34 @@ def test_a_call_by_itself_takes_what_is_faster(second: float | None) -> None:
         assert all(n.op != "permute" for n in found.nodes) == (second == 30.0)
     chained = kept(decided(traced(chain("relu"), *arrays()), library), library)
     assert not axes_changed(chained)
+
+
+@pytest.mark.parametrize("second", [3.0, 300.0, None])
+def test_single_elements_of_images_by_themselves_are_products_where_these_take_less(second: float | None) -> None:
+    """Of each image one, with nothing turned; in a chain they stay calls with channels last."""
+
+    def refuses(call: DnnCall) -> str:
+        return "no engine" if second is None and call.tensors[0].strides[1] != 1 else ""
+
+    library = Library(refuses, lambda call: 300.0 if call.tensors[0].strides[1] == 1 else second)
+    x, w = random(0, 8, 256, 40, 40, dtype=BFLOAT16), random(1, 64, 256, 1, 1, dtype=BFLOAT16)
+    ct = random(2, 8, 64, 40, 40, dtype=BFLOAT16)
+
+    def image(x: Any, w: Any, ct: Any) -> Any:
+        return kg.grad(lambda x: (kg.nn.conv2d(x, w) * ct).astype(np.float32).sum())(x)
+
+    for function, fits in (
+        (lambda x, w, ct: kg.nn.conv2d(x, w), True),
+        (image, True),
+        (lambda x, w, ct: kg.nn.conv2d(x, w, stride=2), False),
+        (lambda x, w, ct: kg.nn.conv2d(x, w, padding=1), False),
+        (lambda x, w, ct: kg.nn.conv2d(x, w[:, :128], groups=2), False),
+    ):
+        before = decided(traced(function, x, w, ct), library)
+        found = kept(before, library)
+        ops = [n.op for n in found.nodes]
+        wanted = fits and second != 3.0
+        assert ("matmul" in ops) == wanted and (fits and not wanted) <= (calls_in(found) != [])
+        if wanted:
+            assert not calls_in(found) and not axes_changed(found)
+            agree(found, before, [x, w, ct])
