@@ -14,7 +14,7 @@ from typing import Any
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
 from ..core.cost import HALF_SPEED, WorkCostModel
-from ..core.types import ArrayType
+from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -88,20 +88,26 @@ def _products_of_images(
     type: ArrayType,
     limit: float,
 ) -> Value | None:
-    """conv(x, w) -> w @ x for each image, where windows are single elements side by side, if that takes less."""
-    image, weights = given
-    apart = max(options["stride"]) > 1 or options["groups"] > 1 or any(map(any, options["padding"]))
-    if CALLS[options["operation"]] != (1, True) or apart or math.prod(weights.shape[2:]) > 1:
+    """conv(x, w) -> w @ x for each image, where windows are single elements side by side, if that takes less; and its
+    gradients so too"""
+    name, (image, other) = options["operation"], given
+    out, into, *window = (type if name == "convolution_weights" else other.type).shape
+    if math.prod((*window, *options["stride"], options["groups"])) > 1 or any(map(any, options["padding"])):
         return None
-    nbytes = sum(a.type.nbytes for a in given) + type.nbytes
-    flops = 2.0 * image.type.size * type.shape[1] / (HALF_SPEED if type.dtype.itemsize == 2 else 1.0)
-    if PRODUCT_SLOWNESS * model.time(nbytes, flops) >= limit:
+    parts = 8 * image.shape[0] * out * into * (name == "convolution_weights")  # bytes that are written and read again
+    nbytes = sum(a.type.nbytes for a in given) + type.nbytes + parts
+    flops = 2.0 * image.type.size * (into if name == "convolution_image" else out)
+    if PRODUCT_SLOWNESS * model.time(nbytes, flops / HALF_SPEED) + (parts and model.launch) >= limit:
         return None
-    rows = builder.reshape(weights, weights.shape[:2])
-    rows = builder.permute(rows, (1, 0)) if options["operation"] == "convolution_image" else rows
-    columns = builder.reshape(image, (*image.shape[:2], math.prod(image.shape[2:])))
-    product = builder.matmul(rows, columns, precision=options.get("precision", ""))
-    return builder.cast(builder.reshape(product, type.shape), type.dtype)
+    columns, rows = (builder.reshape(builder.cast(a, FLOAT32), (*a.shape[:2], math.prod(a.shape[2:]))) for a in given)
+    if name == "convolution_weights":
+        products = builder.matmul(rows, builder.permute(columns, (0, 2, 1)))
+        found = builder.reduce("sum", products, (0,), FLOAT32)
+    else:
+        rows = builder.reshape(rows, (out, into))
+        rows = builder.permute(rows, (1, 0)) if name == "convolution_image" else rows
+        found = builder.matmul(rows, columns)
+    return builder.cast(builder.reshape(found, type.shape), type.dtype)
 
 
 def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:

@@ -205,9 +205,13 @@ def test_single_elements_of_images_by_themselves_are_products_where_these_take_l
     def image(x: Any, w: Any, ct: Any) -> Any:
         return kg.grad(lambda x: (kg.nn.conv2d(x, w) * ct).astype(np.float32).sum())(x)
 
+    def weights(x: Any, w: Any, ct: Any) -> Any:
+        return kg.grad(lambda w: (kg.nn.conv2d(x, w) * ct).astype(np.float32).sum())(w)
+
     for function, fits in (
         (lambda x, w, ct: kg.nn.conv2d(x, w), True),
         (image, True),
+        (weights, True),
         (lambda x, w, ct: kg.nn.conv2d(x, w, stride=2), False),
         (lambda x, w, ct: kg.nn.conv2d(x, w, padding=1), False),
         (lambda x, w, ct: kg.nn.conv2d(x, w[:, :128], groups=2), False),
