@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
 from ..core.cost import HALF_SPEED, WorkCostModel
@@ -18,6 +19,7 @@ from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
+from ..passes.matmul_epilogue import match_epilogue_activation, match_epilogue_bias
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
 
@@ -54,6 +56,57 @@ def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) 
         return result
 
     return simplify_graph(rewrite_nodes(graph, rule))
+
+
+def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel) -> Graph:
+    """relu(conv(x, w) + bias) -> conv(x, w, bias) with the relu, with channels last, where calls alone read that and it
+    takes less by the clock"""
+    ends = {
+        node
+        for number, node in enumerate(graph.nodes)
+        if (found := _match_finished_convolution(graph.nodes, node)) is not None
+        and all(len(graph.users[n]) == 1 and n not in graph.outputs for n in found.inner)
+        and graph.users[number]
+        and all(operation_of_dnn_call(graph.nodes[user]) for user in graph.users[number])
+    }
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        given = Node(node.op, tuple(a.number for a in args), node.type, node.attrs)
+        found = _match_finished_convolution(builder.nodes, given) if node in ends else None
+        if found is None:
+            return None
+        call = builder.nodes[found.inner[-1]]
+        options, reads = undecided_options_of_dnn_call(call), [builder.at(a) for a in call.args]
+        orders, every = options["orders"], [*(a.type for a in reads), call.type]
+        took = library.microseconds(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in every], options))
+        if took is None:
+            return None
+        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.type.shape) - 1), -1))
+        options |= {"orders": (*orders, orders[-1]), "bias": True, "relu": len(found.inner) > 1}
+        type = ArrayType(tuple(call.type.shape[i] for i in orders[-1]), call.type.dtype)
+        logical = [builder.permute(a, order) for a, order in zip([*reads, bias], orders, strict=True)]
+        limit = took + model.time(2 * type.nbytes, 0)
+        made = add_dnn_call(library, builder, logical, [type], options, limit=limit)
+        return builder.permute(made, _inverse_axes(orders[-1])) if isinstance(made, Value) else None
+
+    return simplify_graph(rewrite_nodes(graph, rule)) if ends else graph
+
+
+@dataclass(frozen=True, slots=True)
+class _FinishedConvolution:
+    """bias: of each channel. inner: what else vanishes, the call last."""
+
+    bias: int
+    inner: tuple[int, ...]
+
+
+def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedConvolution | None:
+    activated = match_epilogue_activation(nodes, end, end.type.dtype)
+    inner = (activated[1],) if activated is not None and activated[0] == "relu" else ()
+    biased = match_epilogue_bias(nodes, nodes[inner[0]] if inner else end, ("host",))
+    if biased is None or operation_of_dnn_call(nodes[biased[0]]) != "convolution":
+        return None
+    return _FinishedConvolution(biased[1], (*inner, biased[0]))
 
 
 def _call_with_channels_second(

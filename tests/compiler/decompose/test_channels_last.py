@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.core.cost import work_cost_model_of_gpu
-from kernelgraph.compiler.decompose.channels_last import keep_channels_last
+from kernelgraph.compiler.decompose.channels_last import finish_convolutions, keep_channels_last
 from kernelgraph.compiler.decompose.dnn import cut_images_of_gradients
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
@@ -224,3 +224,31 @@ def test_single_elements_of_images_by_themselves_are_products_where_these_take_l
         if wanted:
             assert not calls_in(found) and not axes_changed(found)
             agree(found, before, [x, w, ct])
+
+
+FINISHES: dict[str, tuple[Step, bool]] = {  # what follows a convolution, and whether it is part of the call
+    "a bias": (lambda x, w, row: x + wide(row, x), True),
+    "a bias and a relu": (lambda x, w, row: np.maximum(x + wide(row, x), 0), True),
+    "a relu": (lambda x, w, row: np.maximum(x, 0), False),
+    "a larger bound": (lambda x, w, row: np.maximum(x + wide(row, x), 1), False),
+    "a bias and gelu": (lambda x, w, row: kg.gelu(x + wide(row, x)), False),
+    "a bias of columns": (lambda x, w, row: x + row[: x.shape[3]], False),
+    "a bias in float32": (lambda x, w, row: (x + wide(row, x).astype(np.float32)).astype(x.dtype), False),
+    "a bias and a pool": (lambda x, w, row: BETWEEN["max pool"](np.maximum(x + wide(row, x), 0), w, row), False),
+    "read twice": (lambda x, w, row: np.maximum(x + wide(row, x), 0) * x, False),
+}
+
+
+@pytest.mark.parametrize("name", FINISHES)
+@pytest.mark.parametrize("finished", [20.0, 90.0])
+def test_a_bias_and_a_relu_are_part_of_a_call_where_that_takes_less(name: str, finished: float) -> None:
+    step, fits = FINISHES[name]
+    library = Library(times=lambda call: finished if call.option("bias") else 30.0)
+    given = arrays()
+    graph = traced(lambda x, w, row: kg.nn.conv2d(step(kg.nn.conv2d(x, w), w, row), w), *given)
+    before = kept(decided(graph, library), library)
+    found = finish_convolutions(before, library, work_cost_model_of_gpu(H200))
+    calls = [dict(n.attr("options")) for n in found.nodes if n.op == "host"]
+    assert any(call.get("bias") for call in calls) == (fits and finished == 20.0)
+    assert any(call.get("relu") for call in calls) == (fits and finished == 20.0 and "relu" in name)
+    agree(found, before, given)
