@@ -19,6 +19,7 @@ from .native_calls import native_driver_calls
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
+EXTRA_BLOCK, EXTRA_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 IF, WHILE = 0, 1  # kinds of conditional nodes
 CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes, and tells a kernel's arguments
 NO_DESTRUCTOR_SYNC = MOVE = 1
@@ -211,8 +212,8 @@ class CudaDriver:
         return [] if self._nodes(graph, nodes, byref(count)) else [node or 0 for node in nodes]
 
     def launch_of_node(self, node: int) -> tuple[bytes, tuple[bytes, ...]] | None:
-        """Of a node that launches a kernel its `KernelNode`, without addresses, and the kernel's arguments; of one that
-        fills memory what it does, and none. None of other nodes, and where the driver does not say."""
+        """Of a node that launches a kernel its `KernelNode`, without addresses, and the kernel's arguments (all as one
+        block where `extra` is set); of one that fills memory what it does, and none. None where that is not known."""
         launch, fill = KernelNode(), MemsetNode()
         if not self.conditionals or self._kernel_node(node, byref(launch)):
             filled = self.conditionals and self._memset_node(node, byref(fill)) == SUCCESS
@@ -223,11 +224,14 @@ class CudaDriver:
         at, nbytes, sizes = c_size_t(), c_size_t(), list[int]()
         while ask(of, len(sizes), byref(at), byref(nbytes)) == SUCCESS:
             sizes.append(nbytes.value)
-        if launch.extra or (sizes and not launch.parameters):
+        if launch.extra:
+            given: tuple[bytes, ...] = (_block_of_extra_arguments(launch.extra),)
+        elif sizes and launch.parameters:
+            places = (c_void_p * len(sizes)).from_address(launch.parameters)
+            given = tuple(ctypes.string_at(place, n) for place, n in zip(places, sizes, strict=True))
+        else:
             return None
-        places = (c_void_p * len(sizes)).from_address(launch.parameters) if sizes else ()
-        given = tuple(ctypes.string_at(place, n) for place, n in zip(places, sizes, strict=True))
-        launch.parameters = None
+        launch.parameters, launch.extra = None, bool(launch.extra)
         return bytes(launch), given
 
     def captures(self, stream: int) -> tuple[int, int]:
@@ -369,6 +373,15 @@ def bytes_taken_by(memory_info: Callable[[], tuple[int, int] | None], act: Calla
     found = act()
     after = memory_info()
     return found, 0 if before is None or after is None else max(0, before[0] - after[0])
+
+
+def _block_of_extra_arguments(extra: int) -> bytes:
+    """The arguments of a launch that has them in one block."""
+    found = dict[int, int]()
+    while key := c_void_p.from_address(extra).value:
+        found[key] = c_void_p.from_address(extra + 8).value or 0
+        extra += 16
+    return ctypes.string_at(found[EXTRA_BLOCK], c_size_t.from_address(found[EXTRA_SIZE]).value)
 
 
 def _ctypes_driver_status_function(function: Any) -> Any:

@@ -25,10 +25,10 @@ from ..driver.native_calls import native_driver_calls
 from ..libraries.cublaslt import ALIGNED, gemm_alignment_of_address
 from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
-from ..modules.launch import KernelStep, are_kernel_scalars_of_plan, words_of_kernel_scalars
+from ..modules.launch import ALL_BITS, KernelStep, are_kernel_scalars_of_plan, words_of_kernel_scalars
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
-from .library_nodes import ALL_BITS, LibraryLaunch, Words, find_library_launches, library_launches_of_nodes
+from .library_nodes import LibraryLaunch, Words, find_library_launches, library_launches_of_nodes
 from .native_launch import (
     NativelyLaunchedGraph,
     Start,
@@ -42,6 +42,7 @@ from .nodes import MISTAKES
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 LIBRARY_US = 25.0  # of a call of a library, walked on streams
+COPY_US, COPIED_BYTES = 3.0, 3e6  # of a copy on the GPU: at least, and bytes a microsecond
 EARLY_US = 1000.0  # predicted work of a plan from which on each output has a moment of its own: that takes the host 60
 SLOT_BYTES = 1 << 24  # of inputs of libraries that are copied at each call: a graph gains no more than that takes
 INSTANCES = 2  # of one plan
@@ -73,8 +74,15 @@ def replayed_input_and_output_buffers(plan: Plan) -> frozenset[int]:
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
 
 
+def _are_copies_around_calls_worthwhile(plan: Plan, busy: Sequence[Any]) -> bool:
+    """Whether a call of a library alone takes less in a graph with what is copied around it."""
+    copied = sum(plan.program.buffers[b].nbytes for b in replayed_input_and_output_buffers(plan))
+    work = sum(task.cost for task in plan.tasks)
+    return len(busy) > 1 or max(GRAPH_US, work + COPY_US + 2 * copied / COPIED_BYTES) < max(LIBRARY_US, work)
+
+
 class _NoGain(Exception):
-    """The one call of a library that a plan has takes other arrays by copies alone."""
+    """What would have to be copied around a call of a library takes longer than a graph saves."""
 
 
 class PlanReplay:
@@ -89,7 +97,8 @@ class PlanReplay:
         outputs = frozenset(self._plan.program.outputs)
         self._slots: list[int] = []  # outer buffers whose place in the graph is a slot
         self._pointers: list[int] = []  # those that are captured as they are
-        self._words: dict[int, tuple[Words, ...]] | None = None  # of libraries' calls, by task, where captures tell
+        self._words: dict[int, tuple[Words, ...]] = {}  # of libraries' calls, by task, where captures tell
+        self._asked = False  # captures, for the words
         self._aligned: list[tuple[int, int, int]] = []  # their buffers, bits of the addresses, what these have to be
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
@@ -212,8 +221,9 @@ class PlanReplay:
         streams = lane.streams_for_capture(self._high)
         products = any(isinstance(r, (BatchedMatmulStep, *PRODUCTS)) for r in self._runners)
         workspaces = self._device.blas.prepare(streams) if products else []
-        if self._words is None:
-            self._words = self._find_words_of_libraries(self._graph_buffer_addresses(base, memories), scalars, streams)
+        if not self._asked:
+            self._asked = True
+            self._find_words_of_libraries(self._graph_buffer_addresses(base, memories), scalars, streams)
         slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]
         words = [p for batch in self._batches for p in batch.pointers]
         table = pool.allocate(max(1, 8 * len(words)))
@@ -248,26 +258,25 @@ class PlanReplay:
 
     def _find_words_of_libraries(
         self, addresses: Sequence[int], scalars: Sequence[Any], streams: Sequence[int]
-    ) -> dict[int, tuple[Words, ...]]:
+    ) -> None:
         """Where each call of a library has pointers to what a call brings; what the others read and write has slots, or
         stays where it is."""
-        found, fixed, moving, outer = dict[int, tuple[Words, ...]](), set[int](), set[int](), {*self._outer}
+        fixed, moving, outer = set[int](), set[int](), {*self._outer}
         for step in self._plan.steps:
             runner = self._runners[step.task] if isinstance(step, Launch) else None
             if isinstance(step, Launch) and isinstance(runner, FIXED) and not runner.empty:
                 own = sorted(runner.buffers & outer)
                 words = find_library_launches(self._driver, runner, addresses, scalars, streams[step.stream], own)
                 if words is not None:
-                    found[step.task] = words
+                    self._words[step.task] = words
                 (fixed if words is None else moving).update(own)
         self._slots, self._pointers = sorted(fixed & self._outputs), sorted(fixed - self._outputs)
         self._bound = tuple(addresses[b] for b in self._pointers)
-        if fixed and sum(not r.empty for r in self._runners) == 1:
+        if fixed and not _are_copies_around_calls_worthwhile(self._plan, [r for r in self._runners if not r.empty]):
             raise _NoGain
         for b in sorted(moving - fixed):  # a library's choice of kernels depends on that
             bits = min(2 * gemm_alignment_of_address(addresses[b]), ALIGNED) - 1
             self._aligned.append((b, bits, addresses[b] & bits))
-        return found
 
     def _add_native_launch(self, made: GraphInstance) -> None:
         """Where nothing but addresses and numbers changes from call to call."""
@@ -350,12 +359,6 @@ class PlanReplay:
                 self._raise_if_driver_failed(code, "finding a captured kernel")
                 nodes.append((step, node))
 
-        def capture_library_call(step: Any, words: Sequence[Words], stream: int) -> None:
-            before = {*driver.captured_nodes(stream)}
-            self._raise_if_driver_failed(step(addresses, scalars, stream), "capturing")
-            handles = [node for node in driver.captured_nodes(stream) if node not in before]
-            nodes.extend(library_launches_of_nodes(driver, handles, words, addresses))
-
         def capture_event_record(stream: int) -> CudaEvent:
             event = events.take(stream)
             recorded.append(event)  # until the capture is over
@@ -386,8 +389,8 @@ class PlanReplay:
                 runner = self._runners[step.task]
                 if isinstance(runner, BatchedMatmulStep):
                     runner.enqueue(starts[id(runner)], stream)
-                elif words := (self._words or {}).get(step.task):
-                    capture_library_call(runner, words, stream)
+                elif step.task in self._words:
+                    nodes += self._capture_library_call(runner, self._words[step.task], addresses, scalars, stream)
                 else:
                     capture_launch(runner, stream)
         for stream in others:
@@ -397,6 +400,14 @@ class PlanReplay:
         for step in behind:
             capture_launch(step, first)
         return nodes, moments
+
+    def _capture_library_call(
+        self, step: Any, words: Sequence[Words], addresses: Sequence[int], scalars: Any, stream: int
+    ) -> list[tuple[LibraryLaunch, int]]:
+        before = {*self._driver.captured_nodes(stream)}
+        self._raise_if_driver_failed(step(addresses, scalars, stream), "capturing")
+        handles = [node for node in self._driver.captured_nodes(stream) if node not in before]
+        return library_launches_of_nodes(self._driver, handles, words, addresses)
 
     def _early_output_events(self) -> set[int]:
         """The completion events of outputs that may be done before others; copies out of slots come last."""

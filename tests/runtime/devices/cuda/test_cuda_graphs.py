@@ -203,8 +203,12 @@ def test_a_large_input_of_a_product_that_is_elsewhere_once_is_not_copied_ever_af
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("movable", [False, True])
-def test_a_product_alone_is_replayed_where_its_kernel_gets_other_places(movable: bool, direct: bool) -> None:
-    """Those that are aligned as the ones that were captured."""
+def test_a_product_alone_is_replayed_where_its_kernel_gets_other_places(
+    monkeypatch: pytest.MonkeyPatch, movable: bool, direct: bool
+) -> None:
+    """Those that are aligned as the ones that were captured. Where it gets none, copies would take longer than that
+    gains."""
+    monkeypatch.setattr(replay, "COPY_US", 50.0)
     graph = branches(1, 1)
     device = device_on(FakeContext(), replay=True)
     device.blas.movable = movable  # type: ignore[attr-defined]
