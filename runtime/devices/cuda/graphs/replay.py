@@ -98,7 +98,7 @@ class PlanReplay:
         self._slots: list[int] = []  # outer buffers whose place in the graph is a slot
         self._pointers: list[int] = []  # those that are captured as they are
         self._words: dict[int, tuple[Words, ...]] = {}  # of libraries' calls, by task, where captures tell
-        self._asked = False  # captures, for the words
+        self._searched = False  # for the words
         self._aligned: list[tuple[int, int, int]] = []  # their buffers, bits of the addresses, what these have to be
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
@@ -221,8 +221,8 @@ class PlanReplay:
         streams = lane.streams_for_capture(self._high)
         products = any(isinstance(r, (BatchedMatmulStep, *PRODUCTS)) for r in self._runners)
         workspaces = self._device.blas.prepare(streams) if products else []
-        if not self._asked:
-            self._asked = True
+        if not self._searched:
+            self._searched = True
             self._find_words_of_libraries(self._graph_buffer_addresses(base, memories), scalars, streams)
         slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]
         words = [p for batch in self._batches for p in batch.pointers]
