@@ -13,6 +13,7 @@ SWEPT_ELEMENTS = (
     1 << 13
 )  # elements of one result of a reduction from which on a block sweeps them with shared reads of stencils
 SWEPT_ROWS = 8  # that a thread has there
+NARROW = 8  # elements along an axis: fewer leave most of a tile empty in which axes are turned
 PRIVATE_COPY_WARPS = 8  # of a block at most
 PRIVATE_COPY_BYTES = 32 * 1024  # of a block
 PRIVATE_COPY_VALUES = 4096  # at least

@@ -7,20 +7,26 @@ once at each end of such a chain. A call by itself takes its images as they are,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from ...runtime.core.frozen import dataclass
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
-from ..core.cost import WorkCostModel
-from ..core.types import ArrayType
+from ..core.cost import HALF_SPEED, WorkCostModel
+from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
+from ..passes.matmul_epilogue import match_epilogue_activation, match_epilogue_bias
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
 
 # calls, how many of their arrays, which are read first, are images, and whether they give one
 CALLS = {"convolution": (1, True), "convolution_image": (1, True), "convolution_weights": (2, False)}
+
+PRODUCT_SLOWNESS = 1.3  # of products of matrices beside their model
 
 
 def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) -> Graph:
@@ -52,11 +58,62 @@ def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) 
     return simplify_graph(rewrite_nodes(graph, rule))
 
 
+def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel) -> Graph:
+    """relu(conv(x, w) + bias) -> conv(x, w, bias) with the relu, with channels last, where calls alone read that and it
+    takes less by the clock"""
+    ends = {
+        node
+        for number, node in enumerate(graph.nodes)
+        if (found := _match_finished_convolution(graph.nodes, node)) is not None
+        and all(len(graph.users[n]) == 1 and n not in graph.outputs for n in found.inner)
+        and graph.users[number]
+        and all(operation_of_dnn_call(graph.nodes[user]) for user in graph.users[number])
+    }
+
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        given = Node(node.op, tuple(a.number for a in args), node.type, node.attrs)
+        found = _match_finished_convolution(builder.nodes, given) if node in ends else None
+        if found is None:
+            return None
+        call = builder.nodes[found.inner[-1]]
+        options, reads = undecided_options_of_dnn_call(call), [builder.at(a) for a in call.args]
+        orders, every = options["orders"], [*(a.type for a in reads), call.type]
+        took = library.microseconds(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in every], options))
+        if took is None:
+            return None
+        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.type.shape) - 1), -1))
+        options |= {"orders": (*orders, orders[-1]), "bias": True, "relu": len(found.inner) > 1}
+        type = ArrayType(tuple(call.type.shape[i] for i in orders[-1]), call.type.dtype)
+        logical = [builder.permute(a, order) for a, order in zip([*reads, bias], orders, strict=True)]
+        limit = took + model.time(2 * type.nbytes, 0)
+        made = add_dnn_call(library, builder, logical, [type], options, limit=limit)
+        return builder.permute(made, _inverse_axes(orders[-1])) if isinstance(made, Value) else None
+
+    return simplify_graph(rewrite_nodes(graph, rule)) if ends else graph
+
+
+@dataclass(frozen=True, slots=True)
+class _FinishedConvolution:
+    """bias: of each channel. inner: what else vanishes, the call last."""
+
+    bias: int
+    inner: tuple[int, ...]
+
+
+def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedConvolution | None:
+    activated = match_epilogue_activation(nodes, end, end.type.dtype)
+    inner = (activated[1],) if activated is not None and activated[0] == "relu" else ()
+    biased = match_epilogue_bias(nodes, nodes[inner[0]] if inner else end, ("host",))
+    if biased is None or operation_of_dnn_call(nodes[biased[0]]) != "convolution":
+        return None
+    return _FinishedConvolution(biased[1], (*inner, biased[0]))
+
+
 def _call_with_channels_second(
     library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
 ) -> Value | None:
     """A call of arrays that are there with channels second, and whose result is read so, if it takes less by the clock
-    than the other one, its arrays turned before and after."""
+    than the other one, its arrays turned before and after; or products of matrices, if they take less."""
     options, places = dict(node.attr("options")), [builder.nodes[a.number] for a in args]
     images, gives = CALLS[options["operation"]]
     orders, results = options["orders"], options["results"]
@@ -67,8 +124,43 @@ def _call_with_channels_second(
     type = ArrayType(tuple(node.type.shape[i] for i in orders[-1]), node.type.dtype)
     plain = undecided_options_of_dnn_call(node) | {"orders": (tuple(range(len(orders[-1]))),) * len(orders)}
     limit = took + sum(model.launch + 2 * nbytes / model.bandwidth for nbytes in copied)
-    found = add_dnn_call(library, builder, logical_arrays_of_dnn_call(builder, node, args), [type], plain, limit=limit)
+    given = logical_arrays_of_dnn_call(builder, node, args)
+    second = dnn_call_of_arrays([*((a.shape, a.dtype.name) for a in given), (type.shape, type.dtype.name)], plain)
+    limit = min(limit, library.microseconds(second) or limit)
+    found: Value | str | None = _products_of_images(model, builder, plain, given, type, limit)
+    if found is None:
+        found = add_dnn_call(library, builder, given, [type], plain, limit=limit)
     return builder.permute(found, _inverse_axes(orders[-1])) if isinstance(found, Value) else None
+
+
+def _products_of_images(
+    model: WorkCostModel,
+    builder: GraphBuilder,
+    options: dict[str, Any],
+    given: Sequence[Value],
+    type: ArrayType,
+    limit: float,
+) -> Value | None:
+    """conv(x, w) -> w @ x for each image, where windows are single elements side by side, if that takes less; and its
+    gradients so too"""
+    name, (image, other) = options["operation"], given
+    out, into, *window = (type if name == "convolution_weights" else other.type).shape
+    if math.prod((*window, *options["stride"], options["groups"])) > 1 or any(map(any, options["padding"])):
+        return None
+    parts = 8 * image.shape[0] * out * into * (name == "convolution_weights")  # bytes that are written and read again
+    nbytes = sum(a.type.nbytes for a in given) + type.nbytes + parts
+    flops = 2.0 * image.type.size * (into if name == "convolution_image" else out)
+    if PRODUCT_SLOWNESS * model.time(nbytes, flops / HALF_SPEED) + (parts and model.launch) >= limit:
+        return None
+    columns, rows = (builder.reshape(builder.cast(a, FLOAT32), (*a.shape[:2], math.prod(a.shape[2:]))) for a in given)
+    if name == "convolution_weights":
+        products = builder.matmul(rows, builder.permute(columns, (0, 2, 1)))
+        found = builder.reduce("sum", products, (0,), FLOAT32)
+    else:
+        rows = builder.reshape(rows, (out, into))
+        rows = builder.permute(rows, (1, 0)) if name == "convolution_image" else rows
+        found = builder.matmul(rows, columns)
+    return builder.cast(builder.reshape(found, type.shape), type.dtype)
 
 
 def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:

@@ -29,7 +29,7 @@ from .assignments import (
     decompose_setitem,
     decompose_ufunc_at,
 )
-from .channels_last import keep_channels_last
+from .channels_last import finish_convolutions, keep_channels_last
 from .convolution import (
     decompose_convolution,
     decompose_convolution_image,
@@ -244,7 +244,7 @@ def decompose_host_calls(
 
 def lay_out_convolutions(graph: Graph, dnn: DnnLibrary, model: WorkCostModel) -> Graph:
     """The library's convolutions with no more memory moved around them than need be."""
-    return keep_channels_last(cut_images_of_gradients(graph, dnn), dnn, model)
+    return finish_convolutions(keep_channels_last(cut_images_of_gradients(graph, dnn), dnn, model), dnn, model)
 
 
 @dataclass(slots=True)

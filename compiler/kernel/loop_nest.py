@@ -134,8 +134,8 @@ class LoopNest:
     there are so many points that threads with twice as many of them still fill a GPU (a size class).
     zips: outputs, stored in one phase, that lie in one array in turn, element by element, along the innermost parallel
     axis: together they are contiguous (targets that store them so).
-    short: rows along the innermost reduced axis are so short that vectors lie across them (a size class; targets with
-    vectors).
+    short: rows along the innermost reduced axis are so short that vectors lie across them; or what is contiguous, where
+    nothing is reduced, that tiles would be empty for the most part (a size class).
     """
 
     name: str

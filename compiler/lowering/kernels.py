@@ -394,19 +394,24 @@ class LoopNestLowering:
             vector,
             bool(windows) and points >= target.windows,
             operands_interleaved_in_memory(self.accesses, parallel[-1], phases) if target.zips else (),
-            self._are_rows_short(phases, sizes[: len(parallel)], row),
+            self._are_rows_short(phases, sizes[: len(parallel)], row, operands),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
         return PlacedLoopNest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
 
-    def _are_rows_short(self, phases: Sequence[Phase], parallel: Sequence[int], reduced: Sequence[int]) -> bool:
-        """The size class of reductions over axes of these lengths."""
+    def _are_rows_short(
+        self, phases: Sequence[Phase], parallel: Sequence[int], reduced: Sequence[int], operands: Sequence[Operand]
+    ) -> bool:
+        """The size class of a nest with axes of these lengths."""
         found = [r for phase in phases for r in phase.reductions]
-        short = self.b.target.short
-        return (
-            bool(found) and short is not None and short(parallel, reduced, any(r.combiner.carries_index for r in found))
-        )
+        target = self.b.target
+        if not found:
+            layouts = zip(*(operand.layout for operand in operands), strict=True)
+            turned = [n for n, layout in zip(parallel, layouts, strict=False) if "1" in layout]
+            return len(turned) > 1 and min(turned) < target.narrow
+        indexed = any(r.combiner.carries_index for r in found)
+        return target.short is not None and target.short(parallel, reduced, indexed)
 
     def _lifted_phases(self) -> tuple[Phase, ...]:
         """The phases with their constants as scalars."""

@@ -104,13 +104,13 @@ def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
         return absorb_node(node.args[0]) if narrows and node.type.dtype == dtype else node
 
     node = without_narrowing_cast(end)
-    activated = _match_epilogue_activation(nodes, node, dtype)
+    activated = match_epilogue_activation(nodes, node, dtype)
     if activated is not None:
         parts.append(activated[0])
         node = without_narrowing_cast(absorb_node(activated[1]))
         if node.op == "reshape" and nodes[node.args[0]].op == "matmul":
             node = absorb_node(node.args[0])
-    biased = _match_epilogue_bias(nodes, node)
+    biased = match_epilogue_bias(nodes, node, ("matmul", "cast"))
     if biased is not None:
         parts.append("bias")
         node, bias = without_narrowing_cast(absorb_node(biased[0])), biased[1:]
@@ -131,7 +131,7 @@ def _epilogue_argument_in_dtype(nodes: Sequence[Node], number: int, dtype: DType
     return number if nodes[number].type.dtype == dtype else None
 
 
-def _match_epilogue_activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:
+def match_epilogue_activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:
     """(name, argument) of an activation that the library has, for a result in the dtype."""
     if node.op == "gelu" and dict(node.attrs).get("approximate") and dtype in HALVES:
         return "gelu", node.args[0]
@@ -152,12 +152,12 @@ def _is_epilogue_zero_constant(nodes: Sequence[Node], number: int) -> bool:
     return node.op == "const" and not any(node.attr("value"))
 
 
-def _match_epilogue_bias(nodes: Sequence[Node], node: Node) -> tuple[int, int] | None:
-    """(product, bias) of what may be a product and one row that is added to each of its rows."""
+def match_epilogue_bias(nodes: Sequence[Node], node: Node, products: Sequence[str]) -> tuple[int, int] | None:
+    """(product, bias) of what may be a product, by these ops, and one row that is added to each of its rows."""
     if node.op != "add":
         return None
     for product, bias in (node.args, node.args[::-1]):
-        if product != bias and nodes[product].op in ("matmul", "cast") and nodes[product].type == node.type:
+        if product != bias and nodes[product].op in products and nodes[product].type == node.type:
             row = _match_epilogue_bias_row(nodes, bias, node.type)
             if row is not None:
                 return product, row

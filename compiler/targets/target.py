@@ -13,7 +13,7 @@ from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
 from ...runtime.program.program import Buffer, Kernel, Program, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
-from ..core.cost import CLUSTER, CLUSTERS_FROM, CPU, WorkCostModel, work_cost_model_of_gpu
+from ..core.cost import CLUSTER, CLUSTERS_FROM, CPU, NARROW, WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
@@ -45,7 +45,8 @@ class Target:
     aligns: whether its texts for aligned memory differ from those for any other; windows: from how many points on its
     threads take twice as many rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs
     together that lie in turn in one array; short: lengths of the parallel and the reduced axes, and whether a reduction
-    finds a place -> the size class `LoopNest.short`; epilogues: its matmuls take a bias and an activation along;
+    finds a place -> the size class `LoopNest.short`; narrow: where nothing is reduced, nests are `short` with fewer
+    elements along an axis that operands are contiguous along; epilogues: its matmuls take a bias and an activation;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
     kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
@@ -66,6 +67,7 @@ class Target:
     windows: int = 0
     zips: bool = False
     short: Callable[[Sequence[int], Sequence[int], bool], bool] | None = None
+    narrow: int = 0
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
@@ -249,6 +251,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         machine,
         *parts,
         windows=lanes,
+        narrow=NARROW,
         epilogues=True,
         online_sums=True,
         block_bytes=1 << 26,

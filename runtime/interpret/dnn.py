@@ -48,8 +48,11 @@ def _padded(x: View, padding: Padding) -> View:
     return np.pad(x, ((0, 0), (0, 0), *padding))
 
 
-def _convolution(x: View, weight: View, padding: Padding, **options: Any) -> tuple[View, ...]:
-    return (numpy_convolution(_padded(x, padding), weight, **options),)
+def _convolution(
+    x: View, weight: View, *biases: View, padding: Padding, bias: bool = False, relu: bool = False, **options: Any
+) -> tuple[View, ...]:
+    found = sum(biases, numpy_convolution(_padded(x, padding), weight, **options))
+    return (np.maximum(found, 0) if relu else found,)
 
 
 def _convolution_image(

@@ -304,6 +304,18 @@ class FakeDriver:
         nodes = [node.handle for node in self.capturing[stream]]
         return (SUCCESS, nodes[0]) if len(nodes) == 1 else (NOT_READY, 0)
 
+    def captured_nodes(self, stream: int) -> list[int]:
+        return [node.handle for node in self.graphs[self.into[stream]]]
+
+    def launch_of_node(self, node: int) -> tuple[bytes, tuple[bytes, ...]] | None:
+        """Of a library's: each of its words is an argument, between others that do not move."""
+        (found,) = [n for nodes in self.graphs.values() for n in nodes if n.handle == node]
+        if not isinstance(function := found.function, LibraryKernel):
+            return None
+        words = [w.to_bytes(8, "little") for w in function.words]
+        words += [(function.words[0] - function.words[1] & 255 << 32).to_bytes(8, "little")] * function.differences
+        return bytes(KernelNode(function.number)), (b"12345", b"".join(words[:2]) + b"67", *words[2:])
+
     def instantiate(self, graph: int) -> tuple[int, int]:
         if code := self._code("instantiate"):
             return code, 0
@@ -327,7 +339,16 @@ class FakeDriver:
 
     def update_kernel(self, executable: int, node: int, parameters: int) -> int:
         given = KernelNode.from_address(parameters)
-        self.functions[executable][node] = self._kernel(given.function, given, given.parameters)
+        before = self.functions[executable][node]
+        if isinstance(before, LibraryKernel):
+            assert given.function == before.number
+            slots = (ctypes.c_void_p * len(before.words)).from_address(given.parameters)
+            assert ctypes.string_at(slots[0], 5) == b"12345" and ctypes.string_at(slots[1] + 16, 2) == b"67"
+            words = [*(ctypes.c_uint64 * 2).from_address(slots[1])]
+            words += [ctypes.c_uint64.from_address(slot).value for slot in slots[2:]]
+            self.functions[executable][node] = replace(before, words=words)
+        else:
+            self.functions[executable][node] = self._kernel(given.function, given, given.parameters)
         return self._code("update_kernel")
 
     def launch_graph(self, executable: int, stream: int) -> int:
@@ -489,6 +510,19 @@ class FakeDriver:
 
 
 @dataclass(eq=False)
+class LibraryKernel:
+    """A library's launch. words: addresses among its arguments."""
+
+    number: int
+    words: list[int]
+    run: Callable[[list[int]], None]
+    differences: bool = False  # whether it gets the distance of two of them too
+
+    def __call__(self) -> None:
+        self.run(self.words)
+
+
+@dataclass(eq=False)
 class FakeNode:
     """A node of a graph: what it does, and what it follows."""
 
@@ -581,6 +615,7 @@ class FakeBlas:
     """Matrix products by the numbers that cuBLAS would get. whole: whether it has kernels that keep NaN in a relu."""
 
     whole = True
+    movable: bool | None = True  # whether captures tell where a product's kernel has its addresses; None: it moves more
     nbytes = handle_bytes = 0
     chosen: Mapping[int, tuple[ProductWay, str]] = {}  # by how many products are done together
 
@@ -605,10 +640,18 @@ class FakeBlas:
     def run(self, call: Any, addresses: tuple[int, ...], stream: int, way: ProductWay = USUAL) -> bool:
         if not self.whole and "relu" in call.epilogue:
             call = replace(call, epilogue=tuple(part for part in call.epilogue if part != "relu"))
-            self.context.driver._put(stream, "matmul", self._product(call, addresses))
+            self._put(call, addresses, stream)
             return False
-        self.context.driver._put(stream, "matmul", self._product(call, addresses))
+        self._put(call, addresses, stream)
         return True
+
+    def _put(self, call: Any, addresses: tuple[int, ...], stream: int) -> None:
+        def go(words: list[int]) -> None:
+            self._product(replace(call, offsets=(0,) * len(words)), tuple(words))()
+
+        places = [a + o for a, o in zip(addresses, call.offsets, strict=True)]
+        kernel = LibraryKernel(7, places, go, self.movable is None)
+        self.context.driver._put(stream, "matmul", (lambda: go(places)) if self.movable is False else kernel)
 
     def run_batch(self, call: Any, table: int, count: int, stream: int) -> None:
         def go() -> None:

@@ -101,7 +101,7 @@ def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
             return window
         return _cuda_column_reduction_shape(nest) if _cuda_reduces_by_columns(nest) else _cuda_row_reduction_shape(nest)
     across = _cuda_axis_to_transpose(nest)
-    if across is not None:
+    if across is not None and not nest.short:
         staged = sum(nest.operands[o].dtype.itemsize for o in operands_transposed_in_shared_memory(nest, across))
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:

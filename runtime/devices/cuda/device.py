@@ -27,7 +27,7 @@ from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
 from .graphs.multi_device_replay import make_multi_device_replay
-from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
+from .graphs.replay import FIXED, PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
@@ -314,8 +314,11 @@ class CUDADevice(Device):
             return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
         del loaded
-        if sum(not r.empty for r in runners if r is not None) < 2 or not is_replayable_as_graph(runners, plan):
-            return (STREAMS_WAY,)  # one launch is a graph of its own, see `one_launch`
+        if not is_replayable_as_graph(runners, plan):
+            return (STREAMS_WAY,)
+        busy = [r for r in runners if not r.empty]
+        if len(busy) < 2:  # one launch is a graph of its own, see `one_launch`
+            return (REPLAY_WAY,) if busy and isinstance(busy[0], FIXED) else (STREAMS_WAY,)
         return (REPLAY_WAY, STREAMS_WAY) if is_graph_replay_worthwhile(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
 
     def runner(self, task: Task) -> Any:

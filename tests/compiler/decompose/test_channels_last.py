@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.core.cost import work_cost_model_of_gpu
-from kernelgraph.compiler.decompose.channels_last import keep_channels_last
+from kernelgraph.compiler.decompose.channels_last import finish_convolutions, keep_channels_last
 from kernelgraph.compiler.decompose.dnn import cut_images_of_gradients
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
@@ -21,7 +21,7 @@ from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.device import H200, GpuProperties
 from kernelgraph.runtime.program.dnn import DnnCall
 from tests.counts import examples
-from tests.runtime.devices.cuda.test_cuda_cudnn import Library, decided, random, traced
+from tests.runtime.devices.cuda.test_cuda_cudnn import Library, calls_in, decided, random, traced
 
 BFLOAT16 = ml_dtypes.bfloat16
 CHANNELS = 40  # so many that a convolution is a call
@@ -189,3 +189,66 @@ def test_a_call_by_itself_takes_what_is_faster(second: float | None) -> None:
         assert all(n.op != "permute" for n in found.nodes) == (second == 30.0)
     chained = kept(decided(traced(chain("relu"), *arrays()), library), library)
     assert not axes_changed(chained)
+
+
+@pytest.mark.parametrize("second", [3.0, 300.0, None])
+def test_single_elements_of_images_by_themselves_are_products_where_these_take_less(second: float | None) -> None:
+    """Of each image one, with nothing turned; in a chain they stay calls with channels last."""
+
+    def refuses(call: DnnCall) -> str:
+        return "no engine" if second is None and call.tensors[0].strides[1] != 1 else ""
+
+    library = Library(refuses, lambda call: 300.0 if call.tensors[0].strides[1] == 1 else second)
+    x, w = random(0, 8, 256, 40, 40, dtype=BFLOAT16), random(1, 64, 256, 1, 1, dtype=BFLOAT16)
+    ct = random(2, 8, 64, 40, 40, dtype=BFLOAT16)
+
+    def image(x: Any, w: Any, ct: Any) -> Any:
+        return kg.grad(lambda x: (kg.nn.conv2d(x, w) * ct).astype(np.float32).sum())(x)
+
+    def weights(x: Any, w: Any, ct: Any) -> Any:
+        return kg.grad(lambda w: (kg.nn.conv2d(x, w) * ct).astype(np.float32).sum())(w)
+
+    for function, fits in (
+        (lambda x, w, ct: kg.nn.conv2d(x, w), True),
+        (image, True),
+        (weights, True),
+        (lambda x, w, ct: kg.nn.conv2d(x, w, stride=2), False),
+        (lambda x, w, ct: kg.nn.conv2d(x, w, padding=1), False),
+        (lambda x, w, ct: kg.nn.conv2d(x, w[:, :128], groups=2), False),
+    ):
+        before = decided(traced(function, x, w, ct), library)
+        found = kept(before, library)
+        ops = [n.op for n in found.nodes]
+        wanted = fits and second != 3.0
+        assert ("matmul" in ops) == wanted and (fits and not wanted) <= (calls_in(found) != [])
+        if wanted:
+            assert not calls_in(found) and not axes_changed(found)
+            agree(found, before, [x, w, ct])
+
+
+FINISHES: dict[str, tuple[Step, bool]] = {  # what follows a convolution, and whether it is part of the call
+    "a bias": (lambda x, w, row: x + wide(row, x), True),
+    "a bias and a relu": (lambda x, w, row: np.maximum(x + wide(row, x), 0), True),
+    "a relu": (lambda x, w, row: np.maximum(x, 0), False),
+    "a larger bound": (lambda x, w, row: np.maximum(x + wide(row, x), 1), False),
+    "a bias and gelu": (lambda x, w, row: kg.gelu(x + wide(row, x)), False),
+    "a bias of columns": (lambda x, w, row: x + row[: x.shape[3]], False),
+    "a bias in float32": (lambda x, w, row: (x + wide(row, x).astype(np.float32)).astype(x.dtype), False),
+    "a bias and a pool": (lambda x, w, row: BETWEEN["max pool"](np.maximum(x + wide(row, x), 0), w, row), False),
+    "read twice": (lambda x, w, row: np.maximum(x + wide(row, x), 0) * x, False),
+}
+
+
+@pytest.mark.parametrize("name", FINISHES)
+@pytest.mark.parametrize("finished", [20.0, 90.0])
+def test_a_bias_and_a_relu_are_part_of_a_call_where_that_takes_less(name: str, finished: float) -> None:
+    step, fits = FINISHES[name]
+    library = Library(times=lambda call: finished if call.option("bias") else 30.0)
+    given = arrays()
+    graph = traced(lambda x, w, row: kg.nn.conv2d(step(kg.nn.conv2d(x, w), w, row), w), *given)
+    before = kept(decided(graph, library), library)
+    found = finish_convolutions(before, library, work_cost_model_of_gpu(H200))
+    calls = [dict(n.attr("options")) for n in found.nodes if n.op == "host"]
+    assert any(call.get("bias") for call in calls) == (fits and finished == 20.0)
+    assert any(call.get("relu") for call in calls) == (fits and finished == 20.0 and "relu" in name)
+    agree(found, before, given)

@@ -29,7 +29,7 @@ from ..modules.ptx_kernels import ptx_text_of_kernel
 from .numba_parts import numba_cuda_package_version
 
 FORMAT = 7  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
-MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
+LONG = 16_000  # characters of kernels that are worth a process beside this one, which starts while 11,000 are compiled
 THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -170,7 +170,7 @@ def _compile_cubins_in_parallel(kernels: Sequence[Kernel], cc: tuple[int, int]) 
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
         here = min(_cores_for_cuda_compilation(), len(kernels), THREADS)
-        others = min(_cores_for_cuda_compilation(), max(0, len(kernels) // MANY - 1))
+        others = min(_cores_for_cuda_compilation() - here, sum(len(k.source) for k in kernels) // LONG)
         if here > 1:
             with ThreadPoolExecutor(here + others) as pool:
                 work = [

@@ -19,8 +19,9 @@ from .native_calls import native_driver_calls
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
+EXTRA_BLOCK, EXTRA_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 IF, WHILE = 0, 1  # kinds of conditional nodes
-CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
+CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes, and tells a kernel's arguments
 NO_DESTRUCTOR_SYNC = MOVE = 1
 MEMORY_TYPE, HOST_MEMORY = 2, 1
 STACK_SIZE, LOCAL_BYTES = 0, 3  # CU_LIMIT_STACK_SIZE, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
@@ -50,6 +51,15 @@ class KernelNode(ctypes.Structure):
         ("function", c_void_p),
         *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
         *((name, c_void_p) for name in ("parameters", "extra", "kernel", "context")),
+    )
+
+
+class MemsetNode(ctypes.Structure):
+    """CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h."""
+
+    _fields_ = (
+        *(("target", c_ulonglong), ("pitch", c_size_t), ("value", c_uint), ("itemsize", c_uint)),
+        *(("width", c_size_t), ("height", c_size_t)),
     )
 
 
@@ -157,6 +167,11 @@ class CudaDriver:
             self._capture_into = ctypes_driver_function(
                 "cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int
             )
+            self._kernel_node = ctypes_driver_function("cuGraphKernelNodeGetParams_v2", c_void_p, c_void_p)
+            self._memset_node = ctypes_driver_function("cuGraphMemsetNodeGetParams", c_void_p, c_void_p)
+            place = c_void_p, c_size_t, c_void_p, c_void_p
+            self._function_argument = ctypes_driver_function("cuFuncGetParamInfo", *place)
+            self._kernel_argument = ctypes_driver_function("cuKernelGetParamInfo", *place)
 
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""
@@ -187,6 +202,37 @@ class CudaDriver:
         if code != SUCCESS or count.value != 1 or not nodes.value:
             return code or NOT_READY, 0
         return SUCCESS, c_void_p.from_address(nodes.value).value or 0
+
+    def captured_nodes(self, stream: int) -> list[int]:
+        """All nodes of the graph that a stream is captured into; empty where the driver does not say."""
+        (_, graph), count = self.captures(stream), c_size_t()
+        if self._nodes(graph, None, byref(count)) or not count.value:
+            return []
+        nodes = (c_void_p * count.value)()
+        return [] if self._nodes(graph, nodes, byref(count)) else [node or 0 for node in nodes]
+
+    def launch_of_node(self, node: int) -> tuple[bytes, tuple[bytes, ...]] | None:
+        """Of a node that launches a kernel its `KernelNode`, without addresses, and the kernel's arguments (all as one
+        block where `extra` is set); of one that fills memory what it does, and none. None where that is not known."""
+        launch, fill = KernelNode(), MemsetNode()
+        if not self.conditionals or self._kernel_node(node, byref(launch)):
+            filled = self.conditionals and self._memset_node(node, byref(fill)) == SUCCESS
+            return (bytes(fill), ()) if filled else None
+        ask, of = self._function_argument, launch.function
+        if not of:
+            ask, of = self._kernel_argument, launch.kernel
+        at, nbytes, sizes = c_size_t(), c_size_t(), list[int]()
+        while ask(of, len(sizes), byref(at), byref(nbytes)) == SUCCESS:
+            sizes.append(nbytes.value)
+        if launch.extra:
+            given: tuple[bytes, ...] = (_block_of_extra_arguments(launch.extra),)
+        elif sizes and launch.parameters:
+            places = (c_void_p * len(sizes)).from_address(launch.parameters)
+            given = tuple(ctypes.string_at(place, n) for place, n in zip(places, sizes, strict=True))
+        else:
+            return None
+        launch.parameters, launch.extra = None, bool(launch.extra)
+        return bytes(launch), given
 
     def captures(self, stream: int) -> tuple[int, int]:
         """Result code and the graph that a stream is captured into; 0 for none."""
@@ -327,6 +373,15 @@ def bytes_taken_by(memory_info: Callable[[], tuple[int, int] | None], act: Calla
     found = act()
     after = memory_info()
     return found, 0 if before is None or after is None else max(0, before[0] - after[0])
+
+
+def _block_of_extra_arguments(extra: int) -> bytes:
+    """The arguments of a launch that has them in one block."""
+    found = dict[int, int]()
+    while key := c_void_p.from_address(extra).value:
+        found[key] = c_void_p.from_address(extra + 8).value or 0
+        extra += 16
+    return ctypes.string_at(found[EXTRA_BLOCK], c_size_t.from_address(found[EXTRA_SIZE]).value)
 
 
 def _ctypes_driver_status_function(function: Any) -> Any:

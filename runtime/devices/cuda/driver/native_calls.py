@@ -58,12 +58,12 @@ class NativeDriverCalls:
     def graph_record(
         self,
         handles: dict[int, int],
-        bound: Sequence[tuple[int, int]],
+        bound: Sequence[tuple[int, int, int]],
         nodes: Sequence[tuple[int, int, Sequence[tuple[int, int, int]]]],
     ) -> Any:
         """What `launch_graphs` takes of a graph. handles: the words of its record, by offset. bound: addresses of a
-        call, by number, that have to be these. nodes: of each its handle, its parameters and, for each address of its
-        kernel that a call brings, where it lies, which of a call's it is, and what to add to it."""
+        call, by number, of which some bits have to be these. nodes: of each its handle, its parameters and, for each
+        address of its kernel that a call brings, where it lies, which of a call's it is, and what to add to it."""
         words = [word for row in bound for word in row]
         for handle, parameters, rows in nodes:
             words += [handle, parameters, len(rows), *(word for row in rows for word in row)]

@@ -37,9 +37,9 @@ GRAPHS, FIRST_GRAPH = 32, 40
 GRAPH, TAKE, MAKE, NOTE, NOTHING = 32, 40, 48, 56, 64
 
 # A graph for one stream: the context to make current, if there are several; how many addresses have to be what they
-# were, and how many nodes change. Then, for each of those addresses, which of a call's it is and what it was; and each
-# node: its handle, its parameters, how many of its kernel's addresses a call brings, and for each of those where it
-# lies, which of a call's it is and what to add to it.
+# were, and how many nodes change. Then, for each of those addresses, which of a call's it is, which of its bits have to
+# be what they were, and what they were; and each node: its handle, its parameters, how many of its kernel's addresses a
+# call brings, and for each of those where it lies, which of a call's it is and what to add to it.
 LOCK, EXECUTABLE, STREAM, UPDATE, LAUNCH, RECORD, BOUND, COUNT, ENTER, CONTEXT = 0, *range(128, 200, 8)
 ROWS = 200
 MOVED = 2**32 - 1  # in place of a result code: an address is not what it was
@@ -158,11 +158,11 @@ def start_driver_graph_from_python(this: int, given: int, count: int) -> int:
 def issue_driver_graph_launch(graph: int, event: int, words: int) -> int:
     """New addresses into the nodes where there are any, a launch, and the event after it."""
     row = graph + ROWS
-    last = row + 16 * load(graph + BOUND)
+    last = row + 24 * load(graph + BOUND)
     while row != last:
-        if load(words + 8 * load(row)) != load(row + 8):
+        if load(words + 8 * load(row)) & load(row + 8) != load(row + 16):
             return MOVED
-        row += 16
+        row += 24
     code = 0
     if load(graph + CONTEXT):
         code = driver(load(graph + ENTER), load(graph + CONTEXT), 0, 0, 0)

@@ -27,12 +27,13 @@ def native_graph_record(
     stream: int,
     nodes: Sequence[KernelArgumentBlock],
     order: Sequence[int],
-    bound: Sequence[tuple[int, int]] = (),
+    bound: Sequence[tuple[int, int, int]] = (),
     context: int = 0,
 ) -> Any:
     """What `native_graph_launch` takes of a graph. order: the places that a call's addresses have in the nodes; a
-    plan's numbers come behind them, as `words_of_kernel_scalars` gives them. bound: places, each with the address that
-    it must have. context: to be made current. Raises KeyError for a place that the order lacks."""
+    plan's numbers come behind them, as `words_of_kernel_scalars` gives them. bound: places, each with those bits of its
+    address that must be as they were, and what they were. context: to be made current. Raises KeyError for a place that
+    the order lacks."""
     numbers = {place: i for i, place in enumerate(order)}
     handles = {
         w.EXECUTABLE: executable, w.STREAM: stream, w.CONTEXT: context,
@@ -42,7 +43,7 @@ def native_graph_record(
     calls = native_driver_calls()
     assert calls is not None
     rows = [node.native_rows(numbers, len(order)) for node in nodes]
-    return calls.graph_record(handles, [(numbers[place], address) for place, address in bound], rows)
+    return calls.graph_record(handles, [(numbers[place], bits, were) for place, bits, were in bound], rows)
 
 
 def native_graph_launch(records: Sequence[Any], held: Any) -> Callable[..., int]:

@@ -1,10 +1,11 @@
 """Replay: a plan's steps as one CUDA graph. It is captured once, given new pointers and launched at each call.
 
-The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
-A library call has its pointers fixed: an input that stays where it was is captured as it is, or if it is large; any
-other outer buffer of a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot
-overlap itself, so a second instance, with memory of its own, is made when a call comes while the first still runs.
-Whatever goes wrong, the plan is walked on streams, and `CUDAExecutable.notes` says why.
+The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed,
+those of libraries too (see `library_nodes`). Where a library's call does not tell where its kernels have their
+pointers, these are fixed: an input that stays where it was is captured as it is, or if it is large; any other outer
+buffer of such a call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot overlap itself,
+so a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
+the plan is walked on streams, and `CUDAExecutable.notes` says why.
 
 Where outputs are done at different moments, each of these has a node that records an event, so that one output can be
 waited for alone.
@@ -21,11 +22,13 @@ from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
+from ..libraries.cublaslt import ALIGNED, gemm_alignment_of_address
 from ..libraries.cudnn import CudnnStep
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
-from ..modules.launch import KernelStep, are_kernel_scalars_of_plan, words_of_kernel_scalars
+from ..modules.launch import ALL_BITS, KernelStep, are_kernel_scalars_of_plan, words_of_kernel_scalars
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
+from .library_nodes import LibraryLaunch, Words, find_library_launches, library_launches_of_nodes
 from .native_launch import (
     NativelyLaunchedGraph,
     Start,
@@ -44,7 +47,8 @@ EARLY_US = 1000.0  # predicted work of a plan from which on each output has a mo
 SLOT_BYTES = 1 << 24  # of inputs of libraries that are copied at each call: a graph gains no more than that takes
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
-FIXED = (MatmulStep, MatmulSequenceStep, CudnnStep)  # their pointers cannot be changed in a graph
+PRODUCTS = (MatmulStep, MatmulSequenceStep)
+FIXED = (*PRODUCTS, CudnnStep)  # which of their kernels' arguments are pointers only captures tell
 
 
 def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
@@ -57,21 +61,28 @@ def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
 
 
 def is_graph_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
-    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new. Of a
-    library's call alone: whether it takes less with what is copied around it."""
+    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
     busy = [r for r in runners if not r.empty]
     outer = replayed_input_and_output_buffers(plan)
-    if len(busy) == 1 and isinstance(busy[0], FIXED):
-        copied = COPY_US + 2 * sum(plan.program.buffers[b].nbytes for b in outer) / COPIED_BYTES
-        work = sum(task.cost for task in plan.tasks)
-        return max(GRAPH_US, work + copied) < max(LIBRARY_US, work)
-    updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
-    return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
+    updates = sum(bool(r.buffers & outer or r.numbers) for r in busy)
+    launches = sum(LIBRARY_US if isinstance(r, FIXED) else LAUNCH_US for r in busy)
+    return launches > GRAPH_US + UPDATE_US * updates
 
 
 def replayed_input_and_output_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
+
+
+def _are_copies_around_calls_worthwhile(plan: Plan, busy: Sequence[Any]) -> bool:
+    """Whether a call of a library alone takes less in a graph with what is copied around it."""
+    copied = sum(plan.program.buffers[b].nbytes for b in replayed_input_and_output_buffers(plan))
+    work = sum(task.cost for task in plan.tasks)
+    return len(busy) > 1 or max(GRAPH_US, work + COPY_US + 2 * copied / COPIED_BYTES) < max(LIBRARY_US, work)
+
+
+class _NoGain(Exception):
+    """What would have to be copied around a call of a library takes longer than a graph saves."""
 
 
 class PlanReplay:
@@ -84,9 +95,11 @@ class PlanReplay:
         self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
         outer = replayed_input_and_output_buffers(self._plan)
         outputs = frozenset(self._plan.program.outputs)
-        fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
-        self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot
-        self._pointers = sorted(fixed - outputs)  # those that are captured as they are
+        self._slots: list[int] = []  # outer buffers whose place in the graph is a slot
+        self._pointers: list[int] = []  # those that are captured as they are
+        self._words: dict[int, tuple[Words, ...]] = {}  # of libraries' calls, by task, where captures tell
+        self._searched = False  # for the words
+        self._aligned: list[tuple[int, int, int]] = []  # their buffers, bits of the addresses, what these have to be
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
         self._order = list(dict.fromkeys((*self._plan.program.inputs, *self._plan.program.outputs)))
@@ -112,7 +125,8 @@ class PlanReplay:
         self.settled = self.broken
         bound = tuple([memories[b] for b in self._pointers])
         elsewhere = bound != self._bound and not self._note_moved_pointers(bound)
-        if elsewhere or self.broken or self._calls <= WARM_CALLS:
+        askew = any(memories[b] & bits != were for b, bits, were in self._aligned)
+        if elsewhere or askew or self.broken or self._calls <= WARM_CALLS:
             return None
         self._elsewhere = 0
         for _, event in after:
@@ -130,6 +144,9 @@ class PlanReplay:
             done = self._launch_instance(instance, memories, scalars)
         except MISTAKES:
             raise
+        except _NoGain:
+            self.broken = True
+            return None
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
@@ -200,18 +217,21 @@ class PlanReplay:
         lane = self._device.graphs.lane([instance.lane for instance in self.instances])
         count = len(plan.program.buffers)
         arena = pool.allocate(max(1, plan.arena_bytes))
+        base = [0 if o is None else arena.address + o for o in plan.offsets]
+        streams = lane.streams_for_capture(self._high)
+        products = any(isinstance(r, (BatchedMatmulStep, *PRODUCTS)) for r in self._runners)
+        workspaces = self._device.blas.prepare(streams) if products else []
+        if not self._searched:
+            self._searched = True
+            self._find_words_of_libraries(self._graph_buffer_addresses(base, memories), scalars, streams)
         slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]
         words = [p for batch in self._batches for p in batch.pointers]
         table = pool.allocate(max(1, 8 * len(words)))
-        base = [0 if o is None else arena.address + o for o in plan.offsets]
         base += [0] * len(slots) + [table.address + 8 * start for start in range(0, len(words), WORDS)]
         for b, slot in zip(self._slots, slots, strict=True):
             base[b] = slot.address
         tables = self._pointer_table_steps(words, count + len(slots))
         addresses = self._graph_buffer_addresses(base, memories)
-        streams = lane.streams_for_capture(self._high)
-        library = bool(self._batches) or any(isinstance(r, FIXED) for r in self._runners)
-        workspaces = self._device.blas.prepare(streams) if library else []
         before, behind = [*self._slot_copies(False), *tables], self._slot_copies(True)
         self._raise_if_driver_failed(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
@@ -236,10 +256,33 @@ class PlanReplay:
         self._add_native_launch(made)
         return made
 
+    def _find_words_of_libraries(
+        self, addresses: Sequence[int], scalars: Sequence[Any], streams: Sequence[int]
+    ) -> None:
+        """Where each call of a library has pointers to what a call brings; what the others read and write has slots, or
+        stays where it is."""
+        fixed, moving, outer = set[int](), set[int](), {*self._outer}
+        for step in self._plan.steps:
+            runner = self._runners[step.task] if isinstance(step, Launch) else None
+            if isinstance(step, Launch) and isinstance(runner, FIXED) and not runner.empty:
+                own = sorted(runner.buffers & outer)
+                words = find_library_launches(self._driver, runner, addresses, scalars, streams[step.stream], own)
+                if words is not None:
+                    self._words[step.task] = words
+                (fixed if words is None else moving).update(own)
+        self._slots, self._pointers = sorted(fixed & self._outputs), sorted(fixed - self._outputs)
+        self._bound = tuple(addresses[b] for b in self._pointers)
+        if fixed and not _are_copies_around_calls_worthwhile(self._plan, [r for r in self._runners if not r.empty]):
+            raise _NoGain
+        for b in sorted(moving - fixed):  # a library's choice of kernels depends on that
+            bits = min(2 * gemm_alignment_of_address(addresses[b]), ALIGNED) - 1
+            self._aligned.append((b, bits, addresses[b] & bits))
+
     def _add_native_launch(self, made: GraphInstance) -> None:
         """Where nothing but addresses and numbers changes from call to call."""
         if self._native and not made.moments:
-            bound, nodes = list(zip(self._pointers, self._bound, strict=True)), made.nodes
+            bound, nodes = [*self._aligned], made.nodes
+            bound += [(b, ALL_BITS, address) for b, address in zip(self._pointers, self._bound, strict=True)]
             record = native_graph_record(self._driver, made.executable, made.stream, nodes, self._order, bound)
             made.launch = native_graph_launch([record], nodes)
             made.start = native_graph_start(self._device.events, record, made.stream, made.ends.append, nodes)
@@ -298,13 +341,13 @@ class PlanReplay:
         table: int,
         addresses: Sequence[int],
         scalars: Any,
-    ) -> tuple[list[tuple[KernelStep, int]], dict[int, int]]:
+    ) -> tuple[list[tuple[KernelStep | LibraryLaunch, int]], dict[int, int]]:
         """One walk over the plan, with launches before and behind it: what changes is found again by its node. Then,
         for each completion event that comes before the end, the node that it follows."""
         driver, events = self._driver, self._device.events
         outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
-        nodes: list[tuple[KernelStep, int]] = []
+        nodes: list[tuple[KernelStep | LibraryLaunch, int]] = []
         first, others = streams[0], streams[1:]
         early, moments = self._early_output_events(), dict[int, int]()
         recorded: list[CudaEvent] = []
@@ -346,6 +389,8 @@ class PlanReplay:
                 runner = self._runners[step.task]
                 if isinstance(runner, BatchedMatmulStep):
                     runner.enqueue(starts[id(runner)], stream)
+                elif step.task in self._words:
+                    nodes += self._capture_library_call(runner, self._words[step.task], addresses, scalars, stream)
                 else:
                     capture_launch(runner, stream)
         for stream in others:
@@ -355,6 +400,14 @@ class PlanReplay:
         for step in behind:
             capture_launch(step, first)
         return nodes, moments
+
+    def _capture_library_call(
+        self, step: Any, words: Sequence[Words], addresses: Sequence[int], scalars: Any, stream: int
+    ) -> list[tuple[LibraryLaunch, int]]:
+        before = {*self._driver.captured_nodes(stream)}
+        self._raise_if_driver_failed(step(addresses, scalars, stream), "capturing")
+        handles = [node for node in self._driver.captured_nodes(stream) if node not in before]
+        return library_launches_of_nodes(self._driver, handles, words, addresses)
 
     def _early_output_events(self) -> set[int]:
         """The completion events of outputs that may be done before others; copies out of slots come last."""

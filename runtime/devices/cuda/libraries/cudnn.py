@@ -283,7 +283,9 @@ def _describe_convolution(method: str, first: str, second: str) -> Describe:
             "stride": list(call.option("stride")),
             "dilation": list(call.option("dilation")),
         }
-        return [getattr(graph, method)(**{first: given[0], second: given[1]}, **window)]
+        found = getattr(graph, method)(**{first: given[0], second: given[1]}, **window)
+        found = graph.bias(input=found, bias=given[2]) if call.option("bias") else found
+        return [graph.relu(input=found) if call.option("relu") else found]
 
     return describe
 

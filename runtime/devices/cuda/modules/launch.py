@@ -14,7 +14,7 @@ import numpy as np
 from ....core.errors import CompileError
 from ....core.frozen import replace
 from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_member_tasks
-from ..driver.driver import SUCCESS, CudaDriver, KernelNode, LaunchConfig
+from ..driver.driver import EXTRA_BLOCK, EXTRA_SIZE, SUCCESS, CudaDriver, KernelNode, LaunchConfig
 from .modules import LoadedKernel
 
 _FORMATS = {
@@ -22,6 +22,8 @@ _FORMATS = {
     "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 SLOT = 8
+ALL_BITS = (1 << 64) - 1
+Launched = tuple[bytes, tuple[bytes, ...]]  # see `CudaDriver.launch_of_node`
 
 
 class KernelStep:
@@ -130,6 +132,50 @@ class KernelArgumentBlock:
             write_kernel_scalar_argument(self._block, offset, scalars[index], dtype)
         self._known = values
         return True
+
+
+class LibraryArgumentBlock(KernelArgumentBlock):
+    """A node of a library's kernel and its own block of arguments."""
+
+    def __init__(self, handle: int, launched: Launched, words: Sequence[tuple[int, int, int]]) -> None:
+        """words: byte in the block, place of an address in a call, what is added to it."""
+        config, arguments = launched
+        parts = block_of_library_arguments(arguments)
+        self._block = ctypes.create_string_buffer(b"".join(parts))
+        start = ctypes.addressof(self._block)
+        starts = [start + sum(map(len, parts[:i])) for i in range(len(parts))]
+        self._slots = (ctypes.c_void_p * len(starts))(*starts)
+        self._parameters = KernelNode.from_buffer_copy(config)
+        if self._parameters.extra:  # all arguments are one block
+            self._size = ctypes.c_size_t(len(arguments[0]))
+            self._slots = (ctypes.c_void_p * 5)(EXTRA_BLOCK, start, EXTRA_SIZE, ctypes.addressof(self._size), None)
+            self._parameters.extra = ctypes.addressof(self._slots)
+        else:
+            self._parameters.parameters = ctypes.addressof(self._slots)
+        self.handle, self.address = handle, ctypes.addressof(self._parameters)
+        self._words, self._known = [*words], None
+
+    def places(self, count: int, extra: list[int]) -> None:
+        """Its fixed addresses lie in its block."""
+
+    def native_rows(self, order: Mapping[int, int], addresses: int) -> tuple[int, int, list[tuple[int, int, int]]]:
+        start = ctypes.addressof(self._block)
+        return self.handle, self.address, [(start + at, order[place], add) for at, place, add in self._words]
+
+    def fill_arguments(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
+        """Write a call's addresses; whether they differ from those of the last call."""
+        values = [memories[place] + add & ALL_BITS for _, place, add in self._words]
+        if values == self._known:
+            return False
+        for (at, *_), value in zip(self._words, values, strict=True):
+            ctypes.c_uint64.from_buffer(self._block, at).value = value
+        self._known = values
+        return True
+
+
+def block_of_library_arguments(arguments: Sequence[bytes]) -> list[bytes]:
+    """Each in whole words."""
+    return [argument + bytes(-len(argument) % SLOT) for argument in arguments]
 
 
 def _kernel_argument_block_slots(start: int, count: int) -> Any:

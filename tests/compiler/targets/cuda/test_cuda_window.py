@@ -303,3 +303,19 @@ def test_windows_larger_than_the_registers_are_read_in_turn(size: int, dtype: st
     assert [choose_cuda_launch_shape(form).strategy for form in forms(program)] == ["window"]
     (found,) = emulated(program, given_arrays)
     np.testing.assert_array_equal(found.view(dtype).reshape(n, m), box(x))
+
+
+@pytest.mark.parametrize(
+    ("length", "strategy"), [(1, ""), (3, "elementwise"), (7, "elementwise"), (8, "tile"), (40, "tile")]
+)
+@pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0)])
+def test_axes_are_turned_in_tiles_where_these_are_filled(axes: tuple[int, ...], length: int, strategy: str) -> None:
+    """Three channels became last in tiles of 32: most threads had nothing to do."""
+    for shape in ((length, 300), (300, length)):
+        x = np.random.default_rng(length).normal(size=(2,) * (len(axes) - 2) + shape).astype(np.float32)
+        graph, given_arrays = graph_of(lambda x: x.transpose(axes) + np.float32(1), [x])
+        program = compile_graph_to_program(graph, "cuda")
+        if strategy:
+            assert [choose_cuda_launch_shape(form).strategy for form in forms(program)] == [strategy]
+        (found,) = emulated(program, given_arrays)
+        np.testing.assert_array_equal(found.view(np.float32).reshape(x.transpose(axes).shape), x.transpose(axes) + 1)

@@ -30,9 +30,11 @@ from kernelgraph.compiler.pipeline import (
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.libraries import cudnn
 from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
+from kernelgraph.runtime.interpret.convolution import numpy_convolution
+from kernelgraph.runtime.interpret.dnn import numpy_dnn_call
 from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
 from kernelgraph.runtime.program.device import GpuProperties
-from kernelgraph.runtime.program.dnn import DnnCall
+from kernelgraph.runtime.program.dnn import DnnCall, dnn_call_of_arrays
 from tests.compiler.passes.test_blocked_products import BATCHED, NEAR_MISSES, TABLE, D, M, N
 from tests.counts import examples
 from tests.dsl.api.test_nn import convolutions, random
@@ -630,7 +632,7 @@ class RecordedGraph:
             if name == self.frontend.refuse:
                 raise RuntimeError("No valid engine configs\nand more")
             self.frontend.log.append((name, [getattr(a, "facts", a) for a in args], options))
-            results = {"sdpa": 2, "conv_fprop": 1, "conv_dgrad": 1, "conv_wgrad": 1}.get(name, 0)
+            results = {"sdpa": 2, "conv_fprop": 1, "conv_dgrad": 1, "conv_wgrad": 1, "bias": 1, "relu": 1}.get(name, 0)
             made = [RecordedTensor({}) for _ in range(results)]
             self.frontend.log += [("result", m.facts) for m in made]
             return made[0] if results == 1 else made or None
@@ -686,6 +688,26 @@ def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
     again = Cudnn("GPU", lambda: None, lambda: frontend)
     assert again.workspace(call) == 80
     assert [entry[0] for entry in log[11:]] == ["pygraph", "deserialize"]  # kept on disk
+
+
+def test_a_convolution_with_a_bias_and_a_relu_as_the_frontend_is_told(no_cache: Any) -> None:
+    x, w = random(0, 2, 40, 9, 8, dtype=np.float16), random(1, 8, 40, 3, 3, dtype=np.float16)
+    row = random(2, 8, dtype=np.float16)
+    own = {"padding": ((0, 0),) * 2, "stride": (1, 1), "dilation": (1, 1), "groups": 1, "operation": "convolution"}
+    own |= {"orders": ((0, 3, 1, 2),) * 4, "bias": True, "relu": True}
+    last = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, w)]
+    given = [*last, row.reshape(1, 1, 1, 8)]
+    shapes = [(a.shape, "float16") for a in given]
+    call = dnn_call_of_arrays([*shapes, ((2, 7, 6, 8), "float16")], own)
+    log: list[Any] = []
+    Cudnn("GPU", lambda: None, lambda: Recorder(log)).workspace(call)
+    names = [entry[0] for entry in log]
+    assert names[:7] == ["pygraph", "conv_fprop", "result", "bias", "result", "relu", "result"]
+    assert log[3][2]["bias"].facts == {"dim": [1, 8, 1, 1], "stride": [8, 1, 8, 8], "data_type": "HALF", "uid": 3}
+    assert log[2][1] == log[4][1] == {} and log[6][1]["uid"] == 4 and log[6][1]["stride"] == [336, 1, 48, 8]
+    (found,) = numpy_dnn_call(*given, **own, results=[((2, 7, 6, 8), "float16")], workspace=0, flops=0.0)
+    wanted = numpy_convolution(x, w, stride=(1, 1), dilation=(1, 1), groups=1) + row[:, None, None]
+    np.testing.assert_array_equal(found.transpose(0, 3, 1, 2), np.maximum(wanted, 0))
 
 
 class Clock:
