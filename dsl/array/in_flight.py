@@ -21,6 +21,7 @@ from ...runtime.core.host_pool import physical_memory_bytes
 from ...runtime.core.settings import settings
 from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
+from .made_of import forget_all_made_of_memory
 
 ASKED, ASKED_ON_HOST = 64, 16  # whether calls are over is asked once in so many calls, or if they hold many bytes
 MOST_CALLS = 4096  # in flight on the CPU: each takes some words of its own
@@ -333,7 +334,7 @@ def free_memory_in_flight() -> bool:
 def make_room(device: Device) -> bool:
     """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether it made room.
     What the device and other libraries keep is given back by the device itself."""
-    if free_memory_in_flight():
+    if forget_all_made_of_memory() | free_memory_in_flight():
         return True
     before = device.statistics()["in_use"]
     gc.collect()

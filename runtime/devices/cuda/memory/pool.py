@@ -32,7 +32,7 @@ REMEMBERED = 16  # blocks that were let go: one that is made anew so soon had be
 class DeviceBlock:
     """`nbytes` of device memory at `address`."""
 
-    __slots__ = ("_free", "address", "nbytes")
+    __slots__ = ("__weakref__", "_free", "address", "nbytes")
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:
         self.address = address
