@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..graph.builder import GraphBuilder, nodes_to_copy
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node
 from ..ops.table import OPS
 
 VIEWS = ("slice", "reshape")

@@ -2,5 +2,5 @@
 write-back, calls in NumPy, graph breaks and segments, pickling; and eager operators of `kg.Array`.
 
 In reading order: kernel_graph, eager, options, signature, trace_function, traced_function, specializations,
-plan_cache, launcher, kept_orders, in_numpy, write_back, methods, graph_break, segments, pickling.
+plan_cache, launcher, in_numpy, write_back, methods, graph_break, segments, pickling.
 """

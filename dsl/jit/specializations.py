@@ -57,7 +57,6 @@ from ..environment.guards import GuardSet
 from ..trace.trace import KnownLoops
 from .graph_break import GraphBreakValueReader
 from .in_numpy import NumPyLauncher, call_without_warnings, copied_leaf_for_numpy, fresh_arguments
-from .kept_orders import CallWithKeptOrders
 from .launcher import (
     NOT_TAKEN,
     OFTEN,
@@ -69,7 +68,7 @@ from .launcher import (
     not_taken_by_fast_launcher,
 )
 from .options import Options
-from .segments import GraphBreakSegmentTrees, SegmentedCall
+from .segments import CallWithKeptOrders, GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
 from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
 from .traced_function import (
@@ -490,6 +489,7 @@ class Specializations:
         return CallWithKeptOrders(
             self._launcher_of_one_plan(orders, leaves),
             self._launcher_of_one_plan(rest, [*leaves, *made]),
+            len(leaves),
             which,
             self.device,
         )

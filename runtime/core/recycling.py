@@ -13,7 +13,6 @@ from .errors import OutOfMemory
 from .readable_text import byte_count_in_words
 from .settings import settings
 
-
 TURNS = 16  # times that all bytes of a pool die, after which what nobody took meanwhile goes back to the system
 
 
