@@ -27,7 +27,7 @@ from ...runtime.core.progress import progress_phase
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device, Executable, GpuProperties
-from ...runtime.program.plan import Plan
+from ...runtime.program.plan import Plan, all_kernels_of_plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
@@ -477,7 +477,8 @@ class Specializations:
     ) -> CallWithKeptOrders:
         """What runs a trace whose graph is cut."""
         specs = [spec_of(cut.orders.nodes[o].type) for o in cut.orders.outputs]
-        made = [Array(None, spec, self.device) for spec in specs]
+        unknown: Any = None  # where they will be
+        made = [Array(unknown, spec, self.device) for spec in specs]
         which = tuple(captured.feeds[place] for place in cut.places)
         orders = TracedFunction(
             graph=cut.orders, arrays=(), host=no_host_numbers_of_call, checks=(), tree=flatten(tuple(made), []),
@@ -486,13 +487,12 @@ class Specializations:
         feeds = (*captured.feeds, *range(len(leaves), len(leaves) + len(made)))
         rest = replace(captured, graph=cut.rest, feeds=feeds)
         self.note(SpecializationEvent("split", "what it makes of its indices alone is kept with these arrays"))
-        return CallWithKeptOrders(
-            self._launcher_of_one_plan(orders, leaves),
-            self._launcher_of_one_plan(rest, [*leaves, *made]),
-            len(leaves),
-            which,
-            self.device,
-        )
+        parts = ((orders, leaves), (rest, [*leaves, *made]))
+        kernels = [k for part in parts for k in all_kernels_of_plan(self.compiled(*part).plan)]
+        loaded = self.device.load(kernels)  # compiled side by side; the launchers hold them then
+        first, second = (self._launcher_of_one_plan(*part) for part in parts)
+        del loaded
+        return CallWithKeptOrders(first, second, len(leaves), which, self.device)
 
     def _launcher_of_one_plan(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace as one program."""

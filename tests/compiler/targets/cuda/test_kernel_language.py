@@ -224,7 +224,9 @@ def test_a_text_is_read_once_of_kernels_made_of_the_same(monkeypatch: pytest.Mon
     read: list[Any] = []
     plain = kernel_language._read_kernel
     monkeypatch.setattr(kernel_language, "_texts", {})
-    monkeypatch.setattr(kernel_language, "_read_kernel", lambda kernel, *how: read.append(kernel) or plain(kernel, *how))
+    monkeypatch.setattr(
+        kernel_language, "_read_kernel", lambda kernel, *how: read.append(kernel) or plain(kernel, *how)
+    )
     values = [3, 3.0, True, 1, 1.0, 0.0, -0.0, "3", (3,), [3], None, F32, Word("f32"), Held(1.5), Held(-0.0), Held(0.0)]
     for value in values:
         assert kernel_text(made_with(value), 32) == plain(made_with(value), 32, 0)
