@@ -151,7 +151,8 @@ def _key_of_value(value: Any) -> Hashable:
         return (type(value), *map(_key_of_value, value))
     if hasattr(value, "__dict__") and not isinstance(value, type):
         return (type(value), *((name, _key_of_value(v)) for name, v in vars(value).items()))
-    if type(value).__repr__ is object.__repr__:
+    show: Any = type(value).__repr__
+    if show is object.__repr__:
         return object()  # the same as no other
     return type(value), repr(value)
 
