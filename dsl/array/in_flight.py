@@ -126,13 +126,15 @@ class DeviceFlights(Flights):
     """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
 
     events_of, things_of, nbytes_of = (itemgetter(place) for place in range(3))
+    held_at_look = 0  # bytes that were held when a call last looked: the next look is after `many` more
 
     def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
         """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
         self.calls.append((events, things, size, get_ident()))
         self.held = held = self.held + size
-        if held > self.many or held > settings.in_flight_bytes > 0 or not len(self.calls) % ASKED:
+        if held > self.held_at_look + self.many or held > settings.in_flight_bytes > 0 or not len(self.calls) % ASKED:
             self.keep_within_budget()
+            self.held_at_look = self.held
 
     def forget_finished(self) -> None:
         self.finish_in_order()

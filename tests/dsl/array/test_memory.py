@@ -397,6 +397,20 @@ def test_what_nobody_takes_any_more_goes_back_though_no_new_size_is_asked_for(se
     assert pool.statistics()["reserved"] <= 1.25 * sum(sizes[:3]) + LARGE
 
 
+def test_queued_calls_ask_what_is_over_once_in_many_bytes() -> None:
+    """Not each of them, where all that are in flight hold much."""
+    asked = []
+
+    def query() -> bool:
+        asked.append(1)
+        return False
+
+    flights = in_flight.DeviceFlights(8, 1 << 40, 64 << 20)
+    for _ in range(60):
+        flights.track((SimpleNamespace(query=query, error=None),), (), 20 << 20)  # type: ignore[arg-type]
+    assert 0 < len(asked) <= 60 * 20 // 64 + 2
+
+
 def test_a_block_that_was_let_go_is_missed_once() -> None:
     source = CountingSource()
     pool = source.pool(1 << 41)
