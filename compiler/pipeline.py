@@ -23,6 +23,7 @@ from .passes.attention import call_attention
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.blocked_products import compute_large_products_in_blocks
 from .passes.contractions import call_convolutions
+from .passes.index_orders import CutGraph, cut_off_index_orders
 from .passes.long_products import cut_long_products, join_thin_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues
@@ -195,6 +196,24 @@ def explain_decomposition_stage(
     if target == "cuda" and (called := call_attention(simple)) is not simple:
         run_decomposition_stage(called, target, layouts, remarks, dnn, model)
     return list(remarks)
+
+
+def cut_off_orders(
+    graph: Graph,
+    target: str,
+    layouts: Sequence[MemoryLayout],
+    indices: Sequence[int],
+    first: int,
+    gpu: GpuProperties = H200,
+) -> CutGraph | None:
+    """`cut_off_index_orders` of a graph whose calls are decided for a target, which orders indices."""
+    if target != "cuda" or not indices or all(node.op != "host" for node in graph.nodes):
+        return None
+    made_for = target_of(target, gpu)
+    types = types_checked_between_stages(graph)
+    simple = simplify_graph(run_decomposition_stage(graph, target, layouts, dnn=made_for.dnn, model=made_for.model))
+    check_graph_after_stage(simple, types, "simplify")
+    return cut_off_index_orders(simple, indices, first)
 
 
 @paused_garbage_collection()

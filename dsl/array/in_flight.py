@@ -21,6 +21,7 @@ from ...runtime.core.host_pool import physical_memory_bytes
 from ...runtime.core.settings import settings
 from ...runtime.program.device import H200, Device, Event, GpuProperties, error_of_event
 from ...runtime.program.plan import AFTER
+from .made_of import forget_all_made_of_memory
 
 ASKED, ASKED_ON_HOST = 64, 16  # whether calls are over is asked once in so many calls, or if they hold many bytes
 MOST_CALLS = 4096  # in flight on the CPU: each takes some words of its own
@@ -125,13 +126,15 @@ class DeviceFlights(Flights):
     """Those on GPUs, where it costs the host a microsecond to ask whether an event has happened."""
 
     events_of, things_of, nbytes_of = (itemgetter(place) for place in range(3))
+    held_at_look = 0  # bytes that were held when a call last looked: the next look is after `many` more
 
     def track(self, events: tuple[Event, ...], things: Any, size: int) -> None:
         """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
         self.calls.append((events, things, size, get_ident()))
         self.held = held = self.held + size
-        if held > self.many or held > settings.in_flight_bytes > 0 or not len(self.calls) % ASKED:
+        if held > self.held_at_look + self.many or held > settings.in_flight_bytes > 0 or not len(self.calls) % ASKED:
             self.keep_within_budget()
+            self.held_at_look = self.held
 
     def forget_finished(self) -> None:
         self.finish_in_order()
@@ -333,7 +336,7 @@ def free_memory_in_flight() -> bool:
 def make_room(device: Device) -> bool:
     """Wait for calls in flight, or, where there are none, let Python find what nobody can reach; whether it made room.
     What the device and other libraries keep is given back by the device itself."""
-    if free_memory_in_flight():
+    if forget_all_made_of_memory() | free_memory_in_flight():
         return True
     before = device.statistics()["in_use"]
     gc.collect()

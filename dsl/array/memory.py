@@ -14,6 +14,7 @@ from ...runtime.program.device import Device
 from ..core.errors import OptionError
 from . import array, in_flight
 from .devices import device_named, name_of
+from .made_of import forget_all_made_of_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +302,7 @@ def empty_cache(device: str | None = None) -> int:
     >>> kg.empty_cache("cpu") >= 0
     True
     """
+    forget_all_made_of_memory()
     in_flight.waitall()
     found = device_named(device)
     return found.trim()

@@ -14,6 +14,7 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError
 from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import waitall
+from .made_of import note_memory_is_rewritten
 
 # How other libraries' streams tell their handle, tried in order.
 _HANDLES = ("cuda_stream", "ptr", "handle")
@@ -357,7 +358,9 @@ def join_call_to_streams(
     last = [events[i] for i in ends]
     for each, its in zip(caller, forked, strict=True):
         each.join(last, its, kept)
-    return any(getattr(event, "captured", False) for event in last)
+    if captured := any(getattr(event, "captured", False) for event in last):
+        note_memory_is_rewritten(kept)
+    return captured
 
 
 __all__ = ["Event", "Stream", "current_stream", "default_stream", "stream", "synchronize", "waitall"]

@@ -21,6 +21,7 @@ from ...runtime.program.plan import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory
+from ..array.made_of import note_memory_is_rewritten
 from ..array.streams import stream_of, streams_of_other_libraries
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
 from ..core.object_model import dict_of_object
@@ -341,6 +342,7 @@ def export_array(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     if type(memory) is ImportedMemory:
         raise BufferError("the array's memory is another library's; pass that array on, or copy it: kg.array(x)")
     if type(memory) is not ExportedMemory:
+        note_memory_is_rewritten([array._memory])
         memory = ExportedMemory(array)
         array._memory, array._host = memory, None
         array.__class__ = SharedArray

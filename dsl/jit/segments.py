@@ -5,6 +5,8 @@ The parts of all calls of one key form a tree: from each part the value that was
 walks down the tree; where it meets a new value, the function is traced again from its start, answered from the record
 as far as that goes, and from there on its parts run while it is being traced. The trees of a function keep the parts
 that were used lately.
+
+And calls whose first part is of their indices alone, which it is kept with.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from ...compiler.core.types import ArrayType, array_type_of
 from ...runtime.core.errors import PlanError
 from ...runtime.program.device import Device
 from ..array.array import Array, from_numpy
+from ..array.made_of import MadeOfMemory
+from ..array.mutation import array_before_change
 from ..core.errors import ArgumentsError, warn_user
 from ..core.host_scalars import Respecialise
 from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, GuardSet
 from ..trace.trace import Trace, trace_in_progress
 from .graph_break import Answer, GraphBreakValueReader, HostError, HostResult, Segment
-from .launcher import FailedCall, Launcher, failing_launcher
+from .launcher import NOT_TAKEN, FailedCall, Launcher, failing_launcher
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedFunction
 
@@ -293,6 +297,40 @@ class SegmentedCall(Launcher):
             more = ", ..." if len(values) > MANY_VALUES else ""
             mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
             yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
+
+
+class CallWithKeptOrders(Launcher):
+    """An entry that runs a call in two parts: what it makes of its indices alone is kept with these arrays."""
+
+    __slots__ = ("__weakref__", "_count", "_device", "_kept", "_orders", "_rest", "_which")
+
+    def __init__(self, orders: Launcher, rest: Launcher, count: int, which: Sequence[int], device: Device) -> None:
+        """orders: gives what `rest` takes behind the `count` leaves of a call. which: the leaves that it reads."""
+        super().__init__(self._run, rest.text, rest.guards, rest.assigned, self._fast, rest.uses_holders, True)
+        self.caught = rest.caught
+        self._orders, self._rest, self._count, self._which, self._device = orders, rest, count, which, device
+        self._kept = MadeOfMemory()
+
+    def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+        given = [*leaves[: self._count]]
+        for i in self._which:
+            given[i] = array_before_change(given[i]) if type(given[i]) is Array else given[i]
+        memories = [given[i]._memory for i in self._which]
+        lasts = not caller and all(map(self._device.owns, memories))
+        made = self._kept.find(memories) if lasts else None
+        if made is None:
+            made = self._orders.run(given, places, caller)
+            if lasts:
+                self._kept.keep(memories, made)
+        return self._rest.run([*leaves[: self._count], *made], places, caller)
+
+    def _fast(self, leaves: Sequence[Any], caller: int = 0) -> Any:
+        try:
+            given = [leaves[i] for i in self._which]
+            made = None if caller else self._kept.find([x._memory for x in given if type(x) is Array])
+        except (IndexError, TypeError):  # other leaves
+            return NOT_TAKEN
+        return NOT_TAKEN if made is None else self._rest.fast((*leaves, *made))
 
 
 def _segment_result_on_device(result: Any, device: Device) -> tuple[HostResult, list[Array]]:

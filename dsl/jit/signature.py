@@ -62,6 +62,17 @@ def _is_numpys_own(function: Any) -> bool:
     return isinstance(function, NUMPYS) or isinstance(getattr(function, "__self__", None), np.ufunc)
 
 
+def _signature_with_place_of_each_out(function: Callable[..., Any]) -> inspect.Signature:
+    """That of a function; of a ufunc of several results NumPy tells one place, which is by name alone."""
+    found, kinds = inspect.signature(function), inspect.Parameter
+    if not (isinstance(function, np.ufunc) and function.nout > 1):
+        return found
+    read = [kinds(f"x{i + 1}", kinds.POSITIONAL_ONLY) for i in range(function.nin)]
+    outs = [kinds(f"out{i + 1}", kinds.POSITIONAL_ONLY, default=None) for i in range(function.nout)]
+    named = [p.replace(kind=kinds.KEYWORD_ONLY) for p in [*found.parameters.values()][function.nin :]]
+    return found.replace(parameters=[*read, *outs, *named])
+
+
 class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
@@ -103,7 +114,7 @@ class DecoratedFunctionParameters:
 
     def _read_signature(self) -> None:
         """The function's signature, which has its defaults."""
-        self.signature = inspect.signature(self._whole)
+        self.signature = _signature_with_place_of_each_out(self._whole)
         parameters = self.signature.parameters.values()
         given = () if self.leaves_out else parameters
         self.defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}

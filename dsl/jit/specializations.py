@@ -18,20 +18,22 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Graph, GraphError, graph_has_place_nodes
+from ...compiler.passes.index_orders import CutGraph
 from ...compiler.passes.materialize import MemoryLayout
-from ...compiler.pipeline import PipelineStages, run_pipeline_stages
+from ...compiler.pipeline import PipelineStages, cut_off_orders, run_pipeline_stages
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.progress import progress_phase
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device, Executable, GpuProperties
-from ...runtime.program.plan import Plan
+from ...runtime.program.plan import Plan, all_kernels_of_plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.tune.rivals import MANY_LOOPS, PLAIN, Rival, open_contest, wins_uncompiled
 from ...runtime.tune.trial import UNTIMED, PlanTrial, open_plan_trial, prepare_plan_for_trial
+from ..array.array import Array
 from ..array.devices import (
     begin_opening_device,
     default_device_kind,
@@ -48,7 +50,8 @@ from ..core.errors import (
     user_line,
     warn_user,
 )
-from ..core.pytree import Tree
+from ..core.pytree import Tree, flatten
+from ..core.spec import spec_of
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from ..trace.trace import KnownLoops
@@ -65,10 +68,16 @@ from .launcher import (
     not_taken_by_fast_launcher,
 )
 from .options import Options
-from .segments import GraphBreakSegmentTrees, SegmentedCall
+from .segments import CallWithKeptOrders, GraphBreakSegmentTrees, SegmentedCall
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
 from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
-from .traced_function import SpecializationEvent, TracedArgument, TracedFunction, check_traces_are_same
+from .traced_function import (
+    SpecializationEvent,
+    TracedArgument,
+    TracedFunction,
+    check_traces_are_same,
+    no_host_numbers_of_call,
+)
 
 
 @dataclass
@@ -454,6 +463,39 @@ class Specializations:
 
     def on_one_device(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace on the first device."""
+        indices = [place for place, leaf in enumerate(captured.feeds) if type(leaves[leaf]) is Array]
+        if captured.state is None:
+            layouts, gpu = self.layouts(captured, leaves), gpu_properties_at(self.place)
+            target = kernel_target_of_device_kind(self.kind)
+            cut = cut_off_orders(captured.graph, target, layouts, indices, len(captured.feeds), gpu)
+            if cut is not None:
+                return self._launcher_with_kept_orders(captured, leaves, cut)
+        return self._launcher_of_one_plan(captured, leaves)
+
+    def _launcher_with_kept_orders(
+        self, captured: TracedFunction, leaves: Sequence[Any], cut: CutGraph
+    ) -> CallWithKeptOrders:
+        """What runs a trace whose graph is cut."""
+        specs = [spec_of(cut.orders.nodes[o].type) for o in cut.orders.outputs]
+        unknown: Any = None  # where they will be
+        made = [Array(unknown, spec, self.device) for spec in specs]
+        which = tuple(captured.feeds[place] for place in cut.places)
+        orders = TracedFunction(
+            graph=cut.orders, arrays=(), host=no_host_numbers_of_call, checks=(), tree=flatten(tuple(made), []),
+            results=tuple(("array", i) for i in range(len(made))), assigned=(), guards=GuardSet(()), feeds=which,
+        )  # fmt: skip
+        feeds = (*captured.feeds, *range(len(leaves), len(leaves) + len(made)))
+        rest = replace(captured, graph=cut.rest, feeds=feeds)
+        self.note(SpecializationEvent("split", "what it makes of its indices alone is kept with these arrays"))
+        parts = ((orders, leaves), (rest, [*leaves, *made]))
+        kernels = [k for part in parts for k in all_kernels_of_plan(self.compiled(*part).plan)]
+        loaded = self.device.load(kernels)  # compiled side by side; the launchers hold them then
+        first, second = (self._launcher_of_one_plan(*part) for part in parts)
+        del loaded
+        return CallWithKeptOrders(first, second, len(leaves), which, self.device)
+
+    def _launcher_of_one_plan(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
+        """What runs a trace as one program."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
     def _make_segmented_launcher(

@@ -13,16 +13,18 @@ from .errors import OutOfMemory
 from .readable_text import byte_count_in_words
 from .settings import settings
 
+TURNS = 16  # times that all bytes of a pool die, after which what nobody took meanwhile goes back to the system
+
 
 class FreeBlocks(list[int]):
     """The addresses of free blocks of one size. recycle: takes one that has died. Of a lender's there are none, since
-    they go back to it."""
+    they go back to it. idle: the fewest large ones that were free lately."""
 
-    __slots__ = ("lender", "pool", "recycle", "size")
+    __slots__ = ("idle", "lender", "pool", "recycle", "size")
 
     def __init__(self, pool: RecyclingPool, size: int, lender: Lender | None) -> None:
         super().__init__()
-        self.pool, self.size, self.lender = pool, size, lender
+        self.pool, self.size, self.lender, self.idle = pool, size, lender, 0
         self.recycle: Callable[[int], None] = self.append
         if lender is not None:
             self.recycle = self._give_back
@@ -34,6 +36,7 @@ class FreeBlocks(list[int]):
         self.lender.returned.append((address, self.size))
 
     def _append_large(self, address: int) -> None:
+        self.idle = min(self.idle, len(self))
         self.append(address)
         self.pool.note_free_bytes(self.size)
 
@@ -74,6 +77,7 @@ class RecyclingPool:
         self._most_free = most_free
         self._own_bytes = self._peak = 0
         self._free_bytes = 0  # of large blocks, at most
+        self._died_bytes = 0  # of large blocks, since idle ones were released
         self._lender: Lender | None = None
         self._lenders: list[Lender] = []  # with those before it, for as long as they have lent something
 
@@ -133,12 +137,18 @@ class RecyclingPool:
             return self._release_down_to(0) + sum(lender.take_back() for lender in self._lenders)
 
     def note_free_bytes(self, size: int) -> None:
-        """A large block has died: keep no more than the bound."""
+        """A large block has died: keep no more than the bound, and now and then nothing that is idle."""
         self._free_bytes += size
-        if sys is None or sys.is_finalizing() or self._free_bytes <= self.bound:  # modules go before the last objects
+        self._died_bytes += size
+        often = self._died_bytes > TURNS * self._own_bytes
+        # modules go before the last objects
+        if sys is None or sys.is_finalizing() or (self._free_bytes <= self.bound and not often):
             return
         if self._lock.acquire(blocking=False):  # who has it else is about to take blocks, or to give them back
             try:
+                if often:
+                    self._died_bytes = 0
+                    self._release_down_to(0, idle=True)
                 self._free_bytes = self._large_bytes_cached()
                 if self._free_bytes > self.bound:
                     self._release_down_to(self.bound)
@@ -148,19 +158,23 @@ class RecyclingPool:
     def _large_bytes_cached(self) -> int:
         return sum(free.size * len(free) for free in self._own_free_blocks() if free.size >= self.large)
 
-    def _release_down_to(self, bound: int) -> int:
-        """Give free large blocks back to the system until so many bytes of them are left; the bytes given back."""
+    def _release_down_to(self, bound: int, idle: bool = False) -> int:
+        """Give free large blocks back to the system until so many bytes of them are left; the bytes given back. idle:
+        only those that nobody took since the last time."""
         released, cached = 0, self._large_bytes_cached()
         for free in sorted(
             (free for free in self._own_free_blocks() if free.size >= self.large), key=lambda f: -f.size
         ):
-            while cached - released > bound:
+            left = free.idle if idle else len(free)
+            while left > 0 and cached - released > bound:
                 try:
                     address = free.pop()  # another thread may take the last one
                 except IndexError:
                     break
                 self._release_block(address)
                 released += free.size
+                left -= 1
+            free.idle = len(free)
         self._own_bytes -= released
         self._free_bytes = cached - released
         return released

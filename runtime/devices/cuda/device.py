@@ -62,7 +62,8 @@ class CUDADevice(Device):
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
         self.context = context or GpuDriverContext(index)
-        dnn = cudnn_of_gpu(self.context.properties.name, self.context.enter)
+        memory_info = self.context.driver.memory_info
+        dnn = cudnn_of_gpu(self.context.properties.name, self.context.enter, memory_info)
         self.properties: GpuProperties = replace(self.context.properties, dnn=dnn)
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps

@@ -381,6 +381,44 @@ def test_blocks_that_take_turns_are_kept(seed: int, phases: int, many: int) -> N
         assert turn < 6 or source.made == before
 
 
+@given(seed=st.integers(0, 1 << 32))
+def test_what_nobody_takes_any_more_goes_back_though_no_new_size_is_asked_for(seed: int) -> None:
+    """Sizes that a program has used once, and then few of them for long."""
+    rng, source = random.Random(seed), CountingSource()
+    pool = source.pool(1 << 41)
+    sizes = [rng.randrange(LARGE, 40 * LARGE) for _ in range(40)]
+    blocks = [pool.allocate(nbytes) for nbytes in sizes]
+    del blocks
+    for turn in range(3000):
+        before = source.made
+        blocks = [pool.allocate(nbytes) for nbytes in sizes[:3]]
+        del blocks
+        assert turn == 0 or source.made == before
+    assert pool.statistics()["reserved"] <= 1.25 * sum(sizes[:3]) + LARGE
+
+
+def test_queued_calls_ask_what_is_over_once_in_many_bytes() -> None:
+    """Not each of them, where all that are in flight hold much."""
+    asked = []
+
+    def query() -> bool:
+        asked.append(1)
+        return False
+
+    flights = in_flight.DeviceFlights(8, 1 << 40, 64 << 20)
+    for _ in range(60):
+        flights.track((SimpleNamespace(query=query, error=None),), (), 20 << 20)  # type: ignore[arg-type]
+    assert 0 < len(asked) <= 60 * 20 // 64 + 2
+
+
+def test_a_block_that_was_let_go_is_missed_once() -> None:
+    source = CountingSource()
+    pool = source.pool(1 << 41)
+    pool._let_go.append(4 * LARGE)
+    blocks = [pool.allocate(4 * LARGE) for _ in range(8)]
+    assert pool._missed <= 4 * LARGE, blocks
+
+
 def test_others_that_cannot_be_asked_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     make_modules(monkeypatch, torch={}, cupy={"get_default_memory_pool": lambda: 1 / 0})
     allocators.trim_gpu_caches_of_other_libraries()

@@ -30,6 +30,30 @@ def test_each_way_of_calling(ufunc: np.ufunc) -> None:
             np.testing.assert_allclose(call(with_nin(f, ufunc)), call(ufunc), rtol=1e-6, err_msg=name)
 
 
+CALLS_OF_TWO: dict[str, Any] = {
+    "outs": lambda f, x, a, b: f(*x, out=(a, b)),
+    "outs and where": lambda f, x, a, b: f(*x, out=(a, b), where=X > 1),
+    "one out": lambda f, x, a, b: f(*x, out=(None, b)),
+    "no outs": lambda f, x, a, b: f(*x, out=(None, None)),
+    "outs by place": lambda f, x, a, b: f(*x, a, b),
+    "one out by place": lambda f, x, a, b: f(*x, a),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_TWO)
+@pytest.mark.parametrize("ufunc", [np.divmod, np.modf])
+def test_each_way_of_calling_one_of_two_results(ufunc: np.ufunc, name: str) -> None:
+    f = kg.kernel_graph(ufunc, device="cpu")
+    for _ in range(3):
+        found = []
+        for each in (f, ufunc):
+            outs = [np.zeros(6), np.zeros(6)]
+            results = CALLS_OF_TWO[name](each, [X, X + 0.3][: ufunc.nin], *outs)
+            found.append(([np.array(x) for x in (*results, *outs)], [r is o for r in results for o in outs]))
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        assert found[0][1] == found[1][1]
+
+
 def with_nin(f: Any, ufunc: np.ufunc) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         return f(*args, **options)

@@ -14,7 +14,7 @@ import inspect
 import operator
 import textwrap
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FunctionType, MethodType
@@ -31,6 +31,9 @@ _FOLDED: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg, ast.Not: operator.not_, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
+
+
+TEXTS = 512  # that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,9 @@ class KernelLanguageError(TypeError):
     """A kernel says what has no text."""
 
 
+_texts: dict[Hashable, str] = {}
+
+
 class _Registers(list[Any]):
     """The elements of a list of a kernel, each a name of the text."""
 
@@ -125,7 +131,33 @@ class _Frame:
 
 def kernel_text(kernel: Callable[..., None], threads: int | tuple[int, int], rest: int = 0) -> str:
     """The text of a kernel, in which NAME stands for its name. threads: of its largest block, or those and the blocks
-    that a multiprocessor should hold at once. rest: how many parameters its `*` stands for."""
+    that a multiprocessor should hold at once. rest: how many parameters its `*` stands for. It is read once of all
+    kernels that are made of the same."""
+    key = (_key_of_value(kernel), threads, rest)
+    found = _texts.get(key)
+    if found is None:
+        if len(_texts) >= TEXTS:
+            _texts.clear()
+        found = _texts[key] = _read_kernel(kernel, threads, rest)
+    return found
+
+
+def _key_of_value(value: Any) -> Hashable:
+    """What tells apart the values that kernels are made with."""
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return (value.__code__, *map(_key_of_value, (*cells, *(value.__defaults__ or ()))))
+    if isinstance(value, tuple | list):
+        return (type(value), *map(_key_of_value, value))
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        return (type(value), *((name, _key_of_value(v)) for name, v in vars(value).items()))
+    show: Any = type(value).__repr__
+    if show is object.__repr__:
+        return object()  # the same as no other
+    return type(value), repr(value)
+
+
+def _read_kernel(kernel: Callable[..., None], threads: int | tuple[int, int], rest: int) -> str:
     reader, tree = _KernelReader(), _tree_of_function(kernel.__code__)
     parameters = [p.arg for p in tree.args.args]
     names: dict[str, Any] = {p: ast.Name(p) for p in parameters}

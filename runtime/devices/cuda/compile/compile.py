@@ -29,7 +29,7 @@ from ..modules.ptx_kernels import ptx_text_of_kernel
 from .numba_parts import numba_cuda_package_version
 
 FORMAT = 7  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
-LONG = 16_000  # characters of kernels that are worth a process beside this one, which starts while 11,000 are compiled
+TEXT = 12 << 10  # of kernels, worth a process beside this one: it takes as long to start as to compile that
 THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -162,25 +162,20 @@ def _keep_cubins_in_memory(codes: dict[str, bytes]) -> None:
 
 
 def _compile_cubins_in_parallel(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
-    """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Many kernels go to other
-    processes too, which take a second to start."""
+    """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Of much text some goes to
+    other processes too, which take a second to start: the longest kernel is compiled here."""
     codes: dict[int, bytes] = {}
     with progress_counter(len(kernels), "compiling kernels") as done:
         waiting: SimpleQueue[int] = SimpleQueue()
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
         here = min(_cores_for_cuda_compilation(), len(kernels), THREADS)
-        others = min(_cores_for_cuda_compilation() - here, sum(len(k.source) for k in kernels) // LONG)
+        others = min(_cores_for_cuda_compilation(), max(0, sum(len(k.source) for k in kernels) // TEXT - 1))
         if here > 1:
+            ways = [_compile_cubins_in_this_process] * here
+            ways[1:1] = [_compile_cubins_in_helper_process] * others
             with ThreadPoolExecutor(here + others) as pool:
-                work = [
-                    pool.submit(_compile_cubins_in_helper_process, kernels, cc, waiting, codes, done)
-                    for _ in range(others)
-                ]
-                work += [
-                    pool.submit(_compile_cubins_in_this_process, kernels, cc, waiting, codes, done) for _ in range(here)
-                ]
-                for one in work:
+                for one in [pool.submit(way, kernels, cc, waiting, codes, done) for way in ways]:
                     one.result()
         for i in range(len(kernels)):  # where a process ended
             if i not in codes:

@@ -25,7 +25,7 @@ from ....core.disk_cache import DiskCache, sha256_digest
 from ....core.settings import settings
 from ....program.dnn import DnnCall, dnn_call_of_arrays, nbytes_of_dnn_tensor, parts_of_dnn_arrays
 from ....program.program import Region, Task
-from ..driver.driver import SUCCESS, CudaDriver
+from ..driver.driver import SUCCESS, CudaDriver, bytes_taken_by
 from .trial_clock import TrialClock
 
 PACKAGE, LIBRARY = "nvidia-cudnn-frontend", "libcudnn.so.9"
@@ -64,10 +64,18 @@ class CudnnPlan:
 
 class Cudnn:
     """cuDNN on one GPU, which `enter` makes the calling thread's. load: gives the frontend's module. clock:
-    by which the fastest of its ways to do a convolution is chosen, if there is one."""
+    by which the fastest of its ways to do a convolution is chosen, if there is one. handle_bytes: of the GPU's memory,
+    which `memory_info` tells."""
 
-    def __init__(self, gpu: str, enter: Callable[[], object], load: Callable[[], Any]) -> None:
-        self._gpu, self._enter, self._load = gpu, enter, load
+    def __init__(
+        self,
+        gpu: str,
+        enter: Callable[[], object],
+        load: Callable[[], Any],
+        memory_info: Callable[[], tuple[int, int] | None] = lambda: None,
+    ) -> None:
+        self._gpu, self._enter, self._load, self._memory_info = gpu, enter, load, memory_info
+        self.handle_bytes = 0
         self.clock: TrialClock | None = None
         self._frontend: Any = None
         self._handle: Any = None
@@ -119,7 +127,7 @@ class Cudnn:
         if self._handle is None and not self._broken:
             try:
                 self._frontend = self._load()
-                self._handle = self._frontend.create_handle()
+                self._handle, self.handle_bytes = bytes_taken_by(self._memory_info, self._frontend.create_handle)
                 weakref.finalize(self, _let_go_of_plans, self._alive)
             except Exception as error:  # of any kind: what is missing, too old or does not fit the driver
                 self._broken = f"cuDNN cannot be used: {_first_line(error)}"
@@ -241,9 +249,11 @@ def load_cudnn_frontend() -> Any:
     return import_module("cudnn")
 
 
-def cudnn_of_gpu(gpu: str, enter: Callable[[], object]) -> Cudnn | None:
+def cudnn_of_gpu(
+    gpu: str, enter: Callable[[], object], memory_info: Callable[[], tuple[int, int] | None]
+) -> Cudnn | None:
     """What the GPU of this name does by cuDNN; None without the package."""
-    return Cudnn(gpu, enter, load_cudnn_frontend) if util.find_spec("cudnn") is not None else None
+    return Cudnn(gpu, enter, load_cudnn_frontend, memory_info) if util.find_spec("cudnn") is not None else None
 
 
 # descriptions

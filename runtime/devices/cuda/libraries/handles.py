@@ -119,7 +119,7 @@ class CublasHandles:
     @property
     def handle_bytes(self) -> int:
         """About what the libraries themselves have taken."""
-        return self._handle_bytes + self.solver.handle_bytes
+        return self._handle_bytes + self.solver.handle_bytes + (self.dnn.handle_bytes if self.dnn is not None else 0)
 
     @property
     def nbytes(self) -> int:

@@ -32,7 +32,7 @@ REMEMBERED = 16  # blocks that were let go: one that is made anew so soon had be
 class DeviceBlock:
     """`nbytes` of device memory at `address`."""
 
-    __slots__ = ("_free", "address", "nbytes")
+    __slots__ = ("__weakref__", "_free", "address", "nbytes")
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:
         self.address = address
@@ -99,10 +99,13 @@ class GpuMemoryPool(RecyclingPool):
         self._let_go.append(size)
         self._release(memory)
 
-    def _release_down_to(self, bound: int) -> int:
+    def _release_down_to(self, bound: int, idle: bool = False) -> int:
         with self._unforbidden():
-            released = super()._release_down_to(bound)
-            self._shrink()
+            released = super()._release_down_to(bound, idle)
+            if released or not idle:
+                self._shrink()
+            if idle:
+                self._most_in_use, self._missed = 3 * self._most_in_use // 4, self._missed // 2
         return released
 
     def _forget_sizes(self) -> None:
@@ -144,7 +147,11 @@ class GpuMemoryPool(RecyclingPool):
         block of a part of an old one, and could not give back the rest."""
         cached = self._large_bytes_cached()
         self._most_in_use = max(self._most_in_use, self._own_bytes - cached + size)
-        self._missed = max(0, self._missed + (size if size in self._let_go else -size))
+        if size in self._let_go:
+            self._let_go.remove(size)
+            self._missed += size
+        else:
+            self._missed = max(0, self._missed - size)
         spare = max(self._most_in_use // SPARE, self.bound // LEAST_SPARE, self._missed)
         if cached > spare:
             self._release_down_to(spare)

@@ -205,3 +205,36 @@ def test_what_kernels_cannot_say() -> None:
             kernel_text(kernel, 32)
     with pytest.raises(TypeError, match="exists in kernels alone"):
         kernel_language.tid_x()
+
+
+class Held:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def made_with(value: Any) -> Any:
+    def kernel(target):  # type: ignore[no-untyped-def]
+        F32.store(target, tid_x(), F32(2.0 if value == 3 else value.value if isinstance(value, Held) else 1.0))
+
+    return kernel
+
+
+def test_a_text_is_read_once_of_kernels_made_of_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However alike what they are made of is."""
+    read: list[Any] = []
+    plain = kernel_language._read_kernel
+    monkeypatch.setattr(kernel_language, "_texts", {})
+    monkeypatch.setattr(
+        kernel_language, "_read_kernel", lambda kernel, *how: read.append(kernel) or plain(kernel, *how)
+    )
+    values = [3, 3.0, True, 1, 1.0, 0.0, -0.0, "3", (3,), [3], None, F32, Word("f32"), Held(1.5), Held(-0.0), Held(0.0)]
+    for value in values:
+        assert kernel_text(made_with(value), 32) == plain(made_with(value), 32, 0)
+    assert len(read) == len(values)
+    for value in values:
+        kernel_text(made_with(Held(value.value) if isinstance(value, Held) else value), 32)
+    assert len(read) == len(values)
+    kernel_text(made_with(3), 64)
+    for _ in range(2):
+        kernel_text(made_with(object()), 32)  # of which nobody knows what it is
+    assert len(read) == len(values) + 3

@@ -30,6 +30,7 @@ from kernelgraph.compiler.pipeline import (
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.libraries import cudnn
 from kernelgraph.runtime.devices.cuda.libraries.cudnn import Cudnn, CudnnPlan, CudnnStep, make_cudnn_step
+from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
 from kernelgraph.runtime.interpret.convolution import numpy_convolution
 from kernelgraph.runtime.interpret.dnn import numpy_dnn_call
 from kernelgraph.runtime.interpret.serial import numpy_call_of_library_task
@@ -658,6 +659,16 @@ def library_call(function: Any, *args: Any) -> DnnCall:
     )
     decided(traced(function, *args), library)
     return library.calls[-1]
+
+
+def test_its_handle_is_in_the_account(no_cache: Any) -> None:
+    call = library_call(kg.nn.conv2d, random(0, 2, 8, 9, 8, dtype=np.float16), random(1, 8, 8, 3, 3, dtype=np.float16))
+    free = iter([(900, 1000), (700, 1000)])
+    library = Cudnn("GPU", lambda: None, lambda: Recorder([]), lambda: next(free))
+    library.workspace(call)
+    driver: Any = SimpleNamespace()
+    handles = CublasHandles(lambda nbytes: None, 1 << 30, driver, int, str, library)
+    assert library.handle_bytes == handles.handle_bytes == 200
 
 
 def test_a_convolution_as_the_frontend_is_told(no_cache: Any) -> None:
