@@ -214,10 +214,21 @@ def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: Cotangents) -
             raise GraphError(rule.bent, ValueError, call.builder.where())
         return _walked_cotangents_by_argument(places, found, call)
     assert isinstance(rule, Written)
+    call = _call_of_opaque_arguments(call)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
     seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
     found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced, call.masks)
     return _walked_cotangents_by_argument(places, found, call)
+
+
+def _call_of_opaque_arguments(call: RuleCall) -> RuleCall:
+    """Of stand-ins for arguments that are reshaped: a builder's `reshape` would pass them by, and so would a walk."""
+    opaque: dict[int, Value] = {}
+    for a in call.args:
+        if call.builder.nodes[a.number].op == "reshape" and a.number not in opaque:
+            opaque[a.number] = tangent_placeholder_in_walk(call.builder, a)
+            call.replaced[opaque[a.number].number] = a.number
+    return replace(call, args=tuple(opaque.get(a.number, a) for a in call.args))
 
 
 def _depends_on_walked_nodes(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
@@ -261,6 +272,7 @@ def _tangents_by_rule(rule: Rule, call: RuleCall, tangents: Sequence[Maybe]) -> 
         return rule.tangent(call, tangents)
     assert isinstance(rule, Written)
     places = [i for i, t in enumerate(tangents) if t is not None]
+    call = _call_of_opaque_arguments(call)
     written = rule.results(call)
     args = [call.args[i] for i in places]
     moved, results = [tangents[i] for i in places], [*written.values()]

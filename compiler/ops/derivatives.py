@@ -130,8 +130,8 @@ def _derivative_term_function(op: str) -> Formula:
 sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(
     _derivative_term_function, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"]
 )
-sign, floor_divide, trunc, conj, real, imag = map(
-    _derivative_term_function, ["sign", "floor_divide", "trunc", "conjugate", "real", "imag"]
+sign, floor_divide, conj, real, imag = map(
+    _derivative_term_function, ["sign", "floor_divide", "conjugate", "real", "imag"]
 )
 equal, not_equal, less, greater, isfinite, isinf = map(
     _derivative_term_function, ["equal", "not_equal", "less", "greater", "isfinite", "isinf"]
@@ -162,7 +162,9 @@ SUBTRACT = bounded_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: 
 MULTIPLY = partial_derivative_formulas(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
 DIVIDE = partial_derivative_formulas(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
 REMAINDER = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
-FMOD = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x.map("divide", y)))
+FMOD = partial_derivative_formulas(  # x / y, rounded, may be a whole number too large
+    lambda t, x, y, r: t, lambda t, x, y, r: -t * (x - r).map("divide", y).map("rint")
+)
 NEGATIVE = bounded_derivative_formulas(lambda t, x, r: -t)
 BARRIER = bounded_derivative_formulas(lambda t, x, after, r: t, None)
 SAME = bounded_derivative_formulas(lambda t, x, r: t)
@@ -295,8 +297,8 @@ def digamma_derivative_term(x: Term) -> Term:
     w = 1 / (shifted * shifted)
     series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (5 / 660 - w * (691 / 32760))))))
     found = log(shifted) - 0.5 / shifted - series - near
-    fraction = x - x.map("rint")  # tan(pi x), exactly where x is an integer
-    return where_term(left, found - math.pi / (fraction * math.pi).map("tan"), found)
+    turn = (x - x.map("rint")) * math.pi  # of cot(pi x): exactly infinite where x is an integer
+    return where_term(left, found - math.pi * (cos(turn) / sin(turn)), found)
 
 
 LGAMMA = partial_derivative_formulas(lambda t, x, r: t * digamma_derivative_term(x))

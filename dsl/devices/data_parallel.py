@@ -88,7 +88,7 @@ class DataParallel:
             return self._step(batch)
         missing = -rows % len(self.mesh)
         result = self._step(_mapped_rows(batch, lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)])))
-        return _mapped_rows(result, lambda x: asarray(np.asarray(x)[:rows], device=self.mesh.names[0]))
+        return _mapped_rows(result, lambda x: asarray(_without_last(x, rows, missing), device=self.mesh.names[0]))
 
     def _arguments_of_step(self, parameters: Any, *batch: Any) -> tuple[Any, ...]:
         """The parameters, the rows that the devices share equally, and those that are left, if there are any."""
@@ -161,6 +161,12 @@ def _count_rows(batch: tuple[Any, ...]) -> int:
     leaves: list[Any] = []
     flatten(batch, leaves)
     return next((int(np.shape(x)[0]) for x in leaves if np.ndim(x) > 0), 0)
+
+
+def _without_last(result: Any, rows: int, added: int) -> Any:
+    if len(result) != rows + added:
+        raise ShapeError(f"a result has as many rows as its batch; from {rows + added} rows came {len(result)}")
+    return np.asarray(result)[:rows]
 
 
 def _mapped_rows(batch: Any, change: Callable[[Any], Any]) -> Any:

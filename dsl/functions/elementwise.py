@@ -98,7 +98,7 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
         if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
             if given in fast and given is not args[1]:
                 raise args[1]._need_number_value()
-            if given in fast and (given != 2 or type(given) is int):
+            if given in fast and (given == 0.5 or type(given) is int):
                 return apply_ufunc_of_user_call(fast[given], x)
             if given is not args[1] and fast:
                 trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
@@ -131,13 +131,10 @@ def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
         return None
     if whole and number < 0 and number >= (np.iinfo(x.dtype).min if dtype_kind(x.dtype) != "b" else -(2**63)):
         raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
-    row = None if dtype_kind(x.dtype) != "f" else {0.5: "sqrt", 2: "square"}.get(float(number))
-    if row == "sqrt" and x.dtype not in (FLOAT32, FLOAT64):
+    row, dtype = {0.5: "sqrt", 2: "square"}.get(number), apply("power", x, exponent).dtype
+    if row is None or dtype not in (FLOAT32, FLOAT64, *(HALVES if row == "square" else ())):
         return None
-    result = None if row is None else apply(row, x)
-    if result is None or result.dtype != apply("power", x, exponent).dtype:
-        return None
-    return result
+    return apply(row, METHODS["astype"](x, dtype))
 
 
 # ufuncs of scipy.special, and the rows that mean the same

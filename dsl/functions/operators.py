@@ -24,7 +24,7 @@ from ..trace.number_kinds import (
     numpy_result_dtype_of_kinds,
     with_other_number_kinds,
 )
-from ..trace.operands import held_number, to_graph_operand, trace_of_operands
+from ..trace.operands import held_number, leaves_operator_to, to_graph_operand, trace_of_operands
 from ..trace.python_operators import INT64_MAX, magnitude_of_node, magnitude_of_row, python_result_type
 from ..trace.trace import Trace, TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -61,7 +61,7 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
 
 def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> bool:
     """Whether the other one's operator gives the result: a list repeats itself, or raises."""
-    if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+    if other is NotImplemented or leaves_operator_to(other):
         return True
     if not isinstance(other, _SEQUENCES) or rows in _COMPARED:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -21,7 +22,7 @@ from ..core.foreign_names import FOREIGN_ATTRIBUTES, instead_of
 from ..core.spec import spec_of
 from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
-from ..trace.operands import is_traced, to_traced_array
+from ..trace.operands import is_traced, leaves_operator_to, to_traced_array
 from ..trace.tracer import Tracer
 from ..trace.view_rules import VIEWS
 
@@ -134,7 +135,7 @@ _RAISES_NOTHING = {"ignore", "warn"}.issuperset
 _NUMBERS = frozenset({int, float, complex, bool, *(t for t in np.sctypeDict.values() if issubclass(t, np.number))})
 
 
-def _run_ufunc_of_arrays(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
+def _run_ufunc_of_arrays(ufunc: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     """A ufunc of arrays on one device and numbers: queued, or, where that takes longer on a CPU, by NumPy at once. For
     other inputs None, and nothing is done."""
     device, nbytes = None, 0
@@ -195,8 +196,8 @@ def _queue_ufunc(kind: list[Any], inputs: tuple[Any, ...], device: Device, pays_
         return None
 
 
-def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What `kg.Array.__array_ufunc__` answers."""
+def run_ufunc(ufunc: Callable[..., Any], method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What `kg.Array.__array_ufunc__` answers; outside of a trace also of Python's operators."""
     if context.trace is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
     found = _run_ufunc_of_arrays(ufunc, inputs) if method == "__call__" and not options else None
@@ -254,20 +255,25 @@ def _eager_method_caller(name: str) -> Callable[..., Any]:
 
 def _install_eager_array_operators() -> None:
     """Gives `kg.Array` the Python operators that the rows of the table answer."""
-    named = {row.operator: row.numpy for row in OPS.values() if row.operator} | {"__divmod__": np.divmod}
-    for python, ufunc in named.items():
+    for python in (*(row.operator for row in OPS.values() if row.operator), "__divmod__"):
         stem = python.strip("_")
-        setattr(Array, python, _eager_array_operator(python, ufunc, False))
-        if getattr(ufunc, "nin", 1) == 2 and (stem == "matmul" or hasattr(int, f"__r{stem}__")):
-            setattr(Array, f"__r{stem}__", _eager_array_operator(f"__r{stem}__", ufunc, True))
+        function = getattr(
+            operator, python, divmod
+        )  # of NumPy's arrays it is not always the ufunc: x ** 2, x == "text"
+        setattr(Array, python, _eager_array_operator(python, function, False))
+        if stem == "matmul" or hasattr(int, f"__r{stem}__"):
+            setattr(Array, f"__r{stem}__", _eager_array_operator(f"__r{stem}__", function, True))
 
 
-def _eager_array_operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
+def _eager_array_operator(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def run_operator_eagerly(self: Array, *others: Any) -> Any:
         for other in others:
-            if type(other) is not Array and getattr(other, "__array_ufunc__", 0) is None:
+            if type(other) is not Array and leaves_operator_to(other):
                 return NotImplemented
-        return run_ufunc(ufunc, "__call__", (*others, self) if reflected else (self, *others), {})
+        if context.trace is not None:
+            traced = to_traced_array(self)
+            return function(*others, traced) if reflected else function(traced, *others)
+        return run_ufunc(function, "__call__", (*others, self) if reflected else (self, *others), {})
 
     run_operator_eagerly.__name__ = name
     return run_operator_eagerly

@@ -380,7 +380,8 @@ def numpy_fast_call(
     ours = any(type(x) is Array for x in given)
     known = ", refusal, leaves)" if ours else ")"
     names = "".join(f"x{i}, " for i in range(len(tests)))
-    lines = [*lines_in_try([f"({names}{'' if whole else '*_, '}) = leaves"], "return NOT_TAKEN", "ValueError")]
+    first = "leaves" if whole else f"leaves[:{len(tests)}]"
+    lines = [*lines_in_try([f"({names}) = {first}"], "return NOT_TAKEN", "ValueError")]
     lines += [*lines_in_try([f"fits = {fits}"], "fits = False"), "if not fits: return NOT_TAKEN"]
     run = [f"return run(function, leaves, none, device{known}"]
     lines += lines_in_try(run, "raise for_user(error)", "Exception as error") if whole else ["return leaves"]

@@ -860,7 +860,8 @@ def runner_behind_key_tests(entry: Launcher, leaves: Sequence[Any], device: Devi
     if not all(tests):
         return None
     fits = " and ".join(test.format(f"x{i}") for i, test in enumerate(tests)) or "True"
-    lines = [f"{''.join(f'x{i}, ' for i in range(len(tests)))}*_, = leaves", "places = []", "add = places.append"]
+    names = "".join(f"x{i}, " for i in range(len(tests)))
+    lines = [f"({names}) = leaves[:{len(tests)}]", "places = []", "add = places.append"]
     lines += [f"if caller or not ({fits}) or not hold(): return NOT_TAKEN"]
     lines += ["if entry.fast is not none: return NOT_TAKEN"]  # it has one by now
     lines += lines_in_try(["return entry.run([*leaves, leaves], places)"], "return NOT_TAKEN", "Respecialise")

@@ -94,6 +94,14 @@ def trace_of_operands(*args: Any) -> Trace:
     return trace
 
 
+def leaves_operator_to(other: Any) -> bool:
+    """Whether NumPy's arrays leave one of Python's operators to the other operand: a sparse matrix, say. Arrays of
+    other libraries, which come in anywhere, do not ask for it here."""
+    if hasattr(other, "__array_ufunc__"):
+        return other.__array_ufunc__ is None
+    return getattr(other, "__array_priority__", 0) > 0 and not hasattr(other, "__dlpack__")
+
+
 def is_traced(x: Any) -> bool:
     """Whether it is, or is a nested list that holds, a traced value."""
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:

@@ -92,7 +92,7 @@ ROWS: dict[str, Row] = {
     "divide": Row(lambda x, y: x / y),
     "approximate_divide": Row(lambda x, y: x / y),
     "remainder": Row(_remainder, without=_at_jump),
-    "fmod": Row(_fmod, without=_at_jump),
+    "fmod": Row(_fmod, (0.001,), without=_at_jump, dtypes="fd"),
     "negative": Row(lambda x: -x),
     "positive": Row(lambda x: x),
     "absolute": Row(abs),
@@ -145,7 +145,11 @@ ROWS: dict[str, Row] = {
     "erf": _of_mpmath("erf", absolute=one),
     "erfc": _of_mpmath("erfc", absolute=one),
     "lgamma": Row(
-        lambda x: mp.log(abs(mp.gamma(x))), absolute=one, without=lambda x, u: x <= 0 and x == round(x), dtypes="fd"
+        lambda x: mp.log(abs(mp.gamma(x))),
+        (-0.5,),
+        absolute=one,
+        without=lambda x, u: x <= 0 and x == round(x),
+        dtypes="fd",
     ),
     "sigmoid": Row(lambda x: 1 / (1 + mp.exp(-x)), absolute=one),
     "relu": Row(lambda x: max(x, 0), side=-1),
@@ -178,6 +182,8 @@ def points_of(row: Row, arity: int, dtype: str, more: bool) -> list[tuple[Any, .
     single = [*ALL, *row.points, *(MORE if more else ()), *OF_DTYPE[dtype][arity > 1]]
     if arity > 1 and not more:
         single = [0.0, -0.0, 1.0, 2.0, -40.0, *row.points, *OF_DTYPE[dtype][1]]
+    if arity > 1 and dtype == "e":  # which cannot hold the third powers of less
+        single = [x for x in single if x == 0 or abs(x) > 0.02]
     numbers = list(dict.fromkeys(np.array(x, dtype).item().hex() for x in single))
     values = [float.fromhex(x) for x in numbers]
     if arity == 1:

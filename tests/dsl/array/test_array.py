@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
+import operator
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.ops.table import OPS
 from tests.dsl.tracing import assert_same
 
 X = np.linspace(-2, 2, 12).reshape(3, 4)
@@ -105,6 +109,57 @@ def test_in_place_operators_make_new_arrays() -> None:
     a += 1
     assert_same(a, X + 1)
     assert_same(b, X)
+
+
+def _outcome_of_operator(function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+    """The dtype and text of what it gives, or the class of Python's that its error is of."""
+    try:
+        value = np.asarray(function(*args))
+    except Exception as error:
+        return (next(c for c in type(error).__mro__ if c.__module__ == "builtins"),)
+    return value.dtype, value.shape, repr(value.tolist())
+
+
+def _power_function(exponent: Any) -> Callable[[Any], Any]:
+    return lambda x: x**exponent
+
+
+OPERATORS = (*(row.operator for row in OPS.values() if row.operator and row.numpy.nin == 2), "__divmod__")
+OTHERS = (2, -1, 0, 2.0, -1.0, 0.5, True, 1j, 300, "text", None, [2] * 4, np.int8(2), np.float64(0.5), np.float32(-1.0))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_those_of_numpys_arrays(name: str) -> None:
+    """Which are not the ufuncs where the other is a number, or no number at all."""
+    python, wrong = getattr(operator, name, divmod), []
+    for dtype, other, reflected in itertools.product("?bBldefFD", OTHERS, (False, True)):
+        x = np.array([-2, 0, 3, -np.inf if dtype in "efdFD" else 4]).astype(dtype)
+        numpys, ours = (
+            _outcome_of_operator(python, *((other, a) if reflected else (a, other)))
+            for a in (x, kg.asarray(x, device="cpu"))
+        )
+        if numpys != ours:
+            wrong.append((dtype, other, reflected, numpys, ours))
+    assert wrong == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", "?befFD")
+def test_powers_are_those_of_numpys_arrays(dtype: str) -> None:
+    x = np.array([-2, 0, 3, -np.inf if dtype in "efFD" else 4]).astype(dtype)
+    for exponent in (2, -1, 0, 2.0, -1.0, 0.5, np.float64(0.5)):
+        compiled = kg.kernel_graph(_power_function(exponent), device="cpu")
+        numpys, ours = _outcome_of_operator(operator.pow, x, exponent), _outcome_of_operator(compiled, x)
+        assert numpys[:2] == ours[:2], exponent
+        if len(numpys) > 1:
+            assert np.allclose(x**exponent, compiled(x), equal_nan=True), exponent
+
+
+def test_operators_are_left_to_who_asks_for_it() -> None:
+    sparse = pytest.importorskip("scipy.sparse").csr_array(np.diag(np.arange(3.0)))
+    x = kg.asarray(np.ones(3))
+    assert np.array_equal(x @ sparse, np.arange(3.0)) and np.array_equal(sparse @ x, np.arange(3.0))
 
 
 def test_the_namespace_outside_of_a_trace() -> None:

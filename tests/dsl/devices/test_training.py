@@ -76,6 +76,13 @@ def test_batches_that_devices_cannot_share_equally(count: int) -> None:
             np.testing.assert_allclose(named, (x.sum(1) + y.sum(1)) * 3, rtol=1e-5)
 
 
+def test_results_that_are_no_rows_of_a_batch_are_not_cut() -> None:
+    mesh = kg.Mesh(("cpu:0", "cpu:1"))
+    for function in (lambda x: x.T, lambda x: np.repeat(x, 2, 0), lambda x: x.sum(0, keepdims=True)):
+        with pytest.raises(kg.ShapeError, match="as many rows as its batch; from 4 rows came"):
+            kg.DataParallel(function, mesh)(np.ones((3, 5)))
+
+
 def test_gradients_are_exchanged_while_others_are_computed() -> None:
     """Each gradient is an output of its own of the first parts: its copy waits for it alone."""
     mesh = kg.Mesh(("cpu:0", "cpu:1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -556,3 +557,45 @@ def test_derived_operations_are_no_turns_that_were_traced(monkeypatch: pytest.Mo
     eps = 1e-6
     numeric = [(f(x + eps * e) - f(x - eps * e)) / (2 * eps) for e in np.eye(7)]
     np.testing.assert_allclose(found[1], numeric, rtol=1e-5, atol=1e-7)
+
+
+OF_16 = np.random.default_rng(0).normal(size=(4, 4)) + 4 * np.eye(4)
+RESHAPED: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {  # functions, of 16 numbers in which shape
+    "prod": (np.prod, (4, 4)),
+    "prod of rows": (lambda x: np.prod(x, 1), (4, 4)),
+    "cumprod": (np.cumprod, (4, 4)),
+    "median": (np.median, (4, 4)),
+    "nanmedian": (np.nanmedian, (4, 4)),
+    "quantile": (lambda x: np.quantile(x, 0.3), (2, 8)),
+    "partition": (lambda x: np.partition(x, 2)[..., :2], (2, 8)),
+    "sort": (np.sort, (2, 8)),
+    "interp": (lambda x: np.interp(x, [-2.0, 1, 6], [1, 3, 2.0]), (4, 4)),
+    "values of interp": (lambda x: np.interp([0.3, 2.5], np.arange(16.0), x.reshape(16)), (4, 4)),
+    "correlate": (lambda x: np.correlate(x, x[:3]), (16,)),
+    "polyfit": (lambda x: np.polyfit(np.arange(4.0), x, 2), (4, 4)),
+    "cond": (np.linalg.cond, (4, 4)),
+    "cond by 1": (lambda x: np.linalg.cond(x, 1), (4, 4)),
+    "det": (np.linalg.det, (4, 2, 2)),
+    "tensorsolve": (lambda x: np.linalg.tensorsolve(x, x[..., 0, 1] ** 2), (2, 2, 2, 2)),
+    "tensorinv": (np.linalg.tensorinv, (2, 2, 2, 2)),
+    "tensorinv of one axis": (lambda x: np.linalg.tensorinv(x, 1), (4, 2, 2)),
+    "divide.accumulate": (np.divide.accumulate, (4, 4)),
+    "logaddexp.reduce": (np.logaddexp.reduce, (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_what_is_reshaped_before_has_the_same_derivatives(name: str) -> None:
+    function, shape = RESHAPED[name]
+    x = OF_16.reshape(shape)
+
+    def loss(x: Any) -> Any:
+        return np.sin(function(x)).sum()
+
+    def of_reshaped(x: Any) -> Any:
+        return loss(x.reshape(shape))
+
+    expected = np.asarray(kg.grad(loss)(x)).ravel()
+    assert np.abs(expected).max() > 1e-3
+    close(kg.grad(of_reshaped)(x.ravel()), expected)
+    close(kg.jvp(of_reshaped, (x.ravel(),), (expected,))[1], expected @ expected)

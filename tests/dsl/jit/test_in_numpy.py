@@ -469,3 +469,10 @@ def test_an_array_of_ours_that_is_stored_in_numpy_stays_itself(kind: str) -> Non
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([2, 2], [1, 1])
     assert compiled(holder, y).numpy().tolist() == [4, 4] and innermost(holder).x is y
     assert "runs in NumPy" in compiled.why()
+
+
+@pytest.mark.parametrize("count", [1, 254, 255, 256, 1000])
+def test_lists_of_any_length(count: int) -> None:
+    function = kg.kernel_graph(lambda numbers, x: np.unique(x) + sum(numbers), device="cpu", untraceable="numpy")
+    for scale in (1, 2, 3):
+        assert function([scale] * count, np.ones(2)).tolist() == [1 + scale * count]
