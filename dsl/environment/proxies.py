@@ -124,7 +124,7 @@ class CachedFunctionProxy(ReadOnlyProxy):
         vars(self)["_calls"] = dict[Any, Any]()
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else MethodType(self, instance)  # type: ignore[arg-type]
+        return self if instance is None else MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
         return self._world.read_guarded(self._real, name, f"{self._label}.{name}", "attribute")
