@@ -20,11 +20,11 @@ from typing import Any
 
 import matplotlib.figure
 import numpy as np
+from kernelgraph.runtime.program.sections import Meeting, Section, sections_of_plan
 
 import kernelgraph as kg
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.plan import Plan
-from kernelgraph.runtime.program.sections import Meeting, Section, sections_of_plan
 from kernelgraph.runtime.schedule.cost_model import machine_model_of_device
 from kernelgraph.runtime.schedule.timeline import predict_timeline
 
