@@ -111,7 +111,7 @@ def encode_plan(
 
     launched = tuple(s.task for s in plan.steps if isinstance(s, Launch))
     keep_plan, plan_address = encode_record(launched, slots)
-    stretches, keep_stretches = [(plan_address, launched)], []
+    stretches, keep_stretches = [(plan_address, launched)], list[Any]()
     if not all(functions):
         stretches = []
         for native, group in groupby(launched, lambda task: functions[task] != 0):
@@ -124,21 +124,14 @@ def encode_plan(
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
         owner, needs[place] = write_native_words(last)
         keep_needs.append(owner)
-    by_buffer: dict[int, list[int]] = {}
-    for first, buffers in places.gated.items():
-        for b in buffers:
-            by_buffer.setdefault(b, []).append(places.gates[first])
-    roots = root_tasks_of_plan(plan)
-    by_buffer[AFTER] = [places.gates[task] for task in places.gated if plan.tasks[task] in roots]
     count = len(plan.program.buffers)
-    by_buffer |= {count + task: [places.gates[_gate_of_collective(task)]] for task in places.meetings}
     return PlanLayout(
         plan_address,
         _encode_run_image(plan, places, [steps_address + first for first in first_step]),
         places.arguments,
         tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(places.streams))),
         places.events,
-        {b: tuple(gates) for b, gates in by_buffer.items()},
+        {b: tuple(gates) for b, gates in _gates_of_buffers(plan, places).items()},
         needs,
         {count + task: place for task, place in places.meetings.items()},
         slots.order,
@@ -227,6 +220,17 @@ def _offsets_in_run_record(plan: Plan, argument_bytes: int, timed: bool) -> _Run
     stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
     nbytes = stamps_at + 16 * len(stamps)
     return _RunOffsets(streams, events, gated, gates, meetings, poison, arguments_at, stamps, nbytes)
+
+
+def _gates_of_buffers(plan: Plan, places: _RunOffsets) -> dict[int, list[int]]:
+    """See `PlanLayout.gates`, and `meetings` there."""
+    found: dict[int, list[int]] = {}
+    for first, buffers in places.gated.items():
+        for b in buffers:
+            found.setdefault(b, []).append(places.gates[first])
+    roots, count = root_tasks_of_plan(plan), len(plan.program.buffers)
+    found[AFTER] = [places.gates[task] for task in places.gated if plan.tasks[task] in roots]
+    return found | {count + task: [places.gates[_gate_of_collective(task)]] for task in places.meetings}
 
 
 def _gate_of_collective(task: int) -> int:

@@ -49,14 +49,7 @@ class MultiDeviceExecutable:
         alone = len(self.collectives) == len(launched)  # nothing is done but collectives
         self.executable = None if alone else prepare(devices, plan)
         rows = [(v, devices[b.device], b) for v, b in enumerate(buffers)]
-        homes = plan.homes or (0,) * plan.streams
-        shared = {
-            region.buffer
-            for step in plan.steps
-            if isinstance(step, Launch) and not isinstance(plan.tasks[step.task].kernel, Collective)
-            for region in plan.tasks[step.task].reads
-            if buffers[region.buffer].device != homes[step.stream]
-        }
+        shared = _buffers_read_by_peers(plan)
         # (buffer, device, which array of the call, whether it is a result, whether other devices read it);
         # (buffer, device, bytes) of results and of what is passed on; (buffer, device, whether it comes first)
         self.given = tuple((v, device, b.source, v in outputs, v in shared) for v, device, b in rows if b.source >= 0)
@@ -64,13 +57,12 @@ class MultiDeviceExecutable:
         self._values = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "value")
         self.outputs = tuple((v, rows[v][1], v not in outputs[:i]) for i, v in enumerate(outputs))
         self._inputs = frozenset(v for v, _, b in rows if b.kind == "input")
-        taken = {a.index for task in plan.tasks for a in task.arguments if isinstance(a, Scalar)}
-        self._takes = tuple(i in taken for i in range(len(plan.program.scalars)))
+        self._takes = _numbers_taken(plan)
         self.nbytes = sum(b.nbytes for b in buffers if b.kind in ("input", "output"))
-        placed = [(v, buffers[v].device, at) for v, at in enumerate(plan.offsets) if at is not None]
-        self._temporaries = tuple(placed)
-        ends = [[at + buffers[v].nbytes for v, home, at in placed if home == d] for d in range(len(devices))]
-        self._arena_bytes = tuple(max(each, default=0) for each in ends)
+        self._temporaries = tuple((v, buffers[v].device, at) for v, at in enumerate(plan.offsets) if at is not None)
+        self._arena_bytes = [0] * len(devices)
+        for v, home, at in self._temporaries:
+            self._arena_bytes[home] = max(self._arena_bytes[home], at + buffers[v].nbytes)
         first = next(iter(self.calls), None)
         small = first is not None and (first == launched[0] or self.calls[first].fits_agreement)
         self.agrees_with_collective = small or exchange is not None
@@ -143,6 +135,22 @@ class MultiDeviceExecutable:
         if settings.engine == "sync":
             _wait_for_events_quietly(ends)
         return ends
+
+
+def _buffers_read_by_peers(plan: Plan) -> set[int]:
+    """What kernels of other devices than their own read."""
+    buffers, found = plan.program.buffers, set[int]()
+    for step in plan.steps:
+        if isinstance(step, Launch) and not isinstance(plan.tasks[step.task].kernel, Collective):
+            home = plan.homes[step.stream] if plan.homes else 0
+            found |= {r.buffer for r in plan.tasks[step.task].reads if buffers[r.buffer].device != home}
+    return found
+
+
+def _numbers_taken(plan: Plan) -> tuple[bool, ...]:
+    """Whether some task takes each of the program's numbers."""
+    taken = {a.index for task in plan.tasks for a in task.arguments if isinstance(a, Scalar)}
+    return tuple(i in taken for i in range(len(plan.program.scalars)))
 
 
 class _CallMeetings(Meetings):

@@ -211,8 +211,11 @@ class CPUExecutable(Executable):
         mode = settings.engine
         native_engine = None if mode == "sync" else self._attach_to_engine()
         if mode != "chaos" and self._is_small and all([event.query() for _, event in after]):
-            if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
-                return self.run(memories, arena, scalars, ())
+            if mode == "async" and recorder is None and all([event is DONE for _, event in after]):
+                if self._runs_inline:
+                    return self.run(memories, arena, scalars, ())
+                if native_engine is not None and self._suits_waiting_caller:
+                    return self._run_stretches(memories, arena, scalars)
             native_engine = None
         if native_engine is None or not self.plan.steps or not native_engine.start():
             return self._run_serially(memories, arena, scalars, after, recorder, meetings)

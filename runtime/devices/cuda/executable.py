@@ -33,7 +33,7 @@ from ...program.plan import (
     is_device_copy,
     plan_boundary,
 )
-from ...program.program import control_flow_bodies, packed_member_tasks
+from ...program.program import buffers_of_task, control_flow_bodies, packed_member_tasks
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
 from .driver.streams import CapturedStreamEvent, record_event_on_captured_stream
@@ -83,6 +83,22 @@ class CollectiveStep:
         return error
 
 
+def _record_event(device: Any, stream: int) -> Any:
+    return device.events.record(stream)
+
+
+def _first_users_of_buffers(plan: Plan) -> dict[int, list[int]]:
+    """For each buffer the steps that touch it, the first of each stream."""
+    users: dict[int, list[int]] = {}
+    for i, step in enumerate(plan.steps):
+        if isinstance(step, Launch):
+            for buffer in buffers_of_task(plan.tasks[step.task]):
+                found = users.setdefault(buffer, [])
+                if all(plan.steps[j].stream != step.stream for j in found):
+                    found.append(i)
+    return users
+
+
 class CUDAExecutable(Executable):
     """See `Executable` in `runtime/program/device.py`. One call is issued at a time; calls overlap on the device.
 
@@ -110,14 +126,7 @@ class CUDAExecutable(Executable):
             for i, s in enumerate(plan.steps)
         ]
         self._tasks = [s.task if isinstance(s, Launch) else -1 for s in plan.steps]
-        self._first_users: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
-        for i, step in enumerate(plan.steps):
-            if isinstance(step, Launch):
-                task = plan.tasks[step.task]
-                for buffer in {r.buffer for r in (*task.reads, *task.writes)}:
-                    found = self._first_users.setdefault(buffer, [])
-                    if all(plan.steps[j].stream != step.stream for j in found):
-                        found.append(i)
+        self._first_users = _first_users_of_buffers(plan)
         self._streams = [(d, [s for s in range(plan.streams) if self.homes[s] is d]) for d in self.devices]
         self._high = self.high(range(plan.streams))
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
@@ -288,6 +297,7 @@ class CUDAExecutable(Executable):
         steps = self._profiled_steps() if profiled else self.steps
         wait = self._profiled_wait if profiled else self._issue_event_wait
         streams = self._streams_for_run(after) if capturing is None else capturing
+        record = _record_event if capturing is None else record_event_on_captured_stream
         events: list[Any] = [None] * plan.events
         stopped: dict[int, BaseException] = {}  # by stream of the plan
         current = self._device
@@ -299,33 +309,46 @@ class CUDAExecutable(Executable):
             if kind == LAUNCH:
                 for event in entry.get(number, ()):
                     wait(stopped, s, stream, event)
-                error = stopped.get(s)
-                task = self._tasks[number]
-                if meetings is not None and type(what) is CollectiveStep:
-                    if poison:  # the others come to it, whatever has failed here
-                        poison.is_poisoned(task)
-                    error = what.meet(meetings, device, task, stream, error or poison.error_of_task(task))
-                    device.context.enter()
+                error, task = stopped.get(s), self._tasks[number]
+                if type(what) is CollectiveStep:
+                    error = self._meet(what, meetings, stream, number, error, poison)
                 elif error is None and not (poison and poison.is_poisoned(task)):
                     error = self._launch_error(what, addresses, scalars, stream, checked, number)
                 if error is not None:
                     poison.fail(task, error)
             elif kind == RECORD:
-                event = (
-                    device.events.record(stream)
-                    if capturing is None
-                    else record_event_on_captured_stream(device, stream)
-                )
-                events[what] = event
+                event = events[what] = record(device, stream)
                 if s in stopped:
                     event.error = stopped[s]
             else:
                 wait(stopped, s, stream, events[what])
-        results = tuple([events[e] for e in plan.completion])
+        return self._results(events, poison)
+
+    def _results(self, events: Sequence[Any], poison: SerialPoisonTracker) -> tuple[Any, ...]:
+        """The completion events, with what has failed."""
+        results = tuple([events[e] for e in self.plan.completion])
         if poison:
             for event, error in zip(results, poison.output_errors(), strict=True):
                 event.error = event.error or error
         return results
+
+    def _meet(
+        self,
+        step: CollectiveStep,
+        meetings: Meetings | None,
+        stream: int,
+        number: int,
+        error: BaseException | None,
+        poison: SerialPoisonTracker,
+    ) -> BaseException | None:
+        """Come to a collective, as the others do, whatever has failed here. What went wrong."""
+        task, device = self._tasks[number], self.homes[self.plan.steps[number].stream]
+        assert meetings is not None
+        if poison and poison.is_poisoned(task):
+            error = error or poison.error_of_task(task)
+        found = step.meet(meetings, device, task, stream, error)
+        device.context.enter()
+        return found
 
     def high(self, streams: Sequence[int]) -> tuple[bool, ...]:
         """Whether each of these streams of the plan has a high priority."""

@@ -47,7 +47,7 @@ class GraphCapture:
         written at each call. given: the addresses of outer buffers."""
         self._plan, self._homes, self._runners, self._lane, self._kept = plan, homes, runners, lane, kept
         self._slots, self._scalars = slots, scalars
-        self._asked = 0  # blocks of memory
+        self._block_count = 0  # blocks of memory
         self._workspaces: list[Any] = []
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the tasks
@@ -167,10 +167,10 @@ class GraphCapture:
         return [self.step(device, make_ptx_copy_task(chunk, device.properties)) for chunk in chunks]
 
     def _allocate(self, device: Any, nbytes: int) -> int:
-        self._asked += 1
-        if self._asked > len(self._kept):
+        self._block_count += 1
+        if self._block_count > len(self._kept):
             self._kept.append((device, device.pool.allocate(max(1, nbytes))))
-        owner, memory = self._kept[self._asked - 1]
+        owner, memory = self._kept[self._block_count - 1]
         assert owner is device and memory.nbytes >= nbytes, "two captures of one plan ask for different memory"
         return int(memory.address)
 
