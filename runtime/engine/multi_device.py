@@ -38,7 +38,7 @@ class MultiDeviceExecutable:
     ) -> None:
         self.plan, self.devices, self.exchange = plan, devices, exchange
         buffers, outputs = plan.program.buffers, plan.program.outputs
-        self.count = len(buffers)
+        self.count = 1 + max((b for b, buffer in enumerate(buffers) if buffer.kind != "temp"), default=-1)
         self.communicator = communicator if plan.ranks > 1 else None
         lines = rank_collective_lines_of_plan(plan)
         self.agreement = rank_agreement_on_collectives(lines, lines[0])
@@ -85,12 +85,14 @@ class MultiDeviceExecutable:
         scalars = [x if taken else 0 for x, taken in zip(scalars, self._takes, strict=False)]
         arenas: Sequence[Any] = ()
         ends = self._replay(memories, scalars, after)
-        if ends is None:
+        if ends is not None:
+            pending = [e for e in dict.fromkeys(ends) if e is not None]
+        else:
             arenas = self._allocate(memories)
             ends = self._run(memories, scalars, after, events, arenas)
+            pending = [e for e in dict.fromkeys([*events, *ends]) if e is not None and not e.query()]
         found = [events[v] if v in self._inputs else end for (v, *_), end in zip(self.outputs, ends, strict=True)]
-        every = dict.fromkeys([*events, *ends])
-        return found, [e for e in every if e is not None and not e.query()], arenas
+        return found, pending, arenas
 
     def _replay(
         self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
@@ -117,8 +119,9 @@ class MultiDeviceExecutable:
         """The events of the outputs. arenas: of the devices."""
         meetings = _CallMeetings(self, memories, events) if self.collectives else None
         addresses = [0 if m is None else m.address for m in memories]
-        for v, device, at in self._temporaries:
-            addresses[v] = arenas[device].address + at
+        addresses += [0] * (len(self.plan.offsets) - self.count)
+        for v, home, at in self._temporaries:
+            addresses[v] = arenas[home].address + at
         try:
             if self.executable is not None:
                 ends: Sequence[Event | None] = self.executable.run(addresses, None, scalars, after, meetings)
@@ -209,8 +212,8 @@ class _CallMeetings(Meetings):
         assert communicator is not None
         agreement = self._agreed if isinstance(self._agreed, Agreement) else None
         waited: Sequence[Any] = before if agreement or self._agreed is None else [self._agreed, *before]
-        blocks = ([self._memories[r.buffer] for r in regions] for regions in (task.reads, task.writes))
-        job = partial(call.run, waited, *blocks, agreement, self._arguments)
+        read, written = ([self._memories[r.buffer] for r in regions] for regions in (task.reads, task.writes))
+        job = partial(call.run, waited, read, written, agreement, self._arguments)
         event = communicator.submit(job, doing, soon=call.nbytes > SMALL_BYTES, promise=promise)
         if agreement is not None:
             self._agreed = event

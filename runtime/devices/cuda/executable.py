@@ -177,6 +177,7 @@ class CUDAExecutable(Executable):
         meetings: Meetings | None = None,
     ) -> tuple[Any, ...]:
         after = self._begin_run(after)
+        self._device.context.enter()
         if after and any([type(event) is CapturedStreamEvent for _, event in after]):
             with self.lock:
                 return self._run_into_captured_graph(memories, arena, scalars, after)
@@ -202,7 +203,6 @@ class CUDAExecutable(Executable):
             if device.clock.end is not None:
                 device.context.enter()
                 after = self._make_streams_follow(after, device.clock.pending())
-        self._device.context.enter()
         return after
 
     def replay(

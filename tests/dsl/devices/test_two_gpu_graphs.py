@@ -155,6 +155,36 @@ def test_one_task_on_each_device_is_one_launch_there(machine: Machine, refused: 
     assert len({*launched}) == 2 and (refused or len(launched) == 2 * 11)
 
 
+@pytest.mark.parametrize("kernel_copies", [True, False])
+def test_copies_to_and_fro_are_one_graph(
+    machine: Machine, kernel_copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each writes a result on the other GPU, and neither waits for anything."""
+    monkeypatch.setattr(replay, "KERNEL_COPY_BYTES", (1 << 30) * kernel_copies)
+    f = kg.kernel_graph(lambda x, y: (kg.place(x, "cuda:1"), kg.place(y, "cuda:0")), device=("cuda:0", "cuda:1"))
+    for turn in range(6):
+        x, y = (kg.asarray(X + turn + i, device=f"cuda:{i}") for i in range(2))
+        for i, found in enumerate(f(x, y)):
+            np.testing.assert_array_equal(found, X + turn + i)
+    assert launches(machine) == 5
+
+
+@pytest.mark.parametrize("way", ["reads", "copies"])
+def test_trimming_a_gpu_lets_graphs_go_that_have_no_memory_of_their_own(machine: Machine, way: str) -> None:
+    machine.reads_peers = True
+    with kg.override(collectives=way):
+        mesh = kg.Mesh(("cuda:0", "cuda:1"))
+        f, x = kg.kernel_graph(lambda x: kg.all_reduce(x * 2), mesh=mesh, out_axes=None), kg.shard(X, mesh)
+        for _ in range(2):
+            for _ in range(4):
+                for part in f(x).parts:
+                    np.testing.assert_array_equal(part, 2 * (X[:4] + X[4:]))
+            assert machine.driver.graphs
+            kg.waitall()
+            machine.devices[1].trim()
+            assert not machine.driver.graphs
+
+
 def iterate(machine: Machine, steps: int, kept: list[Any] | None = None) -> int:
     """Weights that each step makes anew, checked; how many graphs were captured. kept: the weights of all steps."""
     n, rng = 70, np.random.default_rng(0)

@@ -54,7 +54,7 @@ class GraphCapture:
         buffers = plan.program.buffers
         count = len(buffers)
         self._behind = {v: count + i for i, v in enumerate(slots)}
-        self._addresses = [*given, *(given[v] for v in slots)]
+        self._addresses = [*given, *[0] * (count - len(given)), *(given[v] for v in slots)]
         for v, buffer in enumerate(buffers):
             if v in self._behind or buffer.kind == "value":
                 self._addresses[v] = self._allocate(lane.devices[buffer.device], buffer.nbytes)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....core.errors import warn_at_user_line
-from ....program.plan import Launch, Plan, Record, Wait
+from ....program.plan import Launch, Plan, Record, Wait, is_device_copy
 from ....program.program import buffers_of_task
 from ..driver.driver import SUCCESS
 from ..driver.events import CudaEvent, pending_gpu_events
@@ -94,9 +94,11 @@ def is_graph_of_devices_possible(plan: Plan, devices: Sequence[Any], runners: Se
 
 
 def devices_of_each_graph(plan: Plan, homes: Sequence[Any], devices: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Those of a plan: one by one where none waits for another, else all together. homes: of its streams."""
+    """Those of a plan: one by one where none waits for another, or writes there, else all together. homes: of its
+    streams."""
     recorded = {step.event: homes[step.stream] for step in plan.steps if isinstance(step, Record)}
     waits = any(recorded[s.event] is not homes[s.stream] for s in plan.steps if isinstance(s, Wait))
+    waits = waits or any(is_device_copy(plan.program, task) for task in plan.tasks)
     busy = {homes[step.stream] for step in plan.steps if isinstance(step, Launch)}
     return [tuple(devices)] if waits or len(busy) < 2 else [(device,) for device in devices if device in busy]
 
@@ -169,7 +171,7 @@ class GraphReplay:
         if pending is None:
             return None
         try:
-            lane = self._idle_or_new_lane({event.stream for event in pending})
+            lane = self._idle_or_new_lane(pending)
             graphs = lane.by_pointers.get(self._bound)
             self.settled = graphs is not None
             if graphs is None:
@@ -266,9 +268,12 @@ class GraphReplay:
             self._bound = tuple([address for _, address in kept])
             self.instances, self._captures, self._launches = [], 0, 0
 
-    def _idle_or_new_lane(self, streams: Any) -> LaneGraphs:
-        """One that is idle, or that this call follows anyway; else another, up to the limit. streams: of events that
-        the call comes after."""
+    def _idle_or_new_lane(self, pending: Sequence[CudaEvent]) -> LaneGraphs:
+        """One that is idle, or that this call follows anyway; else another, up to the limit. pending: what this call
+        comes after."""
+        if len(self.instances) == self._limit == 1:
+            return self.instances[0]
+        streams = {event.stream for event in pending}
         crowded, self._crowded = self._crowded, False  # by now the latest call may be over: the next ones crowd again
         more = len(self.instances) < self._limit
         for found in self.instances:
