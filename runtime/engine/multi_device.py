@@ -165,6 +165,7 @@ class _CallMeetings(Meetings):
         communicator = owner.communicator
         self._arguments = () if communicator is None else tuple([e for e in events if e is not None])
         self._agreed: Event | Agreement | None = None
+        self._ends: list[Event] = []  # of what was started
         if communicator is not None:
             self._agreed = (
                 owner.agreement
@@ -194,7 +195,7 @@ class _CallMeetings(Meetings):
         if owner.agreed or agreed is None or isinstance(agreed, Agreement):
             return
         if (error := error_of_event(agreed)) is not None:
-            for event in events:
+            for event in (*events, *self._ends):
                 if event is not None:
                     with suppress(type(error)):  # nobody gets these results
                         event.wait()
@@ -215,6 +216,7 @@ class _CallMeetings(Meetings):
         read, written = ([self._memories[r.buffer] for r in regions] for regions in (task.reads, task.writes))
         job = partial(call.run, waited, read, written, agreement, self._arguments)
         event = communicator.submit(job, doing, soon=call.nbytes > SMALL_BYTES, promise=promise)
+        self._ends.append(event)
         if agreement is not None:
             self._agreed = event
         if settings.engine == "sync":
