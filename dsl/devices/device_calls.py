@@ -15,7 +15,7 @@ from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
-from ...runtime.program.device import Device, DeviceCommunicator, error_of_event
+from ...runtime.program.device import DeviceCommunicator, error_of_event
 from ...runtime.program.plan import Plan
 from ...runtime.tune.trial import prepare_plan_on_devices
 from ...runtime.tune.tuner import PlanTuner
@@ -190,14 +190,15 @@ class MultiDeviceCall:
 
     def _executable_for(self, given: Sequence[Any]) -> MultiDeviceExecutable:
         """What runs calls whose arrays are where these are."""
-        devices = self._executable.devices
-        key = tuple(
-            (v, devices.index(given[source]._device))
-            for v, device, source, is_result, _ in self._executable.given
-            if not is_result and _may_be_copied_by_plan(given[source], device, devices)
-        )
-        if not key:
+        devices, places = self._executable.devices, list[tuple[int, int]]()
+        for v, device, source, is_result, _ in self._executable.given:
+            array = given[source]
+            elsewhere = type(array) is Array and array._device is not device and array._device in devices
+            if elsewhere and not is_result and array.nbytes and not hasattr(array._memory, "streams"):
+                places.append((v, devices.index(array._device)))
+        if not places:
             return self._executable
+        key = tuple(places)
         if key not in self._elsewhere and len(self._elsewhere) < ELSEWHERE:
             self._elsewhere[key] = make_multi_device_plan_ready(self._plan_elsewhere(dict(key)))
         return self._elsewhere.get(key, self._executable)
@@ -231,12 +232,6 @@ def run_plan(
         except OutOfMemory:
             if not free_memory_in_flight():
                 raise
-
-
-def _may_be_copied_by_plan(given: Any, device: Device, devices: Sequence[Device]) -> bool:
-    """Whether values can go straight to where they are read: they are on another of the devices, and nobody else's."""
-    near = type(given) is Array and given._device is not device and given._device in devices and given.nbytes > 0
-    return near and not hasattr(given._memory, "streams")
 
 
 def _run_plan_on_multiple_devices(

@@ -56,7 +56,8 @@ class MultiDeviceExecutable:
         self.results = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "output")
         self._values = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "value")
         self.outputs = tuple((v, rows[v][1], v not in outputs[:i]) for i, v in enumerate(outputs))
-        self._inputs = frozenset(v for v, _, b in rows if b.kind == "input")
+        self._passes_inputs = any(buffers[v].kind == "input" for v in outputs)
+        self._may_replay = self.executable is not None and not self.collectives
         self._takes = _numbers_taken(plan)
         self.nbytes = sum(b.nbytes for b in buffers if b.kind in ("input", "output"))
         self._temporaries = tuple((v, buffers[v].device, at) for v, at in enumerate(plan.offsets) if at is not None)
@@ -74,32 +75,29 @@ class MultiDeviceExecutable:
 
     def run(
         self, memories: list[Any], scalars: Sequence[Any], events: Events
-    ) -> tuple[list[Event | None], Sequence[Event], Sequence[Any]]:
+    ) -> tuple[Sequence[Event | None], Sequence[Event], Sequence[Any]]:
         """Start the plan once. memories: of the buffers that a call brings or gets, None for others. events: when each
         is there, None for what is, or is not yet.
 
         The event of each output, those events that may not have happened, and memory beside `memories` that must live
         until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has is
         waited for."""
-        after = [(v, event) for v, event in enumerate(events) if event is not None]
-        scalars = [x if taken else 0 for x, taken in zip(scalars, self._takes, strict=False)]
-        arenas: Sequence[Any] = ()
-        ends = self._replay(memories, scalars, after)
-        if ends is not None:
-            pending = [e for e in dict.fromkeys(ends) if e is not None]
+        if self._takes:
+            scalars = [x if taken else 0 for x, taken in zip(scalars, self._takes, strict=False)]
+        replayed, arenas = None, list[Any]()
+        if self._may_replay and settings.engine == "async" and profile.active is None:
+            addresses = [0 if m is None else m.address for m in memories]
+            replayed = self.executable.replay(addresses, scalars, events)  # type: ignore[union-attr]
+        if replayed is not None:
+            ends, pending = replayed
         else:
             arenas = self._allocate(memories)
-            ends = self._run(memories, scalars, after, events, arenas)
+            ends = self._run(memories, scalars, events, arenas)
             pending = [e for e in dict.fromkeys([*events, *ends]) if e is not None and not e.query()]
-        found = [events[v] if v in self._inputs else end for (v, *_), end in zip(self.outputs, ends, strict=True)]
-        return found, pending, arenas
-
-    def _replay(
-        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
-    ) -> Sequence[Event | None] | None:
-        if self.collectives or self.executable is None or settings.engine != "async" or profile.active is not None:
-            return None
-        return self.executable.replay([0 if m is None else m.address for m in memories], scalars, after)
+        if self._passes_inputs:
+            rows = zip(self.outputs, ends, strict=True)
+            ends = [events[v] if self.plan.program.buffers[v].kind == "input" else end for (v, *_), end in rows]
+        return ends, pending, arenas
 
     def _allocate(self, memories: list[Any]) -> list[Any]:
         """Memory of values that are passed on, and an arena of each device."""
@@ -112,11 +110,11 @@ class MultiDeviceExecutable:
         self,
         memories: list[Any],
         scalars: Sequence[Any],
-        after: Sequence[tuple[int, Event]],
         events: Events,
         arenas: Sequence[Any],
     ) -> Sequence[Event | None]:
         """The events of the outputs. arenas: of the devices."""
+        after = [(v, event) for v, event in enumerate(events) if event is not None]
         meetings = _CallMeetings(self, memories, events) if self.collectives else None
         addresses = [0 if m is None else m.address for m in memories]
         addresses += [0] * (len(self.plan.offsets) - self.count)

@@ -175,10 +175,10 @@ class Executable(Protocol):
         ...
 
     def replay(
-        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
-    ) -> Sequence[Event] | None:
-        """`run`, of a plan over several devices, by one launch in memory of its own; None: it takes `run`. memories: of
-        inputs and outputs."""
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]
+    ) -> tuple[Sequence[Event], Sequence[Event]] | None:
+        """`run`, of a plan with `devices`, by one launch in memory of its own: the completion events, and those after
+        which all is over. None: it takes `run`. memories: of inputs and outputs. events: of each, when it is there."""
         return None
 
     def run_and_wait(

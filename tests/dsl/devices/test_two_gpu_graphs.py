@@ -185,6 +185,27 @@ def test_trimming_a_gpu_lets_graphs_go_that_have_no_memory_of_their_own(machine:
             assert not machine.driver.graphs
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_mesh_of_one_gpu_is_replayed_in_memory_of_its_own(
+    machine: Machine, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the plans of a rank are. apart: results have moments of their own, which no native call launches."""
+    monkeypatch.setattr(replay, "EARLY_US", 0.0 if apart else 1e9)
+
+    def chain(x: Any) -> Any:
+        value = x
+        for k in range(4):
+            value = np.exp(np.negative(value + x).max(axis=k % 2, keepdims=True)) + x
+        return x.max(axis=0), value
+
+    f, mesh = kg.kernel_graph(chain, mesh=(mesh := kg.Mesh(("cuda:1",))), out_axes=None), mesh
+    for turn in range(6):
+        y = X / 32 + turn % 3
+        for got, want in zip(f(kg.shard(y, mesh)), chain(y), strict=True):
+            np.testing.assert_allclose(got.parts[0], want, rtol=1e-5)
+    assert launches(machine) == 5
+
+
 def iterate(machine: Machine, steps: int, kept: list[Any] | None = None) -> int:
     """Weights that each step makes anew, checked; how many graphs were captured. kept: the weights of all steps."""
     n, rng = 70, np.random.default_rng(0)

@@ -141,13 +141,11 @@ class GraphInstance:
         return all([event.query() for event in (self.results if self.moments else [*self.ends][-1:])])
 
     def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
-        """A launch, with the event after it and those of its results."""
-        self.ends.append(last)
+        """A launch whose results have moments of their own, with the event after it and those of its results."""
         self.results = set(results)
-        if self.moments:
-            self.launched.append((last, results))
-            while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
-                self.launched.popleft()
+        self.launched.append((last, results))
+        while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
+            self.launched.popleft()
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():

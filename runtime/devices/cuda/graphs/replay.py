@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -143,8 +144,11 @@ class GraphReplay:
         self._slots = sorted(bound & outputs)  # outer buffers whose place in the graph is a slot
         self._pointers = sorted(bound & self._outer - outputs)  # those that are captured as they are
         self._order = list(dict.fromkeys((*program.inputs, *program.outputs)))
+        self._pick_given = _picker(self._order)
         self._parts = devices_of_each_graph(self._plan, self._homes, self._devices)
-        self._part_of = {device: i for i, devices in enumerate(self._parts) for device in devices}
+        part_of = {device: i for i, devices in enumerate(self._parts) for device in devices}
+        self._pick_results = _picker([part_of[self._devices[self._buffers[b].device]] for b in program.outputs])
+        self._takers = [devices[0].events.take for devices in self._parts]
         self._touched = [self._buffers_of_part(devices) for devices in self._parts]
         self._limit = INSTANCES if len(self._parts) == 1 else 1  # of lanes
         self.instances: list[LaneGraphs] = []
@@ -157,18 +161,15 @@ class GraphReplay:
         self.settled = False  # whether the latest call was a replay of what was there before
 
     def run(
-        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
-    ) -> list[CudaEvent] | None:
-        """Launch the graphs; the completion events. None where this call is to be walked on streams instead."""
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]
+    ) -> tuple[Sequence[CudaEvent], Sequence[CudaEvent]] | None:
+        """Launch the graphs; the completion events, and those at the ends. None where this call is to be walked on
+        streams instead. events: to wait for; where there are several graphs, of each buffer."""
         self._calls += 1
         self.settled = self.broken
-        bound = tuple([memories[b] for b in self._pointers])
-        if bound != self._bound:
+        if self._pointers and (bound := tuple([memories[b] for b in self._pointers])) != self._bound:
             self._note_moved_pointers(bound)
-        if self.broken or self._calls <= WARM_CALLS:
-            return None
-        pending = pending_gpu_events([event for _, event in after])
-        if pending is None:
+        if self.broken or self._calls <= WARM_CALLS or (pending := pending_gpu_events(events)) is None:
             return None
         try:
             lane = self._idle_or_new_lane(pending)
@@ -182,21 +183,20 @@ class GraphReplay:
                 lane.by_pointers.move_to_end(self._bound)
             lane.latest = graphs
             self._launches += 1
-            self._wait_for_arguments(graphs, after, pending)
-            marked = self._new_completion_events(graphs.parts[0])
+            if pending:
+                self._wait_for_arguments(graphs, events, pending)
+            marked = self._new_completion_events(graphs.parts[0]) if graphs.parts[0].moments else None
             ends = self._launch(graphs, memories, scalars)
         except MISTAKES:
             raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
-        if len(ends) == 1:
-            results = [marked.get(number, ends[0]) for number in self._plan.completion]
-            graphs.parts[0].note(ends[0], results)
-            return results
-        for graph, end in zip(graphs.parts, ends, strict=True):
-            graph.note(end, [end])
-        return [ends[self._part_of[self._devices[self._buffers[b].device]]] for b in self._plan.program.outputs]
+        if marked is None:
+            return self._pick_results(ends), ends
+        results = [marked.get(number, ends[0]) for number in self._plan.completion]
+        graphs.parts[0].note(ends[0], results)
+        return results, ends
 
     def direct(self, order: Sequence[int]) -> Start | None:
         """`make_native_graph_call` of the plan. order: whose addresses it gets."""
@@ -210,44 +210,44 @@ class GraphReplay:
         tasks = [s.task for s in plan.steps if isinstance(s, Launch) and self._homes[s.stream] in devices]
         return frozenset(b for task in tasks for b in buffers_of_task(plan.tasks[task]))
 
-    def _wait_for_arguments(
-        self, graphs: PlanGraphs, after: Sequence[tuple[int, Any]], pending: Sequence[CudaEvent]
-    ) -> None:
+    def _wait_for_arguments(self, graphs: PlanGraphs, events: Sequence[Any], pending: Sequence[CudaEvent]) -> None:
         """Each graph waits for what it reads, wherever that is computed."""
         for i, graph in enumerate(graphs.parts):
-            events: Sequence[CudaEvent] = pending
             if len(graphs.parts) > 1:
-                read = {event for b, event in after if b in self._touched[i] or b < 0}
-                events = [event for event in pending if event in read]
+                read = {events[b] for b in self._touched[i] if b < len(events)}
+                awaited: Sequence[CudaEvent] = [event for event in pending if event in read]
+            else:
+                awaited = pending
             device = self._parts[i][0]
-            for event in {event.handle: event for event in events if event.stream != graph.stream}.values():
+            for event in {event.handle: event for event in awaited if event.stream != graph.stream}.values():
                 device.context.enter()
                 code = device.context.driver.wait(graph.stream, event.handle, 0)
                 self._raise_if_driver_failed(code, "waiting for an event")
 
     def _launch(self, graphs: PlanGraphs, memories: Sequence[Any], scalars: Sequence[Any]) -> list[CudaEvent]:
         """The event after a launch of each graph."""
-        doing = "launching a graph"
-        heads = [devices[0] for devices in self._parts]
-        if graphs.launch is not None:
-            taken = zip(heads, graphs.parts, strict=True)
-            ends: list[CudaEvent] = [device.events.take(graph.stream) for device, graph in taken]
-            given = [memories[b] for b in self._order]
-            if scalars:
-                given += words_of_kernel_scalars(scalars, self._scalars)
-            code = graphs.launch(*[end.handle for end in ends], *given)
-            if code and len(ends) > 1:  # some may have started
-                for device, graph in zip(heads, graphs.parts, strict=True):
-                    device.context.driver.synchronize_stream(graph.stream)
-            self._raise_if_driver_failed(code, doing)
-            return ends
-        ends = []
-        for device, graph in zip(heads, graphs.parts, strict=True):
-            device.context.enter()
-            self._update_changed_nodes(graph, memories, scalars)
-            self._raise_if_driver_failed(device.context.driver.launch_graph(graph.executable, graph.stream), doing)
-            ends.append(device.events.record(graph.stream))
+        if graphs.launch is None:
+            ends = [self._launch_by_steps(i, graph, memories, scalars) for i, graph in enumerate(graphs.parts)]
+        else:
+            ends = [take(graph.stream) for take, graph in zip(self._takers, graphs.parts, strict=True)]
+            numbers = words_of_kernel_scalars(scalars, self._scalars) if scalars else ()
+            if code := graphs.launch(*[end.handle for end in ends], *self._pick_given(memories), *numbers):
+                for devices, graph in zip(self._parts, graphs.parts, strict=True):  # some may have started
+                    devices[0].context.driver.synchronize_stream(graph.stream)
+                self._raise_if_driver_failed(code, "launching a graph")
+        for graph, end in zip(graphs.parts, ends, strict=True):
+            graph.ends.append(end)
         return ends
+
+    def _launch_by_steps(
+        self, part: int, graph: GraphInstance, memories: Sequence[Any], scalars: Sequence[Any]
+    ) -> CudaEvent:
+        device = self._parts[part][0]
+        device.context.enter()
+        self._update_changed_nodes(graph, memories, scalars)
+        code = device.context.driver.launch_graph(graph.executable, graph.stream)
+        self._raise_if_driver_failed(code, "launching a graph")
+        return device.events.record(graph.stream)  # type: ignore[no-any-return]
 
     def _give_up_replay(self, error: BaseException) -> None:
         self.broken = True
@@ -310,6 +310,8 @@ class GraphReplay:
 
     def _add_native_launch(self, made: PlanGraphs) -> None:
         """Where nothing but addresses and numbers changes from call to call."""
+        for devices, graph in zip(self._parts, made.parts, strict=True):
+            devices[0].graphs.launched[graph] = self._labels
         if not self._native or made.parts[0].moments:
             return
         bound = list(zip(self._pointers, self._bound, strict=True))
@@ -328,8 +330,6 @@ class GraphReplay:
             graph.start = native_graph_start(
                 self._first.events, records[0], graph.stream, graph.ends.append, graph.nodes
             )
-        for devices, graph in zip(self._parts, made.parts, strict=True):
-            devices[0].graphs.launched[graph] = self._labels
 
     def _choose_instance(
         self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]
@@ -382,6 +382,11 @@ class GraphReplay:
     def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._first.failure(code, what)
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from a sequence to its items with these numbers."""
+    return itemgetter(*numbers) if len(numbers) > 1 else lambda found: [found[i] for i in numbers]
 
 
 def _runner_in_graph(device: Any, runner: Any) -> Any:
