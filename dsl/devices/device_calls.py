@@ -255,14 +255,16 @@ def _run_plan_on_multiple_devices(
         memories[v], events[v] = array._memory, array._event
     ends, pending, kept = executable.run(memories, numbers, events)
     if pending:
-        size = executable.nbytes + sum([memory.nbytes for memory in kept])
-        track_call(tuple(pending), (*memories, *kept), size)
+        nbytes = executable.nbytes + executable.temporary_bytes * bool(kept)
+        track_call(tuple(pending), (*memories, *kept), nbytes)
     made: list[Array] = []
-    for (v, device, is_first), event, spec in zip(executable.outputs, ends, specs, strict=True):
+    for (v, device, _), event, spec in zip(executable.outputs, ends, specs, strict=True):
         if event is not None and event not in pending and event.query() and error_of_event(event) is None:
             event = None
-        result = Array(memories[v], spec, device, event)
-        made.append(result if is_first else asarray(result, copy=True))
+        made.append(Array(memories[v], spec, device, event))
+    if executable.repeats_results:
+        firsts = zip(made, executable.outputs, strict=True)
+        made = [x if is_first else asarray(x, copy=True) for x, (_, _, is_first) in firsts]
     if caller:
         last = [e for e in ends if e is not None]
         join_call_to_streams(caller, [()] * len(caller), last, range(len(last)), memories)

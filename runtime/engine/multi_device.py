@@ -56,14 +56,14 @@ class MultiDeviceExecutable:
         self.results = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "output")
         self._values = tuple((v, device, max(1, b.nbytes)) for v, device, b in rows if b.kind == "value")
         self.outputs = tuple((v, rows[v][1], v not in outputs[:i]) for i, v in enumerate(outputs))
+        self.repeats_results = len({*outputs}) < len(outputs)
         self._passes_inputs = any(buffers[v].kind == "input" for v in outputs)
         self._may_replay = self.executable is not None and not self.collectives
         self._takes = _numbers_taken(plan)
         self.nbytes = sum(b.nbytes for b in buffers if b.kind in ("input", "output"))
         self._temporaries = tuple((v, buffers[v].device, at) for v, at in enumerate(plan.offsets) if at is not None)
-        self._arena_bytes = [0] * len(devices)
-        for v, home, at in self._temporaries:
-            self._arena_bytes[home] = max(self._arena_bytes[home], at + buffers[v].nbytes)
+        self._arena_bytes = _arena_bytes(plan, len(devices))
+        self.temporary_bytes = sum(self._arena_bytes)
         first = next(iter(self.calls), None)
         small = first is not None and (first == launched[0] or self.calls[first].fits_agreement)
         self.agrees_with_collective = small or exchange is not None
@@ -145,6 +145,15 @@ def _buffers_read_by_peers(plan: Plan) -> set[int]:
         if isinstance(step, Launch) and not isinstance(plan.tasks[step.task].kernel, Collective):
             home = plan.homes[step.stream] if plan.homes else 0
             found |= {r.buffer for r in plan.tasks[step.task].reads if buffers[r.buffer].device != home}
+    return found
+
+
+def _arena_bytes(plan: Plan, count: int) -> list[int]:
+    """Of each device."""
+    found, buffers = [0] * count, plan.program.buffers
+    for v, at in enumerate(plan.offsets):
+        if at is not None:
+            found[buffers[v].device] = max(found[buffers[v].device], at + buffers[v].nbytes)
     return found
 
 

@@ -126,7 +126,6 @@ class CUDAExecutable(Executable):
             (kinds[type(s)], s.stream, self.runners[s.task] if isinstance(s, Launch) else s.event, i)
             for i, s in enumerate(plan.steps)
         ]
-        self._tasks = [s.task if isinstance(s, Launch) else -1 for s in plan.steps]
         self._first_users = _first_users_of_buffers(plan)
         self._streams = [(d, [s for s in range(plan.streams) if self.homes[s] is d]) for d in self.devices]
         self._high = self.high(range(plan.streams))
@@ -216,7 +215,7 @@ class CUDAExecutable(Executable):
             if clock.end is not None:  # of a timed run, which all else follows
                 return None
         with self.lock:
-            return self._replay.run(memories, scalars, events)
+            return self._replay.run(memories, scalars, events)  # type: ignore[no-any-return]
 
     def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
         """The device can name these steps, should it be lost before they end; what has failed is told if nobody reads
@@ -312,7 +311,7 @@ class CUDAExecutable(Executable):
             if kind == LAUNCH:
                 for event in entry.get(number, ()):
                     wait(stopped, s, stream, event)
-                error, task = stopped.get(s), self._tasks[number]
+                error, task = stopped.get(s), self.plan.steps[number].task  # type: ignore[union-attr]
                 if type(what) is CollectiveStep:
                     error = self._meet(what, meetings, stream, number, error, poison)
                 elif error is None and not (poison and poison.is_poisoned(task)):
@@ -345,8 +344,9 @@ class CUDAExecutable(Executable):
         poison: SerialPoisonTracker,
     ) -> BaseException | None:
         """Come to a collective, as the others do, whatever has failed here. What went wrong."""
-        task, device = self._tasks[number], self.homes[self.plan.steps[number].stream]
-        assert meetings is not None
+        step_of_plan = self.plan.steps[number]
+        assert meetings is not None and isinstance(step_of_plan, Launch)
+        task, device = step_of_plan.task, self.homes[step_of_plan.stream]
         if poison and poison.is_poisoned(task):
             error = error or poison.error_of_task(task)
         found = step.meet(meetings, device, task, stream, error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ....core.errors import warn_at_user_line
@@ -154,11 +154,10 @@ class GraphReplay:
         self.instances: list[LaneGraphs] = []
         self._scalars = program.scalars
         self._native = native_driver_calls() is not None and are_kernel_scalars_of_plan(self._plan.tasks, self._scalars)
-        self._calls = self._turn = self._captures = self._launches = 0
+        self._calls = self._walked = self._unsettled = self._turn = self._captures = 0
         self._crowded = False  # whether a call has come while all instances ran
         self._bound: tuple[int, ...] = ()  # where the captured pointers are
         self.broken = False
-        self.settled = False  # whether the latest call was a replay of what was there before
 
     def run(
         self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]
@@ -166,23 +165,23 @@ class GraphReplay:
         """Launch the graphs; the completion events, and those at the ends. None where this call is to be walked on
         streams instead. events: to wait for; where there are several graphs, of each buffer."""
         self._calls += 1
-        self.settled = self.broken
         if self._pointers and (bound := tuple([memories[b] for b in self._pointers])) != self._bound:
             self._note_moved_pointers(bound)
         if self.broken or self._calls <= WARM_CALLS or (pending := pending_gpu_events(events)) is None:
+            self._note_walk()
             return None
         try:
-            lane = self._idle_or_new_lane(pending)
+            known = self._limit == 1 and self.instances
+            lane = self.instances[0] if known else self._idle_or_new_lane(pending)
             graphs = lane.by_pointers.get(self._bound)
-            self.settled = graphs is not None
             if graphs is None:
-                if self._captures >= GRAPHS_OF_LANE + self._launches // LAUNCHES_OF_CAPTURE:
-                    return None  # the places do not come back
+                if self._captures >= GRAPHS_OF_LANE + (self._calls - self._walked) // LAUNCHES_OF_CAPTURE:
+                    self._note_walk()  # the places do not come back
+                    return None
                 graphs = self._capture(lane, memories, scalars)
             elif len(lane.by_pointers) > 1:
                 lane.by_pointers.move_to_end(self._bound)
             lane.latest = graphs
-            self._launches += 1
             if pending:
                 self._wait_for_arguments(graphs, events, pending)
             marked = self._new_completion_events(graphs.parts[0]) if graphs.parts[0].moments else None
@@ -191,12 +190,23 @@ class GraphReplay:
             raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
+            self._note_walk()
             return None
         if marked is None:
             return self._pick_results(ends), ends
         results = [marked.get(number, ends[0]) for number in self._plan.completion]
         graphs.parts[0].note(ends[0], results)
         return results, ends
+
+    @property
+    def settled(self) -> bool:
+        """Whether the latest call was a replay of what was there before."""
+        return self.broken or self._unsettled != self._calls
+
+    def _note_walk(self) -> None:
+        """This call is to be walked."""
+        self._walked += 1
+        self._unsettled = self._calls
 
     def direct(self, order: Sequence[int]) -> Start | None:
         """`make_native_graph_call` of the plan. order: whose addresses it gets."""
@@ -231,7 +241,7 @@ class GraphReplay:
         else:
             ends = [take(graph.stream) for take, graph in zip(self._takers, graphs.parts, strict=True)]
             numbers = words_of_kernel_scalars(scalars, self._scalars) if scalars else ()
-            if code := graphs.launch(*[end.handle for end in ends], *self._pick_given(memories), *numbers):
+            if code := graphs.launch(*map(_handle_of, ends), *self._pick_given(memories), *numbers):
                 for devices, graph in zip(self._parts, graphs.parts, strict=True):  # some may have started
                     devices[0].context.driver.synchronize_stream(graph.stream)
                 self._raise_if_driver_failed(code, "launching a graph")
@@ -266,13 +276,11 @@ class GraphReplay:
             kept = [(b, address) for b, address in zip(self._pointers, bound, strict=True) if b not in changed]
             self._pointers = [b for b, _ in kept]
             self._bound = tuple([address for _, address in kept])
-            self.instances, self._captures, self._launches = [], 0, 0
+            self.instances, self._captures, self._walked = [], 0, self._calls
 
     def _idle_or_new_lane(self, pending: Sequence[CudaEvent]) -> LaneGraphs:
         """One that is idle, or that this call follows anyway; else another, up to the limit. pending: what this call
         comes after."""
-        if len(self.instances) == self._limit == 1:
-            return self.instances[0]
         streams = {event.stream for event in pending}
         crowded, self._crowded = self._crowded, False  # by now the latest call may be over: the next ones crowd again
         more = len(self.instances) < self._limit
@@ -288,6 +296,7 @@ class GraphReplay:
 
     def _capture(self, lane: LaneGraphs, memories: Sequence[Any], scalars: Sequence[Any]) -> PlanGraphs:
         """Capture graphs for pointers that lie so, in the place of those that were not used for longest."""
+        self._unsettled = self._calls
         before = len(lane.kept)
         moved = self._outer - {*self._slots, *self._pointers}
         early = self._early_output_events()
@@ -384,9 +393,12 @@ class GraphReplay:
             raise self._first.failure(code, what)
 
 
+_handle_of = attrgetter("handle")
+
+
 def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from a sequence to its items with these numbers."""
-    return itemgetter(*numbers) if len(numbers) > 1 else lambda found: [found[i] for i in numbers]
+    return itemgetter(*numbers) if len(numbers) > 1 else lambda items: [items[i] for i in numbers]
 
 
 def _runner_in_graph(device: Any, runner: Any) -> Any:
