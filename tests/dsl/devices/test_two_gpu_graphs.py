@@ -17,6 +17,7 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import replay
 from tests.counts import examples
 from tests.dsl.two_gpus_in_memory import Machine
+from tests.runtime.cuda_fake import FakeBlas
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
@@ -233,23 +234,31 @@ def iterate(machine: Machine, steps: int, kept: list[Any] | None = None) -> int:
     return sum(entry[0] == "begin_capture" for entry in machine.driver.log)
 
 
+TOLD, ASKED = 6, 2  # captures that look for the addresses of two products' kernels: where they tell, and where not
+
+
+@pytest.mark.parametrize("told", [True, False])
 def test_weights_that_move_between_few_places_have_a_graph_for_each(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One graph for all of them where captures tell where a product's kernels have their addresses."""
+    monkeypatch.setattr(FakeBlas, "movable", told)
     monkeypatch.setattr(replay, "SLOT_BYTES", 1 << 15)
     captures = iterate(machine, 12)
-    assert launches(machine) == 11 and captures <= 6
+    assert launches(machine) == 11 and (captures == TOLD + 1 if told else ASKED < captures <= ASKED + 6)
 
 
-@pytest.mark.parametrize("slots", [True, False])
+@pytest.mark.parametrize(("told", "slots"), [(True, False), (False, True), (False, False)])
 def test_weights_that_never_come_back_have_slots_or_no_graph(
-    machine: Machine, slots: bool, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, told: bool, slots: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(FakeBlas, "movable", told)
     for name, value in (("SLOT_BYTES", 1 << (17 if slots else 15)), ("GRAPHS_OF_LANE", 3)):
         monkeypatch.setattr(replay, name, value)
     monkeypatch.setattr(replay, "LIBRARY_US", 0)  # a part's product alone has no graph of its own
     captures = iterate(machine, 9, [])
-    assert (launches(machine), captures) == ((8, 1) if slots else (3, 3))
+    wanted = (8, TOLD + 1) if told else (8, ASKED + 2) if slots else (3, ASKED + 3)
+    assert (launches(machine), captures) == wanted
 
 
 def test_gpus_that_do_not_reach_each_other_have_no_graph(machine: Machine) -> None:
