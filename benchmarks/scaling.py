@@ -22,9 +22,10 @@ import matplotlib.figure
 import numpy as np
 
 import kernelgraph as kg
+from kernelgraph.runtime.core.frozen import replace
+from kernelgraph.runtime.program.collective import Collective
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.plan import Plan
-from kernelgraph.runtime.program.sections import Meeting, Section, sections_of_plan
 from kernelgraph.runtime.schedule.cost_model import machine_model_of_device
 from kernelgraph.runtime.schedule.timeline import predict_timeline
 
@@ -77,25 +78,14 @@ def step_plan(rows: int) -> Plan:
 
 def step_time(plan: Plan, sum_time: Callable[[int], float]) -> float:
     """us, from the start of a step to its end."""
-    machine = machine_model_of_device("cuda", H200)
-    ready = {b: 0.0 for b, buffer in enumerate(plan.program.buffers) if buffer.source >= 0}
-    computes = sends = 0.0  # until when
-    for step in sections_of_plan(plan):
-        if isinstance(step, Meeting):
-            nbytes = sum(step.kernel.counts) * np.dtype(step.kernel.dtype).itemsize
-            sends = max(sends, *(ready[v] for v in step.reads)) + sum_time(nbytes)
-            ready.update(dict.fromkeys(step.writes, sends))
-        elif isinstance(step, Section):
-            part = step.plan
-            arrives = dict(zip(part.program.inputs, (ready[v] for v in step.reads), strict=True))
-            begun, ends = computes, dict[int, float]()
-            for interval in predict_timeline(part, machine):  # with a task that waits for a sum all that follows waits
-                task = part.tasks[interval.task]
-                begun = max(begun, *(arrives.get(r.buffer, 0.0) - interval.start for r in task.reads), 0.0)
-                ends.update((w.buffer, begun + interval.end) for w in task.writes)
-                computes = max(computes, begun + interval.end)
-            ready.update(zip(step.writes, (ends[b] for b in part.program.outputs), strict=True))
-    return max(computes, sends)
+    tasks = tuple(
+        replace(task, cost=sum_time(sum(task.kernel.counts) * np.dtype(task.kernel.dtype).itemsize))
+        if isinstance(task.kernel, Collective)
+        else task
+        for task in plan.tasks
+    )
+    timed = replace(plan, program=replace(plan.program, tasks=tasks))
+    return max(interval.end for interval in predict_timeline(timed, machine_model_of_device("cuda", H200)))
 
 
 def main() -> None:

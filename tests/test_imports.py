@@ -89,7 +89,7 @@ ALLOWED: dict[str, str] = {
     "compiler/passes": (
         "compiler/core compiler/graph compiler/kernel compiler/layout compiler/ops compiler/sequential runtime/core"
     ),
-    "compiler/placement": "compiler/core compiler/graph compiler/ops runtime/core",
+    "compiler/placement": "compiler/core compiler/graph compiler/ops runtime/core runtime/program",
     "compiler/joining": (
         "compiler compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes compiler/targets "
         "runtime/core"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
@@ -64,6 +64,17 @@ def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
         own = node.op != "input" and OPS[node.op].kind != "view"
         depths.append(given.get(n, below + own))
     return depths
+
+
+def partition_with_arguments_elsewhere(partition: Partition, slots: Mapping[int, int]) -> Partition:
+    """The partition for calls that bring some arguments on other devices than where they are read: they are moved there
+    first. slots: the device of each such value."""
+    values, moves = [*partition.values], list[Part | Move]()
+    for v, slot in slots.items():
+        moves.append(Move(len(values), v))
+        values.append(replace(values[v], slot=slot))
+        values[v] = replace(values[v], source=-1)
+    return replace(partition, values=tuple(values), steps=(*moves, *partition.steps))
 
 
 def partition_graph_by_device(

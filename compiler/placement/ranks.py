@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, replace
+from ...runtime.program.collective import Collective
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
@@ -43,21 +44,12 @@ NCCL_REDUCTIONS = ReductionDtypes(  # whose maximum drops NaN; a complex sum is 
 
 
 @dataclass(frozen=True, slots=True)
-class RankCollective:
-    """A collective between parts; see `runtime.program.collective.Collective`."""
+class Meeting:
+    """A collective between parts."""
 
-    op: str
+    kernel: Collective
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    counts: tuple[int, ...]
-    dtype: str
-    how: str
-    root: int
-    pairs: tuple[tuple[int, int], ...]
-    line: str
-    devices: int = 1
-    meanings: tuple[str, ...] = ()
-    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,7 @@ class RankPartition:
     """Parts and collectives of one rank, in an order in which each comes after what it reads. outputs: values."""
 
     values: tuple[PlacedValue, ...]
-    steps: tuple[Part | RankCollective, ...]
+    steps: tuple[Part | Meeting, ...]
     outputs: tuple[int, ...]
 
 
@@ -95,14 +87,14 @@ def partition_for_each_device(partition: RankPartition, count: int) -> RankParti
         for v in partition.values
         for r in range(count)
     )
-    steps: list[Part | RankCollective] = []
+    steps: list[Part | Meeting] = []
     for step in partition.steps:
         reads, writes = ([on_device(vs, r) for r in range(count)] for vs in (step.reads, step.writes))
         if isinstance(step, Part):
             steps += (replace(step, slot=r, reads=reads[r], writes=writes[r]) for r in range(count))
         else:
             joined = [tuple(v for each in of_devices for v in each) for of_devices in (reads, writes)]
-            steps.append(replace(step, reads=joined[0], writes=joined[1], devices=count))
+            steps.append(Meeting(replace(step.kernel, devices=count), *joined))
     return RankPartition(values, tuple(steps), tuple(v * count + r for v in partition.outputs for r in range(count)))
 
 
@@ -268,7 +260,7 @@ class _RankPartitionJoiner:
         for step in steps:
             if isinstance(step, Move):
                 self.alias[step.target] = self.alias.get(step.source, step.source)
-        result: list[Part | RankCollective] = []
+        result: list[Part | Meeting] = []
         for step in steps:
             if isinstance(step, Move):
                 continue
@@ -289,13 +281,13 @@ class _RankPartitionJoiner:
             graph, {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)}
         )
 
-    def _collectives_in_rank_order(self, part: Part) -> list[RankCollective]:
+    def _collectives_in_rank_order(self, part: Part) -> list[Meeting]:
         """First those that read what is there first, as far as the graph tells: the same order on all ranks."""
         graph = part.graph
         depths = self._collective_depths(graph, [self.number(v) for v in part.reads])
         known = {node: self.number(v) for node, v in zip(graph.inputs, part.reads, strict=True)}
         written = {node: self.number(v) for node, v in zip(graph.outputs, part.writes, strict=True)}
-        found: list[RankCollective] = []
+        found: list[Meeting] = []
         numbers = [n for n, node in enumerate(graph.nodes) if node.op in COLLECTIVES]
         for n in sorted(numbers, key=lambda n: (depths[graph.nodes[n].args[0]], n)):
             node = graph.nodes[n]
@@ -309,18 +301,15 @@ class _RankPartitionJoiner:
             line = graph.lines[n] if graph.lines else ""
             how, root, pairs = attrs.get("how", ""), attrs.get("root", 0), attrs.get("pairs", ())
             op = METHODS.get(node.op, node.op)
-            reads = (known[node.args[0]],)
-            counts, meanings = (read.size,), (attrs["meaning"],)
-            groups = attrs.get("groups", ())
-            found.append(
-                RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, 1, meanings, groups)
-            )
+            counts, meanings, groups = (read.size,), (attrs["meaning"],), attrs.get("groups", ())
+            kernel = Collective(op, counts, dtype, how, root, pairs, line, 1, meanings, groups)
+            found.append(Meeting(kernel, (known[node.args[0]],), (known[n],)))
         return found
 
 
-def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollective]:
+def _bucket_small_reductions(given: Sequence[Meeting]) -> list[Meeting]:
     """Small reductions of one kind as one message, which leaves with the last of them, whatever is between."""
-    result: list[RankCollective] = []
+    result: list[Meeting] = []
     for one in given:
         place = next((i for i in reversed(range(len(result))) if _fit_one_message(result[i], one)), len(result))
         needed = {v for between in (*result[place + 1 :], one) for v in between.reads}
@@ -328,12 +317,17 @@ def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollec
             result.append(one)
             continue
         first = result.pop(place)
-        joined = {name: getattr(first, name) + getattr(one, name) for name in ("reads", "writes", "counts", "meanings")}
-        result.append(replace(first, **joined))
+        joined = {n: getattr(first.kernel, n) + getattr(one.kernel, n) for n in ("counts", "meanings")}
+        result.append(Meeting(replace(first.kernel, **joined), first.reads + one.reads, first.writes + one.writes))
     return result
 
 
-def _fit_one_message(first: RankCollective, other: RankCollective) -> bool:
-    kinds = [(one.op, one.dtype, one.how, one.groups) for one in (first, other)]
-    alike = first.op == "all_reduce" and kinds[0] == kinds[1]
-    return alike and sum((*first.counts, *other.counts)) * np.dtype(first.dtype).itemsize <= BUCKET_BYTES
+def _fit_one_message(first: Meeting, other: Meeting) -> bool:
+    one, two = first.kernel, other.kernel
+    alike = one.op == "all_reduce" and (one.op, one.dtype, one.how, one.groups) == (
+        two.op,
+        two.dtype,
+        two.how,
+        two.groups,
+    )
+    return alike and sum((*one.counts, *two.counts)) * np.dtype(one.dtype).itemsize <= BUCKET_BYTES

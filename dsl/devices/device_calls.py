@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -15,9 +15,9 @@ from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
-from ...runtime.program.device import Device, DeviceCommunicator, error_of_event
+from ...runtime.program.device import DeviceCommunicator, error_of_event
 from ...runtime.program.plan import Plan
-from ...runtime.tune.trial import prepare_plan_for_trial
+from ...runtime.tune.trial import prepare_plan_on_devices
 from ...runtime.tune.tuner import PlanTuner
 from ...runtime.verify.plan import require_safe_plan
 from ..array.array import Array, asarray, on_device
@@ -34,6 +34,7 @@ from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, values_before_call, write_back_to_arguments
 from .device_plans import MultiDevicePlanMaker, plan_over_places
 
+ELSEWHERE = 4  # plans of one call, for arrays that are on the same devices
 UNDECIDED = -1  # in place of a candidate's number: one device is still choosing its own plan
 
 
@@ -45,7 +46,7 @@ def make_multi_device_plan_ready(
     if settings.verify:
         require_safe_plan(plan)
     devices = [open_device(place) for place in plan.devices]
-    return MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator, exchange)
+    return MultiDeviceExecutable(devices, plan, prepare_plan_on_devices, communicator, exchange)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
@@ -67,9 +68,9 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
     executable = make_multi_device_plan_ready(placement.plan)
-    text = f"compiled {len(executable.executables)} parts for {', '.join(map(name_of, executable.devices))}"
+    text = f"compiled for {', '.join(map(name_of, executable.devices))}"
     versions.note(SpecializationEvent("compiled", text))
-    run = MultiDeviceCall(captured, executable)
+    run = MultiDeviceCall(captured, executable, placement.elsewhere)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
     made = Launcher(run, str(placement.plan), captured.guards, assigned)
     if explicit:
@@ -152,14 +153,16 @@ def device_plan(versions: Specializations, captured: TracedFunction, leaves: Seq
 
 
 class MultiDeviceCall:
-    """Runs a plan over several devices."""
+    """Runs a plan over several devices. elsewhere: see `PlanOverPlaces`."""
 
     def __init__(
         self,
         captured: TracedFunction,
         executable: MultiDeviceExecutable,
+        elsewhere: Callable[[Mapping[int, int]], Plan],
     ) -> None:
-        self._captured, self._executable = captured, executable
+        self._captured, self._executable, self._plan_elsewhere = captured, executable, elsewhere
+        self._elsewhere: dict[tuple[tuple[int, int], ...], MultiDeviceExecutable] = {}  # by what is on which device
         self._specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
 
     def __call__(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
@@ -174,7 +177,7 @@ class MultiDeviceCall:
         before = values_before_call(captured.writes, leaves)
         read = [before.get(i, leaves[i]) for i in captured.feeds]
         given = [*read, *map(kernel_readable_copy, captured.arrays)]
-        results = run_plan(self._executable, given, numbers, self._specs, caller)
+        results = run_plan(self._executable_for(given), given, numbers, self._specs, caller)
         for which, check in captured.failures:  # before anything is written
             error = check.error([results[i] for i in which], results)
             if error is not None:
@@ -184,6 +187,21 @@ class MultiDeviceCall:
             watcher([results[i] for i in which])
         found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)
+
+    def _executable_for(self, given: Sequence[Any]) -> MultiDeviceExecutable:
+        """What runs calls whose arrays are where these are."""
+        devices, places = self._executable.devices, list[tuple[int, int]]()
+        for v, device, source, is_result, _ in self._executable.given:
+            array = given[source]
+            elsewhere = type(array) is Array and array._device is not device and array._device in devices
+            if elsewhere and not is_result and array.nbytes and not hasattr(array._memory, "streams"):
+                places.append((v, devices.index(array._device)))
+        if not places:
+            return self._executable
+        key = tuple(places)
+        if key not in self._elsewhere and len(self._elsewhere) < ELSEWHERE:
+            self._elsewhere[key] = make_multi_device_plan_ready(self._plan_elsewhere(dict(key)))
+        return self._elsewhere.get(key, self._executable)
 
     @staticmethod
     def _result_leaf(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -216,12 +234,6 @@ def run_plan(
                 raise
 
 
-def _may_be_copied_between_devices(given: Any, device: Device) -> bool:
-    """Whether the values can go straight to another device: they are on one of its kind, and nobody else's."""
-    near = type(given) is Array and given._device.kind == device.kind and given.nbytes > 0
-    return near and not hasattr(given._memory, "streams")
-
-
 def _run_plan_on_multiple_devices(
     executable: MultiDeviceExecutable,
     given: Sequence[Any],
@@ -232,31 +244,28 @@ def _run_plan_on_multiple_devices(
     count = executable.count
     memories: list[Any] = [None] * count
     events: list[Any] = [None] * count
-    elsewhere: list[tuple[int, Device]] = []
     for v, device, nbytes in executable.results:
         memories[v] = device.allocate(nbytes)
-    for v, device, source, is_result, is_shared in executable.given:
+    for v, device, source, _, is_shared in executable.given:
         array = given[source]
         if type(array) is not Array or array._device is not device:
-            if not is_result and _may_be_copied_between_devices(array, device):
-                elsewhere.append((v, array._device))
-            else:
-                array = on_device(array, device)
+            array = on_device(array, device)
         elif is_shared and hasattr(array._memory, "streams"):  # another library's, which peers may not reach
             array = asarray(array, copy=True)
         memories[v], events[v] = array._memory, array._event
-    ends, pending, kept = executable.run(memories, numbers, events, elsewhere)
+    ends, pending, kept = executable.run(memories, numbers, events)
     if pending:
-        size = executable.nbytes + sum([memory.nbytes for memory in kept])
-        track_call(tuple(pending), (*memories, *kept), size)
+        nbytes = executable.nbytes + executable.temporary_bytes * bool(kept)
+        track_call(tuple(pending), (*memories, *kept), nbytes)
     made: list[Array] = []
-    for (v, device, is_first), spec in zip(executable.outputs, specs, strict=True):
-        event = ends[v]
+    for (v, device, _), event, spec in zip(executable.outputs, ends, specs, strict=True):
         if event is not None and event not in pending and event.query() and error_of_event(event) is None:
             event = None
-        result = Array(memories[v], spec, device, event)
-        made.append(result if is_first else asarray(result, copy=True))
+        made.append(Array(memories[v], spec, device, event))
+    if executable.repeats_results:
+        firsts = zip(made, executable.outputs, strict=True)
+        made = [x if is_first else asarray(x, copy=True) for x, (_, _, is_first) in firsts]
     if caller:
-        last = [e for e in (ends[v] for v, _, _ in executable.outputs) if e is not None]
+        last = [e for e in ends if e is not None]
         join_call_to_streams(caller, [()] * len(caller), last, range(len(last)), memories)
     return made

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.pipeline import compile_graph_to_program
 from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, DeviceLink, choose_device_slots
-from ...compiler.placement.partition import Move, Part, Partition, PlacedValue, partition_graph_by_device
+from ...compiler.placement.partition import (
+    Move,
+    Part,
+    Partition,
+    PlacedValue,
+    partition_graph_by_device,
+    partition_with_arguments_elsewhere,
+)
 from ...compiler.placement.places import Places, devices_of_placed_graph, place_nodes_by_arguments
-from ...compiler.placement.ranks import RankCollective, RankPartition
+from ...compiler.placement.ranks import Meeting, RankPartition
 from ...compiler.targets.target import target_of
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.settings import settings
-from ...runtime.program.collective import Collective
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Buffer
 from ...runtime.schedule.cost_model import machine_model_of_device
@@ -77,9 +83,8 @@ class MultiDevicePlanMaker:
         for step in partition.steps:
             if isinstance(step, Move):
                 joiner.add_copy(step.source, step.target)
-            elif isinstance(step, RankCollective):
-                fields = {n: getattr(step, n) for n in RankCollective.__slots__ if n not in ("reads", "writes")}
-                joiner.add_collective(Collective(**fields), step.reads, step.writes)
+            elif isinstance(step, Meeting):
+                joiner.add_collective(step.kernel, step.reads, step.writes)
             else:
                 surroundings = surroundings_of_device_part(partition, step, devices)
                 part = self._plan_of_one_device(step.graph, devices[step.slot], surroundings)
@@ -121,7 +126,7 @@ def surroundings_of_device_part(
     values, places = partition.values, {value: place for place, value in enumerate(part.writes)}
     depths = [values[v].depth if values[v].source < 0 else 0 for v in part.reads]
     turns = {depth: turn for turn, depth in enumerate(sorted({0, *depths}))}
-    sums = [s for s in partition.steps if isinstance(s, RankCollective)]
+    sums = [s for s in partition.steps if isinstance(s, Meeting)]
     if sums:
         sends = _sends_by_sums(sums, places, values)
     else:
@@ -131,9 +136,7 @@ def surroundings_of_device_part(
     return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends), reads_peers)
 
 
-def _sends_by_sums(
-    sums: Sequence[RankCollective], places: Mapping[int, int], values: Sequence[PlacedValue]
-) -> list[Send]:
+def _sends_by_sums(sums: Sequence[Meeting], places: Mapping[int, int], values: Sequence[PlacedValue]) -> list[Send]:
     """places: of the values that a part writes."""
     return [
         Send(
@@ -180,10 +183,12 @@ def slowest_link_of_first_device(devices: Sequence[Place]) -> DeviceLink:
 
 @dataclass(frozen=True, slots=True)
 class PlanOverPlaces:
-    """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone."""
+    """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone.
+    elsewhere: the plan for calls that bring some arguments on other devices, by their buffers."""
 
     plan: Plan
     chosen: bool
+    elsewhere: Callable[[Mapping[int, int]], Plan]
 
 
 def plan_over_places(graph: Graph, devices: Sequence[Place], maker: MultiDevicePlanMaker) -> PlanOverPlaces:
@@ -202,7 +207,11 @@ def plan_over_places(graph: Graph, devices: Sequence[Place], maker: MultiDeviceP
         plan = maker.plan(partition, places.devices, graph.name)
     except GraphError as error:
         raise locate_graph_error(error) from None
-    return PlanOverPlaces(plan, any(slots[n] for n in places.open))
+
+    def plan_elsewhere(devices: Mapping[int, int]) -> Plan:
+        return maker.plan(partition_with_arguments_elsewhere(partition, devices), places.devices, graph.name)
+
+    return PlanOverPlaces(plan, any(slots[n] for n in places.open), plan_elsewhere)
 
 
 __all__ = [

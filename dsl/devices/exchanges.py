@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.placement.ranks import MPI_REDUCTIONS, NCCL_REDUCTIONS, RankCollective, partition_for_rank
+from ...compiler.placement.ranks import MPI_REDUCTIONS, NCCL_REDUCTIONS, Meeting, partition_for_rank
 from ...compiler.placement.replicate import (
     COLLECTIVES,
     graph_computes_beside_exchanges,
@@ -22,6 +22,7 @@ from ...runtime.core.errors import KernelGraphError, LaunchError
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
+from ...runtime.program.collective import Collective
 from ...runtime.program.device import CommunicatorPeers, Device, DeviceCommunicator
 from ...runtime.program.world import Host
 from ...runtime.tune.links import measured_times
@@ -119,7 +120,8 @@ def _times_of_ways(
     graph: Graph, mesh: Mesh, ways: Sequence[str], communicator: DeviceCommunicator | None
 ) -> tuple[dict[str, float], list[str]]:
     """Microseconds of the collectives of a call by each way, as measured on these devices; what failed, in words."""
-    steps = [s for s in partition_for_rank(graph, len(mesh), NCCL_REDUCTIONS).steps if isinstance(s, RankCollective)]
+    found = partition_for_rank(graph, len(mesh), NCCL_REDUCTIONS).steps
+    steps = [s.kernel for s in found if isinstance(s, Meeting)]
     times: dict[str, float] = {}
     failed: list[str] = []
     for way in ways:
@@ -148,7 +150,7 @@ def _rivals_of_way(graph: Graph, way: str, times: Mapping[str, float]) -> tuple[
     return tuple(w for w in ("reads", "copies") if w != way and w in times and times[w] <= RIVAL * times[way])
 
 
-def _time_of_collective(mesh: Mesh, step: RankCollective, way: str, communicator: DeviceCommunicator | None) -> float:
+def _time_of_collective(mesh: Mesh, step: Collective, way: str, communicator: DeviceCommunicator | None) -> float:
     """Microseconds of a collective of a call, on the line through the two sizes nearest to its own."""
     nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
     devices = [mesh.devices[r] for r in step.groups[0]] if step.groups else mesh.devices

@@ -142,10 +142,9 @@ class CompiledProgram:
         self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> Launcher:
         assert self.executable is not None
-        execute, direct = self.executable.run, self.executable.direct
-        if call_waits(captured, device, leaves, arrays):
-            execute = self.executable.run_and_wait
-        return generate_launcher(captured, self.plan, execute, device, leaves, arrays, direct)
+        made, waits = self.executable, call_waits(captured, device, leaves, arrays)
+        execute = made.run_and_wait if waits else made.run
+        return generate_launcher(captured, self.plan, execute, device, leaves, arrays, made.direct)
 
     def _launcher_during_plan_trial(
         self, trial: PlanTrial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]

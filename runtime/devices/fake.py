@@ -15,8 +15,17 @@ from ..core.frozen import dataclass, field
 from ..core.readable_text import byte_count_in_words
 from ..interpret.control_flow import RunIteration, run_control_flow
 from ..interpret.serial import SerialPoisonTracker, poisoned_buffers_of_plan, serial_error_with_task_location
-from ..program.device import Device, Event, Executable
-from ..program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
+from ..program.device import Device, Event, Executable, Meetings
+from ..program.plan import (
+    ENTRY,
+    Launch,
+    Plan,
+    Record,
+    Wait,
+    all_kernels_of_tasks,
+    is_device_copy,
+    plan_boundary,
+)
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
 
 ALIGNMENT = 256
@@ -240,10 +249,13 @@ class FakeDevice(Device):
                 self._log_call("load", kernel.name)
                 self.loaded.add(kernel)
 
-    def prepare(self, plan: Plan, way: str = "") -> FakeExecutable:
-        self._log_call("prepare", plan.program.name)
-        self.load(all_kernels_of_plan(plan))
-        return FakeExecutable(self, plan, way)
+    def prepare(self, plan: Plan, way: str = "", devices: Sequence[Any] = ()) -> FakeExecutable:
+        homes = [devices[home] for home in plan.homes] or [self] * plan.streams
+        for device in devices or (self,):
+            device._log_call("prepare", plan.program.name)
+            steps = [s for s in plan.steps if isinstance(s, Launch) and homes[s.stream] is device]
+            device.load(all_kernels_of_tasks([plan.tasks[s.task] for s in steps]))
+        return FakeExecutable(self, plan, way, homes)
 
     def stream(self, priority: int = 0) -> FakeStream:
         return FakeStream(self, priority)
@@ -309,8 +321,10 @@ class FakeExecutable(Executable):
     The launch of a loop is followed by those of its iterations, on the same stream; a flag in memory is never true.
     """
 
-    def __init__(self, device: FakeDevice, plan: Plan, way: str = "") -> None:
+    def __init__(self, device: FakeDevice, plan: Plan, way: str = "", homes: Sequence[FakeDevice] = ()) -> None:
+        """homes: the device of each stream."""
         self.device = device
+        self.homes = homes or [device] * plan.streams
         self.plan = plan
         self.way = way
         self._roots = plan_boundary(plan).roots
@@ -323,6 +337,7 @@ class FakeExecutable(Executable):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Event]],
+        meetings: Meetings | None = None,
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
         device.runs += 1
@@ -334,19 +349,21 @@ class FakeExecutable(Executable):
                 case Launch(stream, number):
                     for buffer, event in after:
                         if buffer in self._buffers_of_task[number] or (buffer == ENTRY and place in self._roots):
-                            device.log.append(("after", stream, getattr(event, "number", None)))
+                            self.homes[stream].log.append(("after", stream, getattr(event, "number", None)))
                     if poison and poison.is_poisoned(number):
                         continue
                     task, bodies = self._tasks[number]
-                    addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
+                    addresses = memories
+                    if arena is not None:
+                        addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
                     try:
                         self._log_launch(stream, task, bodies, addresses, scalars)
                     except BaseException as error:
                         poison.fail(number, serial_error_with_task_location(error, task, plan.program.name))
                 case Record(stream, number):
-                    device.log.append(("record", stream, number))
+                    self.homes[stream].log.append(("record", stream, number))
                 case Wait(stream, number):
-                    device.log.append(("wait", stream, number))
+                    self.homes[stream].log.append(("wait", stream, number))
         return tuple(map(device.event, poison.output_errors()))
 
     def run_timed(
@@ -376,8 +393,10 @@ class FakeExecutable(Executable):
     def _log_launch(
         self, stream: int, task: Task, bodies: Sequence[Plan], addresses: Sequence[Any], scalars: Sequence[Any]
     ) -> None:
-        self.device.log.append(("launch", stream, task.name, self._argument_values(task, addresses, scalars)))
-        error = self.device.count_call("launch") or self.device.count_call("work")
+        device = self.homes[stream]
+        device.log.append(("launch", stream, task.name, self._argument_values(task, addresses, scalars)))
+        copied = is_device_copy(self.plan.program, task) and device.count_call("copy")
+        error = copied or device.count_call("launch") or device.count_call("work")
         if error is not None:
             raise error
         if bodies:

@@ -97,10 +97,22 @@ class EngineCommunicator:
         self._thread: threading.Thread | None = None
         _communicators.add(self)
 
-    def submit(self, job: Callable[[], object], doing: str, result: bool = True, soon: bool = True) -> Event:
+    def promise(self) -> EnginePromise | PythonPromise:
+        """Of a job that is submitted later."""
+        return make_promise(self._help_event_to_happen)
+
+    def submit(
+        self,
+        job: Callable[[], object],
+        doing: str,
+        result: bool = True,
+        soon: bool = True,
+        promise: EnginePromise | PythonPromise | None = None,
+    ) -> Event:
         """Do a job after those before it. The event when it is done. doing: what it is, for people. result: whether
-        somebody reads what it makes. soon: now, if nobody waits for it; else in less than a millisecond."""
-        promise = make_promise(self._help_event_to_happen)
+        somebody reads what it makes. soon: now, if nobody waits for it; else in less than a millisecond. promise: whose
+        event it is."""
+        promise = promise or self.promise()
         self._jobs.append((job, promise, doing, result))
         if self._thread is None:
             self._start_thread_of_jobs()

@@ -295,7 +295,7 @@ def _direct_call_reads_numpy_arrays(array: np.ndarray[Any, Any]) -> bool:
 def _direct_call_tells_samples_apart(native: EngineFunctions, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     """Whether functions of a plan that does nothing know their samples from each other."""
     plan = (ctypes.c_uint64 * 8)()
-    layout = PlanLayout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (), (plan,))
+    layout = PlanLayout(ctypes.addressof(plan), (), 0, (), (), {}, {}, {}, (), False, 0, (), {}, (), (plan,))
     for sample in samples:
         try:
             function = _build_direct_call_function(native, layout, [DirectArgument(0, sample)], None)

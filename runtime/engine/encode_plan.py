@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ..core.frozen import dataclass, replace
 from ..interpret.serial import serial_error_sources_of_plan
+from ..program.collective import Collective
 from ..program.plan import AFTER, Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments, root_tasks_of_plan
 from ..program.program import Constant, Int, Kernel, Library, Pointer, Task, control_flow_bodies
 from .engine import EngineFunctions, allocate_aligned_words, native_engine_thread_count
@@ -34,6 +35,8 @@ class PlanLayout:
     (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b, and
     gates[AFTER] those that all of the plan is behind.
     needs: for the offset of a completion event, the address of its list of last steps; see `words.records`.
+    meetings: for the number of a collective, behind those of the buffers, the offset of the event when all that it
+    reads is there. Its gate, in `gates` under the same number, opens when it is done.
     poison: the offset in the run of each place of `poison`, and behind them of that of AFTER, which nobody reads.
     stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
     stretches: the tasks in issue order: some that run natively one after another, and the address of a record of these
@@ -47,6 +50,7 @@ class PlanLayout:
     events: tuple[int, ...]
     gates: Mapping[int, tuple[int, ...]]
     needs: Mapping[int, int]
+    meetings: Mapping[int, int]
     order: tuple[int, ...]
     uses_arena: bool
     argument_bytes: int
@@ -92,6 +96,9 @@ def encode_plan(
             return _words_of_one_step(e.WAIT, places.events[step.event])
         if isinstance(step, Record):
             return _words_of_one_step(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
+        if step.task in places.meetings:
+            recorded = _words_of_one_step(e.RECORD, places.meetings[step.task], task_sources[step.task])
+            return recorded + _words_of_one_step(e.GATE, places.gates[_gate_of_collective(step.task)])
         if functions[step.task]:
             return encode_launch(step.task, places.arguments + slots.first[step.task])
         return _words_of_one_step(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
@@ -104,7 +111,7 @@ def encode_plan(
 
     launched = tuple(s.task for s in plan.steps if isinstance(s, Launch))
     keep_plan, plan_address = encode_record(launched, slots)
-    stretches, keep_stretches = [(plan_address, launched)], []
+    stretches, keep_stretches = [(plan_address, launched)], list[Any]()
     if not all(functions):
         stretches = []
         for native, group in groupby(launched, lambda task: functions[task] != 0):
@@ -113,24 +120,20 @@ def encode_plan(
             stretches.append((record, tasks))
             keep_stretches.append(owners)
     needs, keep_needs = {}, []
-    for event, clock in _encoded_clocks_at_completions(plan, places.streams).items():
+    for place, clock in _encoded_clocks_at_completions(plan, places).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
-        owner, needs[places.events[event]] = write_native_words(last)
+        owner, needs[place] = write_native_words(last)
         keep_needs.append(owner)
-    by_buffer: dict[int, list[int]] = {}
-    for first, buffers in places.gated.items():
-        for b in buffers:
-            by_buffer.setdefault(b, []).append(places.gates[first])
-    roots = root_tasks_of_plan(plan)
-    by_buffer[AFTER] = [gate for task, gate in places.gates.items() if plan.tasks[task] in roots]
+    count = len(plan.program.buffers)
     return PlanLayout(
         plan_address,
         _encode_run_image(plan, places, [steps_address + first for first in first_step]),
         places.arguments,
         tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(places.streams))),
         places.events,
-        {b: tuple(gates) for b, gates in by_buffer.items()},
+        {b: tuple(gates) for b, gates in _gates_of_buffers(plan, places).items()},
         needs,
+        {count + task: place for task, place in places.meetings.items()},
         slots.order,
         slots.uses_arena,
         8 * len(slots.template),
@@ -184,13 +187,15 @@ def _native_argument_slots(plan: Plan, tasks: Sequence[int]) -> _ArgumentSlots:
 class _RunOffsets:
     """Offsets in a run.
 
-    gated: see `_buffers_gated_by_task`; gates[t]: task t's gate; nbytes: of it all; the rest as in `PlanLayout`.
+    gated: see `_buffers_gated_by_task`; gates[t]: task t's gate; meetings[t]: the event of collective t; nbytes: of it
+    all; the rest as in `PlanLayout`.
     """
 
     streams: tuple[int, ...]
     events: tuple[int, ...]
     gated: Mapping[int, list[int]]
     gates: Mapping[int, int]
+    meetings: Mapping[int, int]
     poison: tuple[int, ...]
     arguments: int
     stamps: Mapping[int, int]
@@ -200,10 +205,12 @@ class _RunOffsets:
 def _offsets_in_run_record(plan: Plan, argument_bytes: int, timed: bool) -> _RunOffsets:
     streams = tuple(sorted({s.stream for s in plan.steps}))
     events_at = e.RUN_BYTES + e.STREAM_BYTES * len(streams)
-    gates_at = events_at + e.EVENT_BYTES * plan.events
+    met = [t for t, task in enumerate(plan.tasks) if isinstance(task.kernel, Collective)]
+    meetings = {t: events_at + e.EVENT_BYTES * (plan.events + i) for i, t in enumerate(met)}
+    gates_at = events_at + e.EVENT_BYTES * (plan.events + len(met))
     gated = _buffers_gated_by_task(plan)
-    gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
-    poison_at = gates_at + 8 * len(gated)
+    gates = {key: gates_at + 8 * i for i, key in enumerate([*gated, *map(_gate_of_collective, met)])}
+    poison_at = gates_at + 8 * len(gates)
     poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks) - AFTER), 8))
     arguments_at = poison_at + 8 * len(poison)
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
@@ -211,7 +218,24 @@ def _offsets_in_run_record(plan: Plan, argument_bytes: int, timed: bool) -> _Run
     stamps_at = arguments_at + argument_bytes
     stamped = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
     stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
-    return _RunOffsets(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
+    nbytes = stamps_at + 16 * len(stamps)
+    return _RunOffsets(streams, events, gated, gates, meetings, poison, arguments_at, stamps, nbytes)
+
+
+def _gates_of_buffers(plan: Plan, places: _RunOffsets) -> dict[int, list[int]]:
+    """See `PlanLayout.gates`, and `meetings` there."""
+    found: dict[int, list[int]] = {}
+    for first, buffers in places.gated.items():
+        for b in buffers:
+            found.setdefault(b, []).append(places.gates[first])
+    roots, count = root_tasks_of_plan(plan), len(plan.program.buffers)
+    found[AFTER] = [places.gates[task] for task in places.gated if plan.tasks[task] in roots]
+    return found | {count + task: [places.gates[_gate_of_collective(task)]] for task in places.meetings}
+
+
+def _gate_of_collective(task: int) -> int:
+    """Beside that of its buffers, the gate behind which it is done: the key that it has among gates."""
+    return -1 - task
 
 
 def _encode_step_words(
@@ -301,11 +325,13 @@ def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[
     return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
 
 
-def _encoded_clocks_at_completions(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
-    """For each completion event that is recorded: how many steps of each stream come before it."""
-    clocks = {s: [0] * len(streams) for s in streams}
-    at = {s: i for i, s in enumerate(streams)}
+def _encoded_clocks_at_completions(plan: Plan, places: _RunOffsets) -> dict[int, list[int]]:
+    """For the place of each completion event that is recorded, and of each collective's: how many steps of each stream
+    come before it."""
+    clocks = {s: [0] * len(places.streams) for s in places.streams}
+    at = {s: i for i, s in enumerate(places.streams)}
     recorded: dict[int, list[int]] = {}
+    met: dict[int, list[int]] = {}
     for step in plan.steps:
         clock = clocks[step.stream]
         clock[at[step.stream]] += 1
@@ -313,7 +339,9 @@ def _encoded_clocks_at_completions(plan: Plan, streams: Sequence[int]) -> dict[i
             recorded[step.event] = list(clock)
         elif isinstance(step, Wait):
             clock[:] = map(max, clock, recorded[step.event])
-    return {event: recorded[event] for event in plan.completion if event in recorded}
+        elif step.task in places.meetings:
+            met[places.meetings[step.task]] = list(clock)
+    return met | {places.events[event]: recorded[event] for event in plan.completion if event in recorded}
 
 
 def _words_of_one_step(operation: int, *operands: int) -> list[int]:
@@ -337,7 +365,9 @@ def is_native_plan(plan: Plan) -> bool:
 
 
 def _is_native_task(task: Task) -> bool:
-    return not isinstance(task.kernel, Library) and all(is_native_plan(body) for body in control_flow_bodies(task))
+    return not isinstance(task.kernel, (Library, Collective)) and all(
+        is_native_plan(body) for body in control_flow_bodies(task)
+    )
 
 
 class Owner(Protocol):
@@ -361,7 +391,7 @@ def encode_nested_plan(
         elif isinstance(task.kernel, Library) and host_step is not None:
             task, address = host_step(task)
             functions.append(address)
-        elif isinstance(task.kernel, Library) or (host_step is None and not _is_native_task(task)):
+        elif isinstance(task.kernel, (Library, Collective)) or (host_step is None and not _is_native_task(task)):
             functions.append(0)
         else:
             task, address, owners = encode_control_task(task, function, owner, host_step)

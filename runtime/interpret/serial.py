@@ -19,6 +19,7 @@ from ..core import deferred_fork
 from ..core.errors import CompileError, DeviceLost, add_note_to_error_once
 from ..core.frozen import dataclass
 from ..core.readable_text import with_article
+from ..program.collective import Collective
 from ..program.plan import ENTRY, Launch, Plan
 from ..program.program import (
     Kernel,
@@ -95,6 +96,10 @@ class SerialPoisonTracker:
         if error is not None:
             self.fail(task, error)
         return error is not None
+
+    def error_of_task(self, task: int) -> BaseException | None:
+        """What a task has failed with, or is known to be poisoned by."""
+        return self._errors.get(len(self._plan.program.buffers) + task)
 
     def output_errors(self) -> tuple[BaseException | None, ...]:
         """The error of each output of the program, or None."""
@@ -176,10 +181,16 @@ def _serial_call_of_task(task: Task, function: Callable[[Kernel], int]) -> Call:
     if isinstance(task.kernel, Library):
         call = numpy_call_of_library_task(task)
         return lambda addresses, scalars: call(addresses)
+    if isinstance(task.kernel, Collective):
+        return _refuse_collective
     iterations = [
         _serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in control_flow_bodies(task)
     ]
     return lambda addresses, scalars: run_control_flow(task, iterations, SerialLoopDevice(), addresses, scalars)
+
+
+def _refuse_collective(addresses: Addresses, scalars: Sequence[Any]) -> None:
+    raise CompileError("a collective is done by what knows the others")
 
 
 def _serial_call_of_loop_body(body: Plan, calls: Sequence[Call]) -> RunIteration:
@@ -219,17 +230,25 @@ def run_plan_serially(
     addresses: Addresses,
     scalars: Sequence[Any],
     poisoned: Mapping[int, BaseException],
+    meet: Callable[[int, BaseException | None], None] | None = None,
 ) -> tuple[BaseException | None, ...]:
     """Run every step; for each output the error that poisons it, or None.
 
-    poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
+    poisoned: errors that buffers bring along; a task that touches such a buffer is not run. meet: does a collective, to
+    which the others come whatever has failed here.
     """
     poison = SerialPoisonTracker(plan, poisoned)
     for step in plan.steps:
-        if not isinstance(step, Launch) or (poison and poison.is_poisoned(step.task)):
+        if not isinstance(step, Launch):
+            continue
+        meets = isinstance(plan.tasks[step.task].kernel, Collective)
+        if poison and poison.is_poisoned(step.task) and not meets:
             continue
         try:
-            calls[step.task](addresses, scalars)
+            if meets and meet is not None:
+                meet(step.task, poison.error_of_task(step.task))
+            else:
+                calls[step.task](addresses, scalars)
         except Exception as error:
             poison.fail(step.task, serial_error_with_task_location(error, plan.tasks[step.task], plan.program.name))
     return poison.output_errors()

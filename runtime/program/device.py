@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -161,16 +161,25 @@ class Executable(Protocol):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Event]],
+        meetings: Meetings | None = None,
     ) -> tuple[Event, ...]:
         """Start the plan once and return one completion event for each of the program's outputs.
 
         memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
-        an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
-        starts only after its event; for the buffer `plan.ENTRY` all work does, and for `plan.AFTER`, on a device with
-        `host_memory`, whether what it comes after has failed or not. The caller keeps all memory
+        an address; of a plan over several devices it is that of every buffer, and `arena` is None). scalars are Python
+        or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer starts only after its event; for
+        the buffer `plan.ENTRY` all work does, and for `plan.AFTER`, on a device with `host_memory`, whether what it
+        comes after has failed or not. meetings: of a plan with collectives. The caller keeps all memory
         alive until the completion events have happened.
         """
         ...
+
+    def replay(
+        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]
+    ) -> tuple[Sequence[Event], Sequence[Event]] | None:
+        """`run`, of a plan with `devices`, by one launch in memory of its own: the completion events, and those after
+        which all is over. None: it takes `run`. memories: of inputs and outputs. events: of each, when it is there."""
+        return None
 
     def run_and_wait(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
@@ -253,17 +262,16 @@ class DeviceCommunicator(Protocol):
         ...
 
 
-class MultiDeviceReplay(Protocol):
-    """Starts a whole plan over several devices."""
+class Meetings(Protocol):
+    """The collectives of one call, as its run comes to them."""
 
-    def run(
-        self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]
-    ) -> Sequence[Event | None] | None:
-        """The event at its end of each device, if that has a part; None, and nothing has started: this call's steps are
-        to be issued.
+    def promise(self) -> Any:
+        """Of the end of a collective that is started later; `event` of it happens then."""
+        ...
 
-        memories: of the buffers that a call brings or gets, None for others. events: when those that it brings are
-        there."""
+    def start(self, task: int, before: Event | None, promise: Any = None) -> Sequence[Event]:
+        """Start a collective once `before` has happened, well or badly; the events of its end. Those of a run are
+        started in the order of the plan's steps. promise: whose event is to be that of the end."""
         ...
 
 
@@ -321,8 +329,9 @@ class Device(Protocol):
         """Compile what neither this process nor the disk cache has, in parallel where that pays."""
         ...
 
-    def prepare(self, plan: Plan, way: str = "") -> Executable:
-        """Everything about a plan that can be decided before its calls. way: one of `ways`. empty: its own choice."""
+    def prepare(self, plan: Plan, way: str = "", devices: Sequence[Device] = ()) -> Executable:
+        """Everything about a plan that can be decided before its calls. way: one of `ways`. empty: its own choice.
+        devices: of a plan over several, all of them, this one first."""
         ...
 
     def synchronize(self) -> None:
@@ -411,19 +420,8 @@ class Device(Protocol):
 
     def replays_plans_with(self, devices: Sequence[Device]) -> bool:
         """Whether plans over this device, the first, and others are started by one call, unless something in them
-        stands against it: see `make_multi_device_replay`."""
+        stands against it: see `Executable.replay`."""
         return False
-
-    def make_multi_device_replay(
-        self,
-        devices: Sequence[Device],
-        plan: Plan,
-        elsewhere: Mapping[int, Device],
-    ) -> MultiDeviceReplay | None:
-        """What starts a plan over this device, the first, and others by one call; None: its steps are issued.
-
-        elsewhere: of a call's arrays those that are not on their buffer's device, and where they are."""
-        return None
 
     def communicator_with(self, others: Sequence[Device]) -> DeviceCommunicator | None:
         """What exchanges arrays between this device and others of this process; None: nothing but copies does."""

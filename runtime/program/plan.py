@@ -69,10 +69,9 @@ class Plan:
     high_priority: streams that hold the critical path. report: why the plan is as it is; it takes no part in equality.
 
     Where the program is on several devices, each has an arena, of at most `arena_bytes`. homes: the device of each
-    stream, sections: the streams whose steps are started together; none where there is one device. ready: (buffer,
-    event) of what tasks pass on to other streams than their section's. ranks: how many processes run this plan, each
-    its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these. axes: along
-    which the ranks' arguments and results lie. reads_peers: kernels read other devices' memory.
+    stream; none where there is one. ranks: how many processes run this plan, each its own copy, and meet in its
+    collectives, in the order of the steps. exchanged_by: what does these. axes: along which the ranks' arguments and
+    results lie. reads_peers: kernels read other devices' memory.
     """
 
     program: Program
@@ -86,8 +85,6 @@ class Plan:
     notes: tuple[str, ...] = ()
     report: Report | None = field(default=None, compare=False, repr=False)
     homes: tuple[int, ...] = ()
-    sections: tuple[int, ...] = ()
-    ready: tuple[tuple[int, int], ...] = ()
     ranks: int = 1
     exchanged_by: str = field(default="", compare=False)
     axes: str = field(default="", compare=False)
@@ -418,9 +415,15 @@ def is_device_copy(program: Program, task: Task) -> bool:
 
 def all_kernels_of_plan(plan: Plan) -> list[Kernel]:
     """All kernels of a plan, those of bodies too, each once."""
-    found = [task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)]
-    for _, body in nested_plans(plan):
-        found += all_kernels_of_plan(body)
+    return all_kernels_of_tasks(plan.tasks)
+
+
+def all_kernels_of_tasks(tasks: Sequence[Task]) -> list[Kernel]:
+    """All kernels of tasks, those of bodies too, each once."""
+    found = [task.kernel for task in tasks if isinstance(task.kernel, Kernel)]
+    for task in tasks:
+        for body in control_flow_bodies(task):
+            found += all_kernels_of_plan(body)
     return list(dict.fromkeys(found))
 
 

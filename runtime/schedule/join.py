@@ -27,7 +27,6 @@ class PlanJoiner:
         self._tasks: list[Task] = []
         self._steps: list[Step] = []
         self._homes: list[int] = []
-        self._sections: list[int] = []  # each by its first stream
         self._high = set[int]()
         self._events = 0
         self._arenas = [0] * len(devices)
@@ -54,7 +53,6 @@ class PlanJoiner:
         self._tasks += [renumber_task(task, places, numbers) for task in part.tasks]
         stream, event = len(self._homes), self._events
         self._homes += [device] * part.streams
-        self._sections += [stream] * part.streams
         self._high |= {stream + s for s in part.high_priority}
         self._events += part.events
         self._notes.update(dict.fromkeys(part.notes))
@@ -111,8 +109,6 @@ class PlanJoiner:
             frozenset(self._high),
             tuple(self._notes),
             homes=tuple(self._homes),
-            sections=tuple(self._sections),
-            ready=tuple(self._ready.items()),
         )
 
     def _launch(self, stream: int, task: int, awaited: set[Wait]) -> None:
@@ -130,7 +126,6 @@ class PlanJoiner:
     def _own_stream(self, what: str, device: int) -> int:
         if (what, device) not in self._own_streams:
             self._own_streams[what, device] = len(self._homes)
-            self._sections.append(len(self._homes))
             self._homes.append(device)
         return self._own_streams[what, device]
 

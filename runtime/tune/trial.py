@@ -36,8 +36,13 @@ def prepare_plan_for_trial(device: Device, plan: Plan, way: str = "") -> Executa
 
         ends = plan_boundary(plan)
         require_safe_plan(plan, ends.roots, ends.exits)
+    return prepare_plan_on_devices((device,), plan, way)
+
+
+def prepare_plan_on_devices(devices: Sequence[Device], plan: Plan, way: str = "") -> Executable:
+    """The plan made ready on one device, or on several. Raises CompileError with the user's line."""
     try:
-        return device.prepare(plan, way)
+        return devices[0].prepare(plan, way, devices) if plan.devices else devices[0].prepare(plan, way)
     except CompileError as error:
         for task in plan.tasks:
             if error.kernel == getattr(task.kernel, "name", None):

@@ -26,9 +26,7 @@ def device_violations(plan: Plan) -> Iterator[Found]:
     for b, buffer in enumerate(plan.program.buffers):
         if not 0 <= buffer.device < count:
             yield "device", f"b{b}", f"it is on device {buffer.device}, of {count}"
-    if plan.homes and (
-        not len(plan.homes) == len(plan.sections) == plan.streams or not all(0 <= home < count for home in plan.homes)
-    ):
+    if plan.homes and (len(plan.homes) != plan.streams or not all(0 <= home < count for home in plan.homes)):
         yield "device", "plan", f"its {plan.streams} streams are on devices {plan.homes}, of {count}"
         return
     met: set[int] = set()

@@ -392,14 +392,13 @@ def _incomplete_output_violations(plan: Plan, replay: _Replay) -> Iterator[Viola
         why = f"{len(plan.completion)} completion events for {len(outputs)} outputs"
         yield Violation("completion", "plan", "", why)
     ended: list[Clock] = []
-    ends = [(f"output {i}", *end) for i, end in enumerate(zip(outputs, plan.completion, strict=False))]
-    for what, buffer, event in (*ends, *((f"b{b}", b, event) for b, event in plan.ready)):
+    for i, (buffer, event) in enumerate(zip(outputs, plan.completion, strict=False)):
+        what = f"output {i}"
         if event not in replay.events:
             yield Violation("completion", what, "", f"nothing records e{event}")
             continue
         clock = replay.events[event]
-        if event in plan.completion:
-            ended.append(clock)
+        ended.append(clock)
         for number, (stream, position, _) in replay.launches.items():
             task = plan.tasks[number]
             if clock[stream] < position and any(region.buffer == buffer for region in task.writes):

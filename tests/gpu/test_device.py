@@ -13,7 +13,7 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.core.settings import override
-from kernelgraph.runtime.devices.cuda.graphs.replay import PlanReplay
+from kernelgraph.runtime.devices.cuda.graphs.replay import GraphReplay
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -110,7 +110,7 @@ def test_batches_and_packs(device: Any, form: int, way: str) -> None:
     if form > 1:
         program = pack_small_launches(program, machine)
     executable = device.prepare(schedule(program, "max", machine=machine))
-    executable._replay = PlanReplay(device, executable) if way == "replay" else None
+    executable._replay = GraphReplay(executable) if way == "replay" else None
     kept = []
     for turn in range(6):
         arrays = [np.random.default_rng(turn + i).normal(size=(48, 48)).astype("f4") / 6 for i in range(6)]

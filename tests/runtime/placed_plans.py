@@ -12,6 +12,7 @@ from kernelgraph.runtime.program.program import Buffer, Region, Task
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.join import PlanJoiner
 from kernelgraph.runtime.schedule.schedule import schedule
+from tests.plan_parts import is_between, parts
 from tests.runtime.dags import WORD, program_of, random_dag, random_program
 from tests.runtime.mutants import MUTATIONS, Mutation
 
@@ -115,8 +116,9 @@ def _moved_region(region: Region, buffers: dict[int, int]) -> Region:
 def dropped_wait_between_parts(rng: Random, plan: Plan) -> Iterator[Plan]:
     """A part, copy or collective starts before what another writes for it is there."""
     streams = {step.event: step.stream for step in plan.steps if not isinstance(step, (Launch, Wait))}
+    between = {s.stream for s in plan.steps if isinstance(s, Launch) and is_between(plan, s.task)}
     for i, step in enumerate(plan.steps):
-        if isinstance(step, Wait) and plan.sections[streams[step.event]] != plan.sections[step.stream]:
+        if isinstance(step, Wait) and {streams[step.event], step.stream} & between:
             yield replace(plan, steps=plan.steps[:i] + plan.steps[i + 1 :])
 
 
@@ -159,7 +161,7 @@ def copied_onto_itself(rng: Random, plan: Plan) -> Iterator[Plan]:
 
 def two_parts_in_one_place(rng: Random, plan: Plan) -> Iterator[Plan]:
     """Two temporaries of different parts of one device share bytes of its arena."""
-    homes = {s.task: plan.sections[s.stream] for s in plan.steps if isinstance(s, Launch)}
+    homes = {t: i for i, (_, tasks) in enumerate(parts(plan)) for t in tasks}
     owners = {r.buffer: homes[t] for t, task in enumerate(plan.tasks) for r in (*task.reads, *task.writes)}
     temps = [b for b, offset in enumerate(plan.offsets) if offset is not None and b in owners]
     for b in temps:
@@ -200,7 +202,6 @@ def collectives_in_any_order(rng: Random, plan: Plan) -> Iterator[Plan]:
                 steps=tuple(steps),
                 streams=own + 1,
                 homes=(*plan.homes, 0),
-                sections=(*plan.sections, own),
             )
 
 

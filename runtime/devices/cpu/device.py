@@ -45,7 +45,8 @@ from ...interpret.serial import (
     serial_calls_of_tasks,
     serial_error_with_task_location,
 )
-from ...program.device import DONE, Device, DoneEvent, Executable, Timing, error_of_event
+from ...program.collective import Collective
+from ...program.device import DONE, Device, DoneEvent, Executable, Meetings, Timing, error_of_event
 from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
 from ...program.program import (
@@ -86,6 +87,8 @@ class CPUExecutable(Executable):
         ]
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native_plan(plan)
+        launched = [s.task for s in plan.steps if isinstance(s, Launch)]
+        self._collectives = [t for t in launched if isinstance(tasks[t].kernel, Collective)]
         self._engine: NativeEngine | None = None
         self._timed: tuple[PlanLayout, list[RunRecord], list[tuple[int, int]]] | None = None
         self._layout: PlanLayout | None = None
@@ -97,7 +100,8 @@ class CPUExecutable(Executable):
         self._pack = self._convert = direct_call_table_packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
         cores = native_engine_thread_count()
-        self._is_small = self.cost * (1 - 1 / max(2, cores)) < WAKE_US  # all cores together save less than that
+        # all cores together save less than that; who waits for others does so beside the caller
+        self._is_small = self.cost * (1 - 1 / max(2, cores)) < WAKE_US and not self._collectives
         shared = [t.cost for t in tasks if plan.streams > 1 or split_engine_launch_into_chunks(t, cores)[1] > 1]
         light = sum(shared) * (1 - 1 / cores) < WAKE_US and self.cost < CALLER_US
         bodies = [body for t in tasks for body in control_flow_bodies(t)]
@@ -147,7 +151,12 @@ class CPUExecutable(Executable):
         return [(place, layout.needs.get(place, 0)) for place in places]
 
     def run(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        meetings: Meetings | None = None,
     ) -> Events:
         """In the caller's thread, by one native call where that does it. Else by the engine's threads."""
         if self._runs_inline and not after and settings.engine == "async":
@@ -155,8 +164,8 @@ class CPUExecutable(Executable):
             return self._done
         if (recorder := profile.active) is not None:
             with recorder.host_span("launch", self.plan.program.name):
-                return self._run_profiled_or_plain(memories, arena, scalars, after, recorder)
-        return self._run_profiled_or_plain(memories, arena, scalars, after, None)
+                return self._run_profiled_or_plain(memories, arena, scalars, after, recorder, meetings)
+        return self._run_profiled_or_plain(memories, arena, scalars, after, None, meetings)
 
     def run_and_wait(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -197,16 +206,21 @@ class CPUExecutable(Executable):
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         recorder: profile.ProfileRecorder | None,
+        meetings: Meetings | None,
     ) -> Events:
         mode = settings.engine
         native_engine = None if mode == "sync" else self._attach_to_engine()
         if mode != "chaos" and self._is_small and all([event.query() for _, event in after]):
-            if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
-                return self.run(memories, arena, scalars, ())
+            if mode == "async" and recorder is None and all([event is DONE for _, event in after]):
+                if self._runs_inline:
+                    return self.run(memories, arena, scalars, ())
+                if native_engine is not None and self._suits_waiting_caller:
+                    return self._run_stretches(memories, arena, scalars)
             native_engine = None
         if native_engine is None or not self.plan.steps or not native_engine.start():
-            return self._run_serially(memories, arena, scalars, after, recorder)
-        return self._submit_to_engine(native_engine, memories, arena, scalars, after, recorder, mode == "chaos")
+            return self._run_serially(memories, arena, scalars, after, recorder, meetings)
+        native_engine.set_chaos_mode(mode == "chaos")
+        return self._submit_to_engine(native_engine, memories, arena, scalars, after, recorder, meetings)
 
     def _run_serially(
         self,
@@ -215,12 +229,19 @@ class CPUExecutable(Executable):
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         recorder: profile.ProfileRecorder | None,
+        meetings: Meetings | None,
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
         calls = self._calls if recorder is None else profile_cpu_task_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
-        errors = run_plan_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
-        return _events_of_errors(errors)
+
+        def meet(task: int, error: BaseException | None) -> None:
+            assert meetings is not None
+            for event in meetings.start(task, None if error is None else DoneEvent(EngineFailedEvent(error))):
+                event.wait()
+
+        addresses = self._buffer_addresses(memories, arena)
+        return _events_of_errors(run_plan_serially(self.plan, calls, addresses, scalars, poisoned, meet))
 
     def run_timed(
         self,
@@ -261,7 +282,7 @@ class CPUExecutable(Executable):
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         recorder: profile.ProfileRecorder | None,
-        chaos: bool,
+        meetings: Meetings | None,
     ) -> Events:
         """By the engine's threads; under a profile each step notes its times."""
         assert self._layout is not None
@@ -271,7 +292,6 @@ class CPUExecutable(Executable):
                 timed = encode_nested_plan(self.plan, self._kernel_address, native_engine, timed=True)
                 self._timed = timed, [], self._output_events(timed)
             layout, free, ends = self._timed
-        native_engine.set_chaos_mode(chaos)
         try:
             record = free.pop()
         except IndexError:
@@ -280,12 +300,32 @@ class CPUExecutable(Executable):
         if self.needs_python:
             native_engine.start_python_threads()
             run.addresses, run.scalars = self._buffer_addresses(memories, arena), scalars
-        run.start(layout, self._call_table(memories, arena, scalars), after)
+        table = self._call_table(memories, arena, scalars)
+        if meetings is None:
+            run.start(layout, table, after)
+        else:
+            self._start_with_collectives(run, layout, table, after, meetings)
         if recorder is not None:
             recorder.read_device_times_at_end(
                 partial(cpu_profile_spans_of_run, recorder, self.plan, layout, run, recorder.next_run())
             )
         return tuple(EngineRunEvent(run, place, needs) for place, needs in ends)
+
+    def _start_with_collectives(
+        self,
+        run: NativeRun,
+        layout: PlanLayout,
+        table: bytes,
+        after: Sequence[tuple[int, Any]],
+        meetings: Meetings,
+    ) -> None:
+        """Each is to be done once the run has come to it; what follows it there waits for the promise of its end."""
+        first = len(self.plan.program.buffers)
+        promises = [(task, meetings.promise()) for task in self._collectives]
+        run.start(layout, table, [*after, *((first + task, promise.event) for task, promise in promises)])
+        for task, promise in promises:
+            place = layout.meetings[first + task]
+            meetings.start(task, EngineRunEvent(run, place, layout.needs[place]), promise)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         """Do a task that needs Python: the engine's Python thread calls this."""
@@ -426,7 +466,9 @@ class CPUDevice(Device):
                 del self._loaded[next(iter(self._loaded))]
         return [cast(llvm_jit.MachineCode, found[kernel]) for kernel in kernels]
 
-    def prepare(self, plan: Plan, way: str = "") -> CPUExecutable:
+    def prepare(self, plan: Plan, way: str = "", devices: Sequence[Device] = ()) -> CPUExecutable:
+        if plan.devices:  # a run is told where temporaries are
+            plan = replace(plan, offsets=(None,) * len(plan.offsets), arena_bytes=0)
         return CPUExecutable(self, plan)
 
     def synchronize(self) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...core.allocators import Allocator
 from ...core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ...core.frozen import replace
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, MultiDeviceReplay
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
@@ -26,8 +26,13 @@ from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
-from .graphs.multi_device_replay import make_multi_device_replay
-from .graphs.replay import FIXED, PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
+from .graphs.replay import (
+    FIXED,
+    GraphReplay,
+    is_graph_of_devices_possible,
+    is_graph_replay_worthwhile,
+    is_replayable_as_graph,
+)
 from .libraries.cudnn import cudnn_of_gpu
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
@@ -183,14 +188,6 @@ class CUDADevice(Device):
         alike = all(type(other) is type(self) and not other.pool.borrows for other in devices)
         return alike and all(self.open_peer_memory(other) for other in devices)
 
-    def make_multi_device_replay(
-        self,
-        devices: Sequence[Any],
-        plan: Plan,
-        elsewhere: Mapping[int, Any],
-    ) -> MultiDeviceReplay | None:
-        return make_multi_device_replay(plan, devices, elsewhere)
-
     # collectives
 
     @property
@@ -304,9 +301,9 @@ class CUDADevice(Device):
         assert isinstance(task.kernel, Kernel)
         return KernelStep(self.context.driver, task, *self.load([task.kernel]))
 
-    def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
+    def prepare(self, plan: Plan, way: str = "", devices: Sequence[Any] = ()) -> CUDAExecutable:
         """way: one of `ways`; empty: what the model finds better."""
-        return CUDAExecutable(self, plan, way)
+        return CUDAExecutable(self, plan, way, devices)
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
         """How a plan can be run, what the model finds better first. Raises CompileError."""
@@ -328,12 +325,16 @@ class CUDADevice(Device):
             return self.kernel_step_of_task(pack_member_kernel_arguments(task))
         return make_gpu_library_step(self.context.driver, self.blas, task, self.kernel_step_of_task)
 
-    def graph_replay_of_executable(self, executable: CUDAExecutable, way: str) -> PlanReplay | None:
+    def graph_replay_of_executable(self, executable: CUDAExecutable, way: str) -> GraphReplay | None:
         """The graph form of a plan, where that is the way or, without one, pays."""
-        plan, runners = executable.plan, executable.runners
+        plan, runners, devices = executable.plan, executable.runners, executable.devices
         if way == STREAMS_WAY or not is_replayable_as_graph(runners, plan):
             return None
-        return PlanReplay(self, executable) if way == REPLAY_WAY or is_graph_replay_worthwhile(plan, runners) else None
+        if len(devices) > 1:
+            pays = is_graph_of_devices_possible(plan, devices, runners)
+        else:
+            pays = way == REPLAY_WAY or is_graph_replay_worthwhile(plan, runners)
+        return GraphReplay(executable) if pays else None
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device. What failed raises where its arrays are read."""

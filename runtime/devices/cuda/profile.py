@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...core.profile import ProfileRecorder, Span
-from ...program.plan import Launch, least_bytes_of_task
+from ...program.collective import Collective
+from ...program.plan import Launch, Plan, is_device_copy, least_bytes_of_task
 from ...program.program import Kernel
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent, EventPool
@@ -28,36 +29,28 @@ class CudaProfileMarks:
         self._base.wait()
         self._offset = recorder.microseconds_since_start(time.monotonic_ns())
 
-    def steps(self, executable: Any) -> list[tuple[int, int, Any, int]]:
-        """An executable's steps, whose launches note their times."""
-        plan, run_number = executable.plan, self._recorder.next_run()
+    def timed_step(self, plan: Plan, what: Any, number: int, run_number: int) -> Any:
+        """What does a step of a plan, and notes its time; copies to other devices and collectives note their own."""
+        step = plan.steps[number]
+        assert isinstance(step, Launch)
+        task = plan.tasks[step.task]
+        if isinstance(task.kernel, Collective) or is_device_copy(plan.program, task):
+            return what
+        kind = "kernel" if isinstance(task.kernel, Kernel) else "library"
+        own = (task.line, plan.program.name, least_bytes_of_task(task), run_number, step.task)
 
-        def time_step(what: Any, number: int) -> Callable[..., int]:
-            step = plan.steps[number]
-            assert isinstance(step, Launch)
-            task = plan.tasks[step.task]
-            kind = "kernel" if isinstance(task.kernel, Kernel) else "library"
-            own = (task.line, plan.program.name, least_bytes_of_task(task), run_number, step.task)
+        def run_and_add_span(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+            start = self._pool.record(stream)
+            code = what(addresses, scalars, stream)
+            self.add_span_until_now(start, kind, task.name, stream, *own)
+            return int(code)
 
-            def run_and_add_span(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-                start = self._pool.record(stream)
-                code = what(addresses, scalars, stream)
-                self.add_span_until_now(start, kind, task.name, stream, *own)
-                return int(code)
+        return run_and_add_span
 
-            return run_and_add_span
-
-        return [
-            (kind, s, time_step(what, number) if isinstance(plan.steps[number], Launch) else what, number)
-            for kind, s, what, number in executable.steps
-        ]
-
-    def add_span_of_stream_wait(
-        self, wait: Callable[..., None], driver: Any, bad: Any, s: int, stream: int, event: Any
-    ) -> None:
+    def add_span_of_stream_wait(self, wait: Callable[..., None], bad: Any, s: int, stream: int, event: Any) -> None:
         """A wait of a stream for an event."""
         start = self._pool.record(stream)
-        wait(driver, bad, s, stream, event)
+        wait(bad, s, stream, event)
         if getattr(event, "stream", stream) != stream:
             self.add_span_until_now(start, "wait", f"for {self._stream_name(event.stream)}", stream)
 

@@ -26,7 +26,6 @@ from kernelgraph.compiler.placement.places import devices_of_placed_graph, place
 from kernelgraph.compiler.placement.replicate import graph_exchanges_between_devices, replicate_graph_on_devices
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.core.errors import PlanError
-from kernelgraph.runtime.program.sections import sections_of_plan
 from kernelgraph.runtime.verify.plan import find_plan_violations, require_safe_plan
 from tests.compiler.placement.random_places import F64, NUMBER, plan_of, random_graph, simulate, verify_random_plans
 
@@ -127,8 +126,6 @@ def test_what_is_wrong_is_named() -> None:
     require_safe_plan(plan)
     with pytest.raises(PlanError, match=r"t0 part0: the task is never launched"):
         require_safe_plan(replace(plan, steps=plan.steps[1:]))
-    with pytest.raises(PlanError, match=r"before it is written"):
-        sections_of_plan(replace(plan, steps=plan.steps[1:]))
 
 
 def test_bodies_of_loops_in_loops_are_looked_at_once() -> None:

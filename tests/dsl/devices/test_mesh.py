@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.sections import Section, sections_of_plan
-from tests import rank_cases
+from tests import plan_parts, rank_cases
 
 RNG = np.random.default_rng(0)
 X = RNG.random((12, 6))
@@ -100,7 +99,7 @@ def test_a_small_collective_of_arguments_is_one_task_on_each_device(op: Any) -> 
         f = on_mesh(4, body, 0, None)
         with kg.override(collectives="reads"):
             plan = f.plan(X[:, :4].repeat(4, 0))
-        assert (len(sections_of_plan(plan)) == 4 and not plan.copied_bytes) == one_part
+        assert (len(plan_parts.parts(plan)) == 4 and not plan.copied_bytes) == one_part
 
 
 @pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])
@@ -108,8 +107,7 @@ def test_one_device_may_do_it_for_all(op: Any) -> None:
     """It reads the others' arguments, and they get copies of what it makes of them."""
     with kg.override(collectives="root"):
         plan = on_mesh(4, lambda x: op(np.sqrt(x) * 2), 0, None).plan(np.ones((16, 1 << 16), np.float32))
-    sections = [part for part in sections_of_plan(plan) if isinstance(part, Section)]
-    assert [part.device for part in sections] == [0] and len(sections_of_plan(plan)) == 4
+    assert [home for home, _ in plan_parts.computing(plan)] == [0] and len(plan_parts.parts(plan)) == 4
 
 
 @pytest.mark.parametrize("op", [kg.all_reduce, kg.reduce_scatter, kg.all_gather])
@@ -119,7 +117,7 @@ def test_large_collectives_of_arguments_are_one_task_on_each_device(op: Any) -> 
     for one_part, body in ((True, lambda x: op(np.sqrt(x) * 2)), (False, lambda x: op(x + x[::-1]))):
         with kg.override(collectives="reads"):
             plan = on_mesh(4, body, 0, None).plan(given)
-        assert (len(sections_of_plan(plan)) == 4 and not plan.copied_bytes) == one_part
+        assert (len(plan_parts.parts(plan)) == 4 and not plan.copied_bytes) == one_part
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.sections import Meeting, sections_of_plan
 from tests import rank_cases, rank_faults, rank_programs, rank_reductions
 from tests.counts import examples
 
@@ -313,7 +312,7 @@ def test_gradients_leave_as_they_are_ready() -> None:
     plan = on_ranks(2, run)[0]
     sums = [s for s in plan.collectives if s.counts[-1] == 90_000]
     assert len(sums) == 4
-    summed = [p.writes[-1] for p in sections_of_plan(plan) if isinstance(p, Meeting) and p.kernel in sums]
+    summed = [task.writes[-1].buffer for task in plan.tasks if task.kernel in sums]
     updates = [next(task for task in plan.tasks if v in {r.buffer for r in task.reads}) for v in summed]
     sources = [{plan.program.buffers[r.buffer].source for r in task.reads} - {-1} for task in updates]
     assert sources == [{3}, {2}, {1}, {0}]

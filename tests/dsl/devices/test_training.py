@@ -10,9 +10,9 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_predecessors_in_dag
-from kernelgraph.runtime.program.plan import Launch, Plan
+from kernelgraph.runtime.program.plan import Launch, Plan, Wait, is_device_copy
 from kernelgraph.runtime.program.program import task_dependences_of_program
-from kernelgraph.runtime.program.sections import DeviceCopy, Meeting, Section, sections_of_plan
+from tests import plan_parts
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.random((16, 5)), RNG.random((16, 2))
@@ -87,9 +87,12 @@ def test_gradients_are_exchanged_while_others_are_computed() -> None:
     """Each gradient is an output of its own of the first parts: its copy waits for it alone."""
     mesh = kg.Mesh(("cpu:0", "cpu:1"))
     plan = kg.DataParallel(loss, mesh, update=descend).plan(WEIGHTS, X, Y)
-    first = sections_of_plan(plan)[0]
-    assert isinstance(first, Section) and len(first.writes) == 3
-    assert len({*first.plan.completion}) == 3
+    _, first = plan_parts.parts(plan)[0]
+    made = {v for t in first for v in plan_parts.written(plan, t)}
+    copies = [s for s in plan.steps if isinstance(s, Launch) and is_device_copy(plan.program, plan.tasks[s.task])]
+    sent = [s.task for s in copies if {*plan_parts.read(plan, s.task)} <= made]
+    awaited = {s.event for s in plan.steps if isinstance(s, Wait) and s.stream == copies[0].stream}
+    assert len({*(plan_parts.read(plan, t)[0] for t in sent)}) == 3 and len(awaited) >= 3
 
 
 def deep_loss(weights: Any, x: Any) -> Any:
@@ -118,19 +121,19 @@ def test_sums_lie_under_the_backward_pass(where: str) -> None:
 
     if where == "four ranks":
         plan = kg.distributed.run_threads(4, on_ranks)[0]
-        sent = [v for s in sections_of_plan(plan) if isinstance(s, Meeting) for v in s.reads]
+        sent = [v for t in launched(plan) if plan_parts.is_between(plan, t) for v in plan_parts.read(plan, t)]
     else:
         plan = deep_plan(kg.Mesh([f"cpu:{i}" for i in range(4)]))
-        sent = [*dict.fromkeys(s.source for s in sections_of_plan(plan) if isinstance(s, DeviceCopy))]
-    backward = next(s for s in sections_of_plan(plan) if isinstance(s, Section))
-    part = backward.plan
-    writers = {r.buffer: t for t, task in enumerate(part.tasks) for r in task.writes}
-    above = transitive_predecessors_in_dag(task_dependences_of_program(part.program))
-    matmuls = {t for t, task in enumerate(part.tasks) if task.name == "matmul"}
-    order, needed, counts = launched(part), set[int](), set[int]()
+        copies = (t for t in launched(plan) if plan_parts.is_between(plan, t))
+        sent = [*dict.fromkeys(v for t in copies for v in plan_parts.read(plan, t))]
+    _, order = plan_parts.computing(plan)[0]
+    writers = {v: t for t in order for v in plan_parts.written(plan, t)}
+    above = transitive_predecessors_in_dag(task_dependences_of_program(plan.program))
+    matmuls = {t for t in order if plan.tasks[t].name == "matmul"}
+    needed, counts = set[int](), set[int]()
     for v in sent:
-        if v in backward.writes:
-            task = writers[part.program.outputs[backward.writes.index(v)]]
+        if v in writers:
+            task = writers[v]
             needed |= {task, *members_of_bitmask(above[task])}
             before = {*order[: order.index(task) + 1]} & matmuls
             assert before <= needed
@@ -150,12 +153,10 @@ def test_updates_follow_the_order_of_the_sums() -> None:
             return deep_plan(kg.Mesh(2))
 
     plan = kg.distributed.run_threads(2, on_ranks)[0]
-    sections = sections_of_plan(plan)
-    arrived = {v: i for i, s in enumerate(sections) if isinstance(s, Meeting) for v in s.writes}
-    update = [s for s in sections if isinstance(s, Section)][-1]
-    part = update.plan
-    came = {b: arrived.get(v, 0) for b, v in zip(part.program.inputs, update.reads, strict=True)}
-    turns = [max(came.get(r.buffer, 0) for r in part.tasks[t].reads) for t in launched(part)]
+    sums = [t for t in launched(plan) if plan_parts.is_between(plan, t)]
+    arrived = {v: i + 1 for i, t in enumerate(sums) for v in plan_parts.written(plan, t)}
+    _, update = plan_parts.computing(plan)[-1]
+    turns = [max(arrived.get(v, 0) for v in plan_parts.read(plan, t)) for t in update]
     assert turns == sorted(turns) and len({*turns}) == 6
 
 

@@ -70,14 +70,13 @@ def pending_gpu_events(events: Iterable[Any]) -> list[CudaEvent] | None:
     """Those that have not happened; None where one is of another kind of device, or of work that failed."""
     pending = []
     for event in events:
-        if event is not None:
-            if type(event) is not CudaEvent:
-                return None
-            happened = event.query()
+        if type(event) is CudaEvent:
+            if not event.query():
+                pending.append(event)
             if event.error is not None:
                 return None
-            if not happened:
-                pending.append(event)
+        elif event is not None:
+            return None
     return pending
 
 

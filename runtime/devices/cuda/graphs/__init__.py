@@ -1,6 +1,6 @@
 """Plans as CUDA graphs: captured nodes, replay, executable instances, loops and branches as conditional nodes or
 iterations.
 
-In reading order: replay, nodes, library_nodes, instances, native_launch, one_launch, parallel_launch,
-multi_device_replay, host_control_flow, device_control_flow, conditional_nodes.
+In reading order: replay, capture, nodes, library_nodes, instances, native_launch, one_launch, host_control_flow,
+device_control_flow, conditional_nodes.
 """

@@ -16,8 +16,6 @@ from ..modules.launch import KernelArgumentBlock
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 THREADS = 8
 LANES = 4  # streams that graphs are launched on
-MULTI_DEVICE_LANES = 2  # streams that graphs over several devices are launched on
-COPY_STREAM = -1  # in place of the number of a plan's stream: that of a device's copies to others
 BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 
 
@@ -28,34 +26,25 @@ class InstanceHolder(Protocol):
 
 
 class GraphReplayLane:
-    """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
-
-    def __init__(self, device: Any) -> None:
-        self.stream: int = device.new_stream(False)
-        self._new_stream = device.new_stream
-        self._captures: dict[tuple[bool, int], int] = {}
-
-    def streams_for_capture(self, high: Sequence[bool]) -> list[int]:
-        """Streams for a plan's, with their libraries made ready."""
-        for key in ((is_high, i) for i, is_high in enumerate(high)):
-            if key not in self._captures:
-                self._captures[key] = self._new_stream(key[0])
-        return [self._captures[is_high, i] for i, is_high in enumerate(high)]
-
-
-class MultiDeviceLane:
-    """Streams of several GPUs that graphs over them are captured on, and the one that these are launched on."""
+    """A stream of each GPU that graphs are launched on, and those that they are captured on: what one holds, only one
+    runs."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
-        self.stream: int = devices[0].new_stream(False)
-        self._streams: dict[tuple[Any, bool, int], int] = {}
+        self.devices = devices
+        self.streams: dict[Any, int] = {device: device.new_stream(False) for device in devices}
+        self.stream = self.streams[devices[0]]
+        self._captures: dict[tuple[Any, bool, int], int] = {}
 
     def stream_for_capture(self, device: Any, high: bool, number: int) -> int:
-        """A stream of a device, made when first asked for. number: of a plan's stream, or COPY_STREAM."""
+        """A stream of a device, made when first asked for. number: 0 for what comes before and behind a plan."""
         key = device, high, number
-        if key not in self._streams:
-            self._streams[key] = device.new_stream(high)
-        return self._streams[key]
+        if key not in self._captures:
+            self._captures[key] = device.new_stream(high)
+        return self._captures[key]
+
+    def streams_for_capture(self, high: Sequence[bool]) -> list[int]:
+        """So many of the first device."""
+        return [self.stream_for_capture(self.devices[0], is_high, i) for i, is_high in enumerate(high)]
 
 
 class GraphReplays:
@@ -63,8 +52,7 @@ class GraphReplays:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._lanes: list[GraphReplayLane] = []
-        self._multi_device_lanes: dict[tuple[Any, ...], deque[MultiDeviceLane]] = {}
+        self._lanes: dict[tuple[Any, ...], list[GraphReplayLane]] = {}  # by the devices
         self._turn = self._capture = 0
         self._bodies: GraphReplayLane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
@@ -78,8 +66,7 @@ class GraphReplays:
 
     def streams(self) -> list[int]:
         """Those that graphs are launched on."""
-        several = [lane.stream for lanes in self._multi_device_lanes.values() for lane in lanes]
-        return [*(lane.stream for lane in self._lanes), *several]
+        return [lane.streams[self._device] for lanes in self._lanes.values() for lane in lanes]
 
     def stream_for_capture(self) -> int:
         """A stream for the captures of single launches."""
@@ -91,25 +78,18 @@ class GraphReplays:
     def bodies(self) -> GraphReplayLane:
         """For captures of what needs no library's memory: it may be launched on any stream."""
         if self._bodies is None:
-            self._bodies = GraphReplayLane(self._device)
+            self._bodies = GraphReplayLane((self._device,))
         return self._bodies
 
-    def lane(self, taken: Sequence[GraphReplayLane] = ()) -> GraphReplayLane:
+    def lane(self, taken: Sequence[GraphReplayLane] = (), devices: Sequence[Any] = ()) -> GraphReplayLane:
         """They take turns, but for those that are taken: fewer than `LANES`, of the plan's other instances, which are
-        to run at the same time."""
-        if len(self._lanes) < LANES:
-            self._lanes.append(GraphReplayLane(self._device))
+        to run at the same time. devices: this one and others, where graphs are over several."""
+        lanes = self._lanes.setdefault(key := tuple(devices) or (self._device,), [])
+        if len(lanes) < LANES:
+            lanes.append(GraphReplayLane(key))
         self._turn += 1
-        found = self._lanes[(self._turn - 1) % LANES]
-        return self.lane(taken) if found in taken else found
-
-    def multi_device_lane(self, devices: Sequence[Any]) -> MultiDeviceLane:
-        """The lane of the next graph over this device, which is the first, and others. Lanes take turns."""
-        lanes = self._multi_device_lanes.setdefault(tuple(devices), deque())
-        if len(lanes) < MULTI_DEVICE_LANES:
-            lanes.append(MultiDeviceLane(devices))
-        lanes.rotate()
-        return lanes[0]
+        found = lanes[(self._turn - 1) % len(lanes)]
+        return self.lane(taken, devices) if found in taken else found
 
     def bytes_kept_by_graphs(self) -> int:
         """What instances keep."""
@@ -143,9 +123,9 @@ class GraphReplays:
 class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
-    def __init__(self, driver: Any, lane: GraphReplayLane | MultiDeviceLane, graph: int, steps: Sequence[Any]) -> None:
-        """steps: whose kernels it has; and workspaces of libraries."""
-        self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
+    def __init__(self, driver: Any, stream: int, graph: int, steps: Sequence[Any]) -> None:
+        """stream: that it is launched on. steps: whose kernels it has; and workspaces of libraries."""
+        self._driver, self.stream, self.graph, self._steps = driver, stream, graph, steps
         self.executable = 0
         self.nodes: list[KernelArgumentBlock] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
@@ -154,22 +134,18 @@ class GraphInstance:
         self.results: set[CudaEvent] = set()
         self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
         self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
-        self.launch: Callable[..., int] | None = None  # the graph, by one native call, where that can do it
-        self.start: Callable[..., CudaEvent | None]  # the same, to the event after it
-        self.stream = lane.stream
+        self.start: Callable[..., CudaEvent | None]  # the graph, by one native call, to the event after it
 
     def idle(self) -> bool:
         """Whether the latest launch has given its results; the next one comes after it anyway."""
         return all([event.query() for event in (self.results if self.moments else [*self.ends][-1:])])
 
     def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
-        """A launch, with the event after it and those of its results."""
-        self.ends.append(last)
+        """A launch whose results have moments of their own, with the event after it and those of its results."""
         self.results = set(results)
-        if self.moments:
-            self.launched.append((last, results))
-            while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
-                self.launched.popleft()
+        self.launched.append((last, results))
+        while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
+            self.launched.popleft()
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():

@@ -103,6 +103,15 @@ class _OneNodeGraphs:
         self.turns: Iterator[OneNodeGraph | None] = repeat(None)
         self._plain = PLAIN
 
+    @property
+    def instances(self) -> list[OneNodeGraph]:
+        return [*self.nodes.values(), *self.callers.values()]
+
+    @instances.setter
+    def instances(self, none: list[OneNodeGraph]) -> None:
+        """They are let go, and made anew when it is their time again."""
+        self.nodes, self.callers, self.turns, self._plain = {}, {}, repeat(None), PLAIN
+
     def choose(self, after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> OneNodeGraph | None:
         """That of a call, if it is made."""
         if caller:
@@ -144,6 +153,7 @@ class _OneNodeGraphs:
                     graph = OneNodeGraph(self._device, self._step, order, len(order), self._numbers, places, stream)
                     self._device.graphs.launched[graph] = self._labels
                     made[stream] = graph
+                self._device.graphs.keep(self, 0)
             except MISTAKES:
                 raise
             except Exception:  # they are an optimisation: launches do as well

@@ -131,6 +131,18 @@ class CopyStep:
         return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
 
 
+class DeviceCopyStep(CopyStep):
+    """A copy of all of a buffer from one GPU to another, on a stream of the first."""
+
+    def __init__(self, device: Any, target: Any, task: Task) -> None:
+        device.open_peer_memory(target)
+        super().__init__(device.context.driver, task)
+        driver, here, there = device.context.driver, device.context, target.context
+        self._copy = lambda to, at, nbytes, stream: driver.to_peer(to, there.handle, at, here.handle, nbytes, stream)
+        self.nbytes = self._nbytes
+        self.in_memory_of_both = CopyStep(driver, task)  # where each reaches the other's
+
+
 def _is_library_copy_contiguous(region: Region) -> bool:
     expected = region.itemsize
     for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):

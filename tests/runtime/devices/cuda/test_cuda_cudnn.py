@@ -933,6 +933,6 @@ def test_the_first_call_of_a_process_has_the_library(monkeypatch: pytest.MonkeyP
 
 def test_nothing_is_imported_before_it_is_asked() -> None:
     assert "cudnn" not in sys.modules
-    library = cudnn.cudnn_of_gpu("GPU", lambda: None)
+    library = cudnn.cudnn_of_gpu("GPU", lambda: None, lambda: None)
     assert (library is None) == (cudnn.util.find_spec("cudnn") is None)
     assert "cudnn" not in sys.modules

@@ -81,6 +81,25 @@ def test_a_launch_becomes_a_graph_of_one_node(monkeypatch: pytest.MonkeyPatch, r
     assert not driver.graphs and not driver.functions
 
 
+def test_trimming_lets_go_of_graphs_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no memory of their own, and are made anew."""
+    monkeypatch.setattr(one_launch, "PLAIN", 1)
+    device = device_on(FakeContext())
+    executable, _ = start(device, chain())
+    run, source = directly(device, executable), device.allocate(160)
+    device.upload(np.arange(40, dtype="f4"), source).wait()
+    for _ in range(2):
+        found = [run(None, source) for _ in range(4)]
+        assert [direct for *_, direct in found] == [False, False, True, True] and device.context.driver.graphs
+        for event, target, _ in found:
+            event.wait()
+            got = np.empty(40, "f4")
+            device.download(target, got)
+            np.testing.assert_array_equal(got, 2 * np.arange(40, dtype="f4"))
+        device.trim()
+        assert not device.context.driver.graphs
+
+
 def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_launch, "PLAIN", 0)
     device = device_on(FakeContext())
