@@ -244,13 +244,14 @@ def _is_not_followed(kind: type, value: Any) -> bool:
     comparison or for a class of arguments; super objects and properties that are no members of classes."""
     of = value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else kind
     module = value.__name__ if kind is ModuleType else of.__module__
-    if value is os.environ or value is os.getenv or module in ("decimal", "_decimal", "_contextvars"):
+    if value is os.environ or value is os.getenv or module in _MODULES_NOT_FOLLOWED:
         return True
     dispatches = kind is FunctionType and value.__code__ is _DISPATCHING
     return dispatches or issubclass(kind, _NOT_FOLLOWED) or kind in VIEWS or _is_alias(kind, value)
 
 
 _NOT_FOLLOWED = _local, property, super, type(functools.cmp_to_key(max))
+_MODULES_NOT_FOLLOWED = frozenset({"decimal", "_decimal", "contextvars", "_contextvars"})
 _DISPATCHING = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
 
 

@@ -181,8 +181,7 @@ class GraphReplay:
         self._calls += 1
         if self._pointers and (bound := tuple([memories[b] for b in self._pointers])) != self._bound:
             self._note_moved_pointers(bound)
-        askew = any(memories[b] & bits != were for b, bits, were in self._aligned)
-        if askew or self.broken or self._calls <= WARM_CALLS or (pending := pending_gpu_events(events)) is None:
+        if self._is_askew(memories) or self.broken or self._calls <= WARM_CALLS or (pending := pending_gpu_events(events)) is None:
             self._note_walk()
             return None
         try:
@@ -221,6 +220,10 @@ class GraphReplay:
     def settled(self) -> bool:
         """Whether the latest call was a replay of what was there before."""
         return self.broken or self._unsettled != self._calls
+
+    def _is_askew(self, memories: Sequence[Any]) -> bool:
+        """Whether what a library's kernels read or write is aligned otherwise than when they were captured."""
+        return any(memories[b] & bits != were for b, bits, were in self._aligned)
 
     def _note_walk(self) -> None:
         """This call is to be walked."""
