@@ -271,7 +271,7 @@ def _traced_numbers(trace: Trace, name: str, number: Any, sources: frozenset[int
 
 def _repeats_sequences(x: Any) -> bool:
     """Whether Python takes it for a number beside a list or a text."""
-    return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fc"))
+    return type(x) is Tracer and bool(x._held.weak or x._held.others or (x._owner == SCALAR and x.dtype.kind in "fcb"))
 
 
 def _is_whole_scalar(x: Any) -> bool:
