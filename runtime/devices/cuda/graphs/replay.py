@@ -181,7 +181,8 @@ class GraphReplay:
         self._calls += 1
         if self._pointers and (bound := tuple([memories[b] for b in self._pointers])) != self._bound:
             self._note_moved_pointers(bound)
-        if self._is_askew(memories) or self.broken or self._calls <= WARM_CALLS or (pending := pending_gpu_events(events)) is None:
+        walks = self.broken or self._calls <= WARM_CALLS or self._is_askew(memories)
+        if walks or (pending := pending_gpu_events(events)) is None:
             self._note_walk()
             return None
         try:
