@@ -14,12 +14,14 @@ from kernelgraph.dsl.core.pytree import flatten, unflatten
 
 
 def interpreted(function: Any, *args: Any, **options: Any) -> Any:
-    """What `function` returns by way of its graph."""
+    """What `function` returns by way of its graph, or IndexError where an output tells of a failure."""
     decorated = kg.kernel_graph(function, device="cpu") if not isinstance(function, kg.KernelGraph) else function
     captured, arguments, leaves = decorated._trace_for_inspection(args, options)
     numbers = captured.host(leaves)
     arrays = [np.asarray(x) for x, a in zip(leaves, arguments, strict=True) if a.spec is not None]
     outputs = interpret_graph(captured.graph, [*arrays, *captured.arrays], numbers)
+    if any(np.any(outputs[number]) for which, _ in captured.failures for number in which):
+        raise IndexError(f"{captured.graph.name}: an output tells of a failure")
     found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v, "fresh": deepcopy}
     return unflatten(captured.tree, [found[kind](x) for kind, x in captured.results])
 
