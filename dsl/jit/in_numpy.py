@@ -232,10 +232,12 @@ def _holds_numbers_alone(value: Any) -> bool:
     are_numbers = _test_of_numbers_alone()
     while not are_numbers(level):
         kinds = {*map(type, level)} - _NUMBERS
+        if not kinds <= _PLAIN_CONTAINERS:
+            return False
         parts = [x for x in level if type(x) in kinds]
         seen.update(map(id, parts))
         met += len(parts)
-        if not kinds <= _PLAIN_CONTAINERS or met > len(seen):
+        if met > len(seen):
             return False
         level = [*chain.from_iterable([x.values() for x in parts if type(x) is dict])]
         level += chain.from_iterable([x for x in parts if type(x) is not dict])
