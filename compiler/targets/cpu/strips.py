@@ -41,7 +41,6 @@ OVERLAP = 2  # strips have at least so many times the rows that are made twice
 SURELY = 0.05  # of a predicted time that must be saved
 CACHED = 3.0  # how many times as fast as memory a cache is
 
-
 Features = tuple[str | None, int]
 
 
@@ -158,9 +157,9 @@ def _nest_of_rows(task: Task) -> LoopNest | None:
     kernel = task.kernel
     if not isinstance(kernel, Kernel) or not isinstance(nest := kernel.form, LoopNest) or kernel.functions:
         return None
-    return (
-        None if _uses(nest, "report", "size") or nest.parallel < 1 or cpu_transpose_tiling(nest) is not None else nest
-    )
+    if _uses(nest, "report", "size") or nest.parallel < 1 or cpu_transpose_tiling(nest) is not None:
+        return None
+    return nest
 
 
 def _uses(nest: LoopNest, *ops: str) -> bool:
@@ -383,13 +382,13 @@ def _print_strip_kernel(form: StripNest, library: str | None, vector_bytes: int)
     ]
     f = LlvmFunction(module)
     counts = [len(nest.signature) for nest in nests]
-    own, slots = sum(counts), LlvmValue(f, "%slots", "ptr")
+    own, more, slots = sum(counts), 4 + 4 * len(nests) + 2 * form.arrays, LlvmValue(f, "%slots", "ptr")
     begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
-    numbers = (slots.at(place, "i64").load("i64") for place in range(own, own + 4 + 4 * len(nests) + 2 * form.arrays))
+    numbers = (slots.at(place, "i64").load("i64") for place in range(own, own + more))
     height, rows, grain, piece = islice(numbers, 4)
     calls = [tuple(islice(numbers, 4)) for _ in nests]
     arrays = [tuple(islice(numbers, 2)) for _ in range(form.arrays)]
-    scratch = slots.at(own + 4 + 4 * len(nests) + 2 * form.arrays, "i64").load("ptr")
+    scratch = slots.at(own + more, "i64").load("ptr")
     scratch = scratch.at(begin.binary("udiv", grain) * piece, "i8")
     given = f.slot("i64", own)
     with f.loop(f.const(0, "i64"), f.const(own, "i64")) as place:
@@ -413,10 +412,4 @@ def _print_strip_kernel(form: StripNest, library: str | None, vector_bytes: int)
     driver = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
     source = "\n".join([str(module), *texts, driver, METADATA, ""])
     signature = tuple(kind for nest in nests for kind in nest.signature)
-    return Kernel(
-        name,
-        "cpu",
-        source,
-        (*signature, *["i64"] * len([*range(4 + 4 * len(nests) + 2 * form.arrays)]), "ptr"),
-        form=form,
-    )
+    return Kernel(name, "cpu", source, (*signature, *["i64"] * more, "ptr"), form=form)
