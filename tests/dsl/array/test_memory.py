@@ -24,6 +24,7 @@ from kernelgraph.runtime.core import allocators
 from kernelgraph.runtime.core.allocators import CupyAllocator, RmmAllocator, TorchAllocator
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.core.host_pool import HostMemoryPool
+from kernelgraph.runtime.core.recycling import TURNS
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.handles import CublasHandles
@@ -386,10 +387,11 @@ def test_what_nobody_takes_any_more_goes_back_though_no_new_size_is_asked_for(se
     """Sizes that a program has used once, and then few of them for long."""
     rng, source = random.Random(seed), CountingSource()
     pool = source.pool(1 << 41)
-    sizes = [rng.randrange(LARGE, 40 * LARGE) for _ in range(40)]
+    sizes = [rng.randrange(10 * LARGE, 40 * LARGE) for _ in range(40)]
     blocks = [pool.allocate(nbytes) for nbytes in sizes]
     del blocks
-    for turn in range(3000):
+    many = 2 * (TURNS + 1) * pool.statistics()["reserved"] // sum(sizes[:3])  # it is asked twice what is idle
+    for turn in range(many + 1):
         before = source.made
         blocks = [pool.allocate(nbytes) for nbytes in sizes[:3]]
         del blocks
