@@ -221,6 +221,30 @@ def _llvm_greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmVa
     )
 
 
+def _llvm_integer_power(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+    """By repeated squaring, of all lanes until no exponent has a bit left: one function for all uses."""
+    f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
+
+    def write_squarings(base: LlvmValue, exponent: LlvmValue) -> LlvmValue:
+        g = base.f
+        places = [g.slot(base.kind) for _ in range(3)]
+        for place, first in zip(places, (g.const(1, elem, lanes), base, exponent), strict=True):
+            place.store(first, 64)
+        g.jump("squaring")
+        g.block("squaring")
+        power, square, bits = (place.load(elem, lanes, 64) for place in places)
+        rest = bits.binary("lshr", 1)
+        for place, later in zip(places, ((bits & 1).ne(0).pick(power * square, power), square * square, rest), strict=True):
+            place.store(later, 64)
+        g.do(f"br i1 {llvm_any_lane(rest.ne(0))}, label %squaring, label %done")
+        g.block("done")
+        return places[0].load(elem, lanes, 64)
+
+    name = f"@power.{llvm_intrinsic_suffix(elem, lanes)}"
+    f.module.function(name, elem, (elem, elem), (lanes, lanes), write_squarings, "noinline")
+    return f.call(name, elem, *(a.splat(lanes) for a in args))
+
+
 def _llvm_multiply_high(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     width = llvm_type_bits(args[0].elem)
     wide = [a.to("zext", f"i{2 * width}") for a in args]
@@ -319,6 +343,7 @@ PRIMITIVES: dict[str, Row] = {
     "minimum": lambda source, dtype, args: _llvm_nan_propagating_extreme(source, dtype, args, greatest=False),
     "popcount": _llvm_population_count,
     "gcd": _llvm_greatest_common_divisor,
+    "ipow": _llvm_integer_power,
     "mulhi": _llvm_multiply_high,
     **{name: _llvm_math_function(name) for name in sorted(MATH)},
 }
