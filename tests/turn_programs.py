@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.recorded_loops.capture import FEW, LoopCapture, UserLoop
+from kernelgraph.dsl.control_flow.loops import FEW
+from kernelgraph.dsl.recorded_loops.capture import LoopCapture, UserLoop
 from kernelgraph.dsl.trace.trace import REPEATED, ROUTINE, KnownLoops
 
 LENGTHS = (9, 12)
