@@ -132,6 +132,8 @@ class _Writer:
             f"np.where({a} > {b}, {a}, {self.number(2)})", f"-{a}", f"np.abs({a})", f"({a} + {self.number(2)})",
             f"{a}.copy()", f"np.clip({a}, -3, {b})", f"np.squeeze({a}[None])", f"np.expand_dims(np.ravel({a}), 0)[0]",
             f"np.where(np.isclose({a}, {b}), {a}, {self.number(2)})", f"np.round({a})",
+            f"small({a} ** {self.pick('2', '3')})", f"({a} // {self.pick('2', '-3')})",
+            f"({a} % {self.pick('3', '-4')})",
         )  # fmt: skip
 
     def number(self, depth: int = 0) -> str:
@@ -151,7 +153,7 @@ class _Writer:
         return self.pick(
             f"({a} + {b})", f"({a} - {b})", f"small({a} * {b})", f"max({a}, {b})", f"min({a}, {b})", f"abs({a})",
             f"({a} if {self.test(1)} else {b})", f"sign({a})", f"int({a})", f"float({a})",
-            f"np.minimum({a}, {b})",
+            f"np.minimum({a}, {b})", f"small({a} ** {self.pick('2', '3')})", f"({a} // {self.pick('2', '-3')})",
         )  # fmt: skip
 
     def test(self, depth: int = 0) -> str:
