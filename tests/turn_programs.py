@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.recorded_loops.capture import FEW, LoopCapture, UserLoop
+from kernelgraph.dsl.control_flow.loops import FEW
+from kernelgraph.dsl.recorded_loops.capture import LoopCapture, UserLoop
 from kernelgraph.dsl.trace.trace import REPEATED, ROUTINE, KnownLoops
 
 LENGTHS = (9, 12)
@@ -131,6 +132,8 @@ class _Writer:
             f"np.where({a} > {b}, {a}, {self.number(2)})", f"-{a}", f"np.abs({a})", f"({a} + {self.number(2)})",
             f"{a}.copy()", f"np.clip({a}, -3, {b})", f"np.squeeze({a}[None])", f"np.expand_dims(np.ravel({a}), 0)[0]",
             f"np.where(np.isclose({a}, {b}), {a}, {self.number(2)})", f"np.round({a})",
+            f"small({a} ** {self.pick('2', '3')})", f"({a} // {self.pick('2', '-3')})",
+            f"({a} % {self.pick('3', '-4')})",
         )  # fmt: skip
 
     def number(self, depth: int = 0) -> str:
@@ -150,7 +153,7 @@ class _Writer:
         return self.pick(
             f"({a} + {b})", f"({a} - {b})", f"small({a} * {b})", f"max({a}, {b})", f"min({a}, {b})", f"abs({a})",
             f"({a} if {self.test(1)} else {b})", f"sign({a})", f"int({a})", f"float({a})",
-            f"np.minimum({a}, {b})",
+            f"np.minimum({a}, {b})", f"small({a} ** {self.pick('2', '3')})", f"({a} // {self.pick('2', '-3')})",
         )  # fmt: skip
 
     def test(self, depth: int = 0) -> str:

@@ -157,7 +157,8 @@ class KernelValue:
         return self.body.emit("ge", self, other)
 
     eq, ne = _kernel_value_method("eq"), _kernel_value_method("ne")
-    quot, rem, gcd, mulhi, popcount = map(_kernel_value_method, ("quot", "rem", "gcd", "mulhi", "popcount"))
+    quot, rem, gcd, ipow = map(_kernel_value_method, ("quot", "rem", "gcd", "ipow"))
+    mulhi, popcount = map(_kernel_value_method, ("mulhi", "popcount"))
     abs, sqrt, floor, ceil, trunc, rint = map(_kernel_value_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
     copysign, fma, maximum, minimum, approx_div = map(
         _kernel_value_method, ("copysign", "fma", "maximum", "minimum", "approx_div")

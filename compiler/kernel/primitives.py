@@ -217,6 +217,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "fmod": _libm_kernel_primitive(np.fmod, arity=2, libmvec=False),
     "popcount": Primitive(_ufunc_as_kernel_primitive(_evaluate_popcount_primitive), 1, INTS, DTYPES["u8"]),
     "gcd": _same_dtype_kernel_primitive(np.gcd, UINTS),
+    "ipow": _same_dtype_kernel_primitive(np.power, UINTS),
     "mulhi": _same_dtype_kernel_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
 

@@ -98,13 +98,10 @@ def fmod_formula(a: KernelValue, b: KernelValue) -> KernelValue:
 
 
 def power_formula(a: KernelValue, n: KernelValue) -> KernelValue:
-    """a ** n by repeated squaring, wrapping. For n < 0 (NumPy raises) it is 1 / a**-n truncated, and 0 for a = 0."""
+    """a ** n, wrapping. For n < 0 (NumPy raises) it is 1 / a**-n truncated, and 0 for a = 0."""
     if n.known is not None and n.known >= 0:
         return _constant_integer_power_formula(a, int(n.known))
-    result, base = a.const(1), a
-    for k in range(n.bits - is_signed_operand_of_row(n)):
-        result = kernel_select((n & (1 << k)).ne(0), result * base, result)
-        base = base * base
+    result = a.as_bits(signed=False).ipow(n.as_bits(signed=False)).bitcast(a.dtype)
     return kernel_select((n < 0) & absolute_formula(a).ne(1), 0, result) if is_signed_operand_of_row(n) else result
 
 

@@ -84,7 +84,7 @@ def apply_ufunc_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][0](op, *args, **attrs)  # type: ignore[no-any-return]
     rule = _VALUE_RULES.get(op)
-    replaced = rule(*args) if rule is not None and loop_operations() is None else None
+    replaced = None if rule is None else rule(*args)
     return apply(op, *args, **attrs) if replaced is None else replaced
 
 
@@ -92,6 +92,8 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
     """`apply_ufunc_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions:
     the squares of booleans, and the roots of float16 and complex arrays."""
     x = args[0]
+    if op == "power" and isinstance(x, _FLOATS) and issubclass(type(args[1]), _FLOATS) and args[1] == 0.5:
+        return _root_of_number(*args)
     if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
         given = args[1]._number if type(args[1]) is TracedNumber else args[1]
         fast = _FAST_POWERS.get(dtype_kind(x.dtype), {})
@@ -103,6 +105,15 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
             if given is not args[1] and fast:
                 trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
     return apply_ufunc_of_user_call(op, *args)
+
+
+_FLOATS = (float, np.floating)
+
+
+def _root_of_number(x: Any, half: Any) -> Tracer:
+    """A number's root by C's power, which -inf has, and which of -0.0 is 0.0; an array's is `sqrt`."""
+    x = apply("add", x, half - half)
+    return apply("where", apply("equal", x, -math.inf), math.inf, apply("sqrt", x))
 
 
 # kind of an array -> exponents for which `x ** n` is another row
@@ -118,7 +129,7 @@ def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
     does."""
     traced = type(exponent) is TracedNumber
     given: Any = exponent._number if traced else exponent
-    if isinstance(exponent, Tracer) or not isinstance(given, (int, float, np.generic)):
+    if not issubclass(type(given), (int, float, np.generic)):  # stand-ins are instances of these too
         return None
     x = to_traced_array(x)
     number: Any = given
@@ -134,7 +145,7 @@ def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
     row, dtype = {0.5: "sqrt", 2: "square"}.get(number), apply("power", x, exponent).dtype
     if row is None or dtype not in (FLOAT32, FLOAT64, *(HALVES if row == "square" else ())):
         return None
-    return apply(row, METHODS["astype"](x, dtype))
+    return apply(row, x, dtype=dtype)
 
 
 # ufuncs of scipy.special, and the rows that mean the same

@@ -34,8 +34,6 @@ from .masked_values import MaskedSelection
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def apply_unary_operator(self: Tracer) -> Any:
-        if (recorder := loop_recorder_of_trace()) is not None:
-            return recorder.operate(rows[0], (self,))
         return _apply_operator_row(rows[0], self)
 
     def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
@@ -46,12 +44,9 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if rows in _COMPARED and type(self) is Tracer and isinstance(other, _NO_NUMBERS):
             return np.full(self.shape, rows == ("not_equal",))[()]
         args = (other, self) if reflected else (self, other)
-        recorder = loop_recorder_of_trace()
-        if recorder is None and isinstance(other, TracedLoopSymbolBase):
+        if isinstance(other, TracedLoopSymbolBase) and loop_recorder_of_trace() is None:
             return NotImplemented
-        results = tuple(
-            _apply_operator_row(row, *args) if recorder is None else recorder.operate(row, args) for row in rows
-        )
+        results = tuple(_apply_operator_row(row, *args) for row in rows)
         return results if len(results) > 1 else results[0]
 
     function = apply_unary_operator if arity == 1 else apply_binary_operator
@@ -72,6 +67,9 @@ def _is_left_to_other_operand(x: Tracer, rows: tuple[str, ...], other: Any) -> b
 
 def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
+    if (recorder := loop_recorder_of_trace()) is not None:
+        found = recorder.operate(row, args)
+        return apply_op_of_operator(row, *args) if found is NotImplemented else found
     if all(_may_be_python_number(x) for x in args):
         result = _apply_python_operator(row, args)
         if OPS[row].errors and (can_failure_be_noted(trace := result._trace) or may_run_rows_in_numpy(trace)):
@@ -203,9 +201,7 @@ def _operand_of_one_dtype(x: Any) -> Any:
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def apply_inplace_operator(self: Any, other: Any) -> Any:
         if (recorder := loop_recorder_of_trace()) is not None:
-            lifted = recorder.lift(self)
-            found = recorder.update_in_place(lifted, row, other)
-            return self if found is lifted else found
+            return recorder.update_in_place(self, _apply_operator_row(row, self, other))
         if isinstance(other, TracedLoopSymbolBase):
             other = other.traced(self)
         if type(self) is Tracer and self._owner != SCALAR:

@@ -72,13 +72,11 @@ class RecordedLoopArithmetic(LoopMemory):
         return LoopNumber(self, self.body.const(x, np.asarray(x).dtype)) if type(x) in PLAIN else self._of_numpy(x)
 
     def apply(self, op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Any:
-        if op == "power" and dtype is None:
-            return self._of_numpy(self.power(*args))
         return self._of_numpy(self.map(op, *args, dtype=dtype, **attrs))
 
     def _of_numpy(self, x: Any) -> Any:
         """What NumPy's functions give is of NumPy's types, not Python's."""
-        if isinstance(x, LoopNumber) and (x.weak is not None or x.others):
+        if isinstance(x, LoopNumber) and any(weak is not None for _, weak in loop_kinds_of(x)):
             (dtype, _), *others = joined_loop_number_kinds((dtype, None) for dtype, _ in loop_kinds_of(x))
             return LoopNumber(self, x.value.cast(dtype), None, None, others)
         return x
@@ -212,6 +210,8 @@ class RecordedLoopArithmetic(LoopMemory):
     def map(self, op: str, *given: Any, dtype: Any = None, **attrs: Any) -> Any:
         """Row `op` on broadcast arguments."""
         args = [self.lift(x) for x in given]
+        if op == "power" and dtype is None:
+            self._check_exponent(*args)
         if not any(isinstance(x, LoopArray) for x in args):
             return self.map_numbers(op, args, dtype, attrs)
         args = [self.light(x) for x in args]
@@ -304,13 +304,12 @@ class RecordedLoopArithmetic(LoopMemory):
             self.raise_where(error.where(*args, result), error.kind, error.text)
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
-        """An operator of Python's."""
+        """What Python's operator gives of its own numbers; NotImplemented of others, which are NumPy's."""
         if any(x is NotImplemented or isinstance(x, str) or x is None for x in args):
             raise LoopNotRecordable("an operator meets something that is no number")
         lifted = [self.lift(x) for x in args]
-        if all(any(weak is not None for _, weak in loop_kinds_of(x)) for x in lifted):
-            return self._operate_on_python_numbers(op, lifted)
-        return self.power(*args) if op == "power" else self.map(op, *args)
+        are_python = all(any(weak is not None for _, weak in loop_kinds_of(x)) for x in lifted)
+        return self._operate_on_python_numbers(op, lifted) if are_python else NotImplemented
 
     def _operate_on_python_numbers(self, op: str, args: Sequence[Any]) -> Any:
         """What Python's operator gives of its numbers. Raises LoopNotRecordable where values decide its type."""
@@ -327,41 +326,27 @@ class RecordedLoopArithmetic(LoopMemory):
             args = [x + 0 if type(x) is bool else _as_int(self, x) for x in args]
         if float in types and op == "power":
             args = [LoopNumber(self, x.value.cast(FLOAT64), float) if isinstance(x, LoopNumber) else x for x in args]
-        found = self.power(*args) if op == "power" else self.map(op, *args)
+        found = self.map(op, *args)
         if mixed or not isinstance(found, LoopNumber) or found.weak in types:
             return found
         return LoopNumber(self, found.value, types[0])
 
-    def power(self, x: Any, exponent: Any) -> Any:
-        x = self.lift(x)
-        if type(exponent) in (int, float) and isinstance(x, LoopSymbol):
-            dtype = x.dtype
-            if dtype.kind == "b":
-                raise LoopNotRecordable("a boolean has a power")
-            if exponent == 2:
-                return self.map("multiply", x, x)
-            if exponent == 0.5 and dtype.kind == "f":
-                return self.map("sqrt", x)
-            if dtype.kind in "iu" and isinstance(exponent, int) and exponent < 0:
-                raise LoopNotRecordable("an integer has a negative power")
-            return self.map("power", x, exponent)
-        exponent = self.lift(exponent)
+    def _check_exponent(self, x: Any, exponent: Any) -> None:
         if kind_of(x)[0].kind in "iub" and kind_of(exponent)[0].kind == "i":
             negative = self.map("less", exponent, 0)
             if isinstance(negative, LoopArray):
                 negative = self.call_function(np.any, (negative,), {})
             self.raise_where(negative, ValueError, "Integers to negative integer powers are not allowed.")
-        return self.map("power", x, exponent)
 
-    def update_in_place(self, target: Any, op: str, other: Any) -> Any:
-        """`target op= other`; a number is another one then."""
+    def update_in_place(self, given: Any, result: Any) -> Any:
+        """What `given op= other` leaves its name with; a number is another one then."""
+        target = self.lift(given)
         if not isinstance(target, LoopArray):
-            return self.operate(op, (target, other))
-        result = self.operate(op, (target, other))
+            return result
         if not isinstance(result, LoopArray) or not np.can_cast(result.dtype, target.dtype, "same_kind"):
             raise LoopNotRecordable("an array is updated in place with values of another kind")
         self.assign(self.materialize(target), result)
-        return target
+        return given
 
     def better(self, is_better: Any, a: Any, b: Any) -> Any:
         """b where it is greater (less) than a, else a. is_better: the operator that says so."""

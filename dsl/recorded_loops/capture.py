@@ -17,6 +17,7 @@ from ...compiler.graph.graph import Node
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
+from ..control_flow.loops import FEW
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain
@@ -27,7 +28,6 @@ from .record import record_loop_as_repeated_body, record_loop_as_routine, record
 LONG = 128  # most of them on single elements, or on arrays of ever new shapes
 SURE = 512  # any others, and nests of loops
 MANY = 2048  # the same on a GPU; and loops of at most FEW turns
-FEW = 8
 
 # When it is looked at, and what is seen there:
 LOOKS = 3  # turns before the first look; twice as many before each next one

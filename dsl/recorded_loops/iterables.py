@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..control_flow.loops import DeferredIterator
+from ..control_flow.loops import FEW, DeferredIterator
 from ..control_flow.turn_number import NUMBERS, container_kind, item_at_turn
 from ..trace.aliasing import rows_of_tracer
 from ..trace.number_kinds import Kind
@@ -47,9 +47,6 @@ class LoopRange:
 
     def __len__(self) -> int:
         raise LoopNotRecordable("len() of a range whose length differs from turn to turn")
-
-
-SHORT = 8  # items of a list for which no loop is made
 
 
 def count_loop_items(iterable: Any) -> int | None:
@@ -173,7 +170,7 @@ def _loop_items_of_array(given: Any, recorder: Recorder | None) -> LoopItems | N
 
 def _loop_items_of_list(given: Any) -> LoopItems | None:
     """Numbers of one type of Python's, or tuples of such."""
-    if len(given) <= SHORT or container_kind(type(given)) not in (list, tuple) or not _are_numbers_of_one_type(given):
+    if len(given) <= FEW or container_kind(type(given)) not in (list, tuple) or not _are_numbers_of_one_type(given):
         return None
     return LoopItems(len(given), lambda k: given[k] if type(k) is int else item_at_turn(given, k))
 

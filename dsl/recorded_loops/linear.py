@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -62,10 +63,8 @@ class LinearExpression:
             return self.constant
         *rest, (atom, factor) = self.terms
         bounds = atom.lows if factor > 0 else atom.highs
-        found = (
-            _least_of_linear_loop_expression(LinearExpression(self.constant, tuple(rest)) + b * factor) for b in bounds
-        )
-        return max((f for f in found if f is not None), default=None)
+        least = [(LinearExpression(self.constant, tuple(rest)) + bound * factor).least for bound in bounds]
+        return max((n for n in least if n is not None), default=None)
 
     @property
     def greatest(self) -> int | None:
@@ -79,60 +78,38 @@ class LinearExpression:
         return least is not None and least >= 0
 
 
-def _least_of_linear_loop_expression(x: LinearExpression) -> int | None:
-    return x.least
-
-
-def _add_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
-    return a + b
-
-
-def _subtract_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
-    return a - b
-
-
-def _multiply_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
+def _multiply(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
     if a.known is not None:
         return b * a.known
     return a * b.known if b.known is not None else None
 
 
-def _linear_loop_comparison(
-    at_least: Callable[[LinearExpression, LinearExpression], bool],
-    never: Callable[[LinearExpression, LinearExpression], bool],
-) -> Any:
-    def compare_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> bool | None:
-        return True if at_least(a, b) else False if never(a, b) else None
-
-    return compare_linear_loop_expressions
+def _is_less(a: LinearExpression, b: LinearExpression) -> bool | None:
+    return True if b.is_at_least(a + 1) else False if a.is_at_least(b) else None
 
 
-def _is_linear_less(a: LinearExpression, b: LinearExpression) -> bool:
-    return b.is_at_least(a + 1)
+def _is_equal(a: LinearExpression, b: LinearExpression) -> bool | None:
+    return True if (a - b).known == 0 else False if _is_less(a, b) or _is_less(b, a) else None
 
 
-def _is_loop_expression_less_or_equal(a: LinearExpression, b: LinearExpression) -> bool:
-    return b.is_at_least(a)
-
-
-def _is_linear_different(a: LinearExpression, b: LinearExpression) -> bool:
-    return _is_linear_less(a, b) or _is_linear_less(b, a)
+def _opposite(known: bool | None) -> bool | None:
+    return None if known is None else not known
 
 
 # rows on linear integers: another one, what is known of a comparison, or None
 RULES: dict[str, Callable[..., Any]] = {
-    "add": _add_linear_loop_expressions,
-    "subtract": _subtract_linear_loop_expressions,
-    "multiply": _multiply_linear_loop_expressions,
-    "negative": lambda a: -a,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": _multiply,
+    "negative": operator.neg,
     "positive": lambda a: a,
     "absolute": lambda a: a if a.is_at_least(0) else -a if (-a).is_at_least(0) else None,
-    "less": _linear_loop_comparison(_is_linear_less, lambda a, b: _is_loop_expression_less_or_equal(b, a)),
-    "less_equal": _linear_loop_comparison(_is_loop_expression_less_or_equal, lambda a, b: _is_linear_less(b, a)),
-    "greater": _linear_loop_comparison(lambda a, b: _is_linear_less(b, a), _is_loop_expression_less_or_equal),
-    "greater_equal": _linear_loop_comparison(lambda a, b: _is_loop_expression_less_or_equal(b, a), _is_linear_less),
-    "equal": _linear_loop_comparison(lambda a, b: (a - b).known == 0, _is_linear_different),
-    "not_equal": _linear_loop_comparison(_is_linear_different, lambda a, b: (a - b).known == 0),
+    "less": _is_less,
+    "less_equal": lambda a, b: _opposite(_is_less(b, a)),
+    "greater": lambda a, b: _is_less(b, a),
+    "greater_equal": lambda a, b: _opposite(_is_less(a, b)),
+    "equal": _is_equal,
+    "not_equal": lambda a, b: _opposite(_is_equal(a, b)),
     "floor_divide": lambda a, b: LinearExpression(a.known // b.known) if a.known is not None and b.known else None,
     "remainder": lambda a, b: LinearExpression(a.known % b.known) if a.known is not None and b.known else None,
 }

@@ -405,7 +405,7 @@ def emit_llvm_prefetch(
 
 STREAMED_BYTES = 32 << 20  # of an output that the caches will not hold until it is read
 MAX_STREAMED_INSTRUCTIONS = 12  # of a light body
-SLOW_PRIMITIVES = MATH | {"div", "approx_div", "sqrt", "quot", "rem", "gcd"}
+SLOW_PRIMITIVES = MATH | {"div", "approx_div", "sqrt", "quot", "rem", "gcd", "ipow"}
 
 
 def nontemporal_store_operands(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:

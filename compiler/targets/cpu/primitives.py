@@ -7,6 +7,7 @@ themselves. Signedness is in the dtypes, so each row is given the dtype of its l
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -169,22 +170,28 @@ def _llvm_divide_truncating(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -
     """
     zero, signed = b.eq(0), dtype.kind == "i"
     width = llvm_type_bits(a.elem)
+    divisor = zero.pick(1, b)
     if width <= 32:
         wide = "float" if width <= 16 else "double"
         up = "sitofp" if signed else "uitofp"
-        divisor = zero.pick(1, b)
         quotient = a.to(up, wide) / divisor.to(up, wide)
         whole = quotient.to("fptosi", "i64" if width == 32 else "i32").to("trunc", a.elem)
-        result = whole if op == "quot" else a - whole * divisor
-        return zero.pick(0, result)
-    divisor = zero.pick(1, b)
+    elif (lanes := max(a.lanes, b.lanes)) == 1 or not b.text.startswith("%"):
+        return zero.pick(0, _llvm_divide_wide(a, divisor, signed, op))
+    else:  # lane by lane, which takes LLVM long to write
+        name = f"@{dtype.kind}quot.{llvm_intrinsic_suffix(b.elem, lanes)}"
+        write = partial(_llvm_divide_wide, signed=signed, op="quot")
+        a.f.module.function(name, b.elem, (b.elem, b.elem), (lanes, lanes), write, "noinline")
+        whole = a.f.call(name, b.elem, a.splat(lanes), divisor.splat(lanes))
+    return zero.pick(0, whole if op == "quot" else a - whole * divisor)
+
+
+def _llvm_divide_wide(a: LlvmValue, b: LlvmValue, signed: bool, op: str) -> LlvmValue:
+    name = "div" if op == "quot" else "rem"
     if not signed:
-        return zero.pick(0, a.binary("udiv" if op == "quot" else "urem", divisor))
+        return a.binary(f"u{name}", b)
     minus = b.eq(-1)
-    safe = minus.pick(1, divisor)
-    if op == "quot":
-        return zero.pick(0, minus.pick(-a, a.binary("sdiv", safe)))
-    return (zero | minus).pick(0, a.binary("srem", safe))
+    return minus.pick(-a if op == "quot" else 0, a.binary(f"s{name}", minus.pick(1, b)))
 
 
 def _llvm_shift_like_numpy(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
@@ -219,6 +226,32 @@ def _llvm_greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmVa
         if lanes > 1
         else f.call(scalar, elem, *args)
     )
+
+
+def _llvm_integer_power(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+    """By repeated squaring, of all lanes until no exponent has a bit left: one function for all uses."""
+    f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
+
+    def write_squarings(base: LlvmValue, exponent: LlvmValue) -> LlvmValue:
+        g = base.f
+        places = [g.slot(base.kind) for _ in range(3)]
+        for place, first in zip(places, (g.const(1, elem, lanes), base, exponent), strict=True):
+            place.store(first, 64)
+        g.jump("squaring")
+        g.block("squaring")
+        power, square, bits = (place.load(elem, lanes, 64) for place in places)
+        rest = bits.binary("lshr", 1)
+        for place, later in zip(
+            places, ((bits & 1).ne(0).pick(power * square, power), square * square, rest), strict=True
+        ):
+            place.store(later, 64)
+        g.do(f"br i1 {llvm_any_lane(rest.ne(0))}, label %squaring, label %done")
+        g.block("done")
+        return places[0].load(elem, lanes, 64)
+
+    name = f"@power.{llvm_intrinsic_suffix(elem, lanes)}"
+    f.module.function(name, elem, (elem, elem), (lanes, lanes), write_squarings, "noinline")
+    return f.call(name, elem, *(a.splat(lanes) for a in args))
 
 
 def _llvm_multiply_high(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
@@ -319,6 +352,7 @@ PRIMITIVES: dict[str, Row] = {
     "minimum": lambda source, dtype, args: _llvm_nan_propagating_extreme(source, dtype, args, greatest=False),
     "popcount": _llvm_population_count,
     "gcd": _llvm_greatest_common_divisor,
+    "ipow": _llvm_integer_power,
     "mulhi": _llvm_multiply_high,
     **{name: _llvm_math_function(name) for name in sorted(MATH)},
 }

@@ -72,6 +72,43 @@ def test_signs_of_powers_of_complex_zeros(exponent: Any) -> None:
             np.testing.assert_array_equal(np.signbit([got.real, got.imag]), np.signbit([want.real, want.imag]))
 
 
+def powers_of_numbers(x: Any, exponent: Any, out: Any) -> Any:
+    return x[0] ** exponent, x[-1] ** exponent, np.power(x[0], exponent), x**exponent, np.power(x, exponent)
+
+
+def powers_in_loops(x: Any, exponent: Any, out: Any) -> Any:
+    for i in range(len(x)):
+        for j in range(i + 1):
+            out[0, i] = x[i] ** exponent
+            out[1, i] = np.power(x[i], exponent)
+            out[2, j:] = x[j:] ** exponent
+            out[3, j:] = np.power(x[j:], exponent)
+    return out
+
+
+@pytest.mark.parametrize("exponent", [2, 0.5, np.float64(0.5), -1, -1.0, 3], ids=repr)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "c16", "i8"])
+@pytest.mark.parametrize("function", [powers_of_numbers, powers_in_loops])
+def test_powers_of_numbers_and_of_arrays(function: Any, dtype: str, exponent: Any) -> None:
+    """NumPy's numbers have C's power, its arrays a root or a square, with other signs of zeros and infinities."""
+    values = [-np.inf, 3, 0.0, 1.5, -0.0] if np.dtype(dtype).kind == "f" else [-2, 3, 1, 4, 3]
+    x = np.array(values, dtype)
+    if dtype == "i8" and exponent == -1 and type(exponent) is int:
+        for f in (function, kg.kernel_graph(function, device="cpu")):
+            with pytest.raises(ValueError, match="negative integer powers"):
+                f(x, exponent, np.zeros((4, 5)))
+        return
+    with np.errstate(all="ignore"):
+        out = np.zeros((4, 5), (x**exponent).dtype)
+        expected = function(x, exponent, out.copy())
+        found = kg.kernel_graph(lambda x, out: function(x, exponent, out), device="cpu")(x, out)
+    for want, got in zip(expected, found, strict=True):
+        assert np.asarray(got).dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=4 * np.finfo(want.dtype).eps if want.dtype.kind in "fc" else 0)
+        zeros = want == 0
+        np.testing.assert_array_equal(np.signbit(np.real(got)[zeros]), np.signbit(np.real(want)[zeros]))
+
+
 def test_power_of_arrays_and_integers() -> None:
     check(lambda x, y, n: (x**y, n**2, n**3, 2**n, 2.0**x), Z, Z, np.abs(I) % 5)
 

@@ -171,6 +171,33 @@ def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     return p
 
 
+def _nvvm_integer_power(b: ir.IRBuilder, dtype: str, x: Value, n: Value) -> Value:
+    """By repeated squaring: one function of the module for all uses."""
+    name = f"power_{dtype}"
+    if name not in b.module.globals:
+        function = ir.Function(b.module, ir.FunctionType(x.type, [x.type, x.type]), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        _write_nvvm_squarings(ir.IRBuilder(function.append_basic_block("entry")), *function.args)
+    return b.call(b.module.globals[name], [x, n])
+
+
+def _write_nvvm_squarings(b: ir.IRBuilder, x: Value, n: Value) -> None:
+    one, entry = ir.Constant(x.type, 1), b.block
+    loop, done = (b.append_basic_block(name) for name in ("squaring", "done"))
+    b.branch(loop)
+    b.position_at_end(loop)
+    power, square, bits = (b.phi(x.type) for _ in range(3))
+    found = b.select(b.trunc(bits, I1), b.mul(power, square), power)
+    rest = b.lshr(bits, one)
+    for phi, first, later in ((power, one, found), (square, x, b.mul(square, square)), (bits, n, rest)):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, loop)
+    b.cbranch(b.icmp_unsigned("!=", rest, ir.Constant(x.type, 0)), loop, done)
+    b.position_at_end(done)
+    b.ret(found)
+
+
 def _nvvm_select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
     return b.select(condition, x, y)
 
@@ -244,6 +271,7 @@ ROWS: dict[str, PrimitiveRow] = {
     "minimum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max("<")),
     "popcount": PrimitiveRow(1, _nvvm_popcount, "u8"),
     "gcd": PrimitiveRow(2, _nvvm_gcd),
+    "ipow": PrimitiveRow(2, _nvvm_integer_power),
     "mulhi": PrimitiveRow(2, _nvvm_multiply_high),
     "hypot": PrimitiveRow(2, _nvvm_hypot),
     **{op: PrimitiveRow(_ARITY.get(op, 1), nvvm_call_of_libdevice(stem)) for op, stem in _LIBDEVICE.items()},
