@@ -345,7 +345,8 @@ _NO_SPANS = np.empty((0, 2), np.int64)
 
 
 def regions_overlap(a: Region, b: Region) -> bool:
-    """Whether two regions of one buffer may share a byte. Exact for items of one size, else by their spans."""
+    """Whether two regions of one buffer may share a byte. Exact for items of one size and strides of which one
+    has all of the other's, else by their spans."""
     (alow, ahigh), (blow, bhigh) = a.span, b.span
     return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _region_lattices_meet(a, b)
 
@@ -354,7 +355,8 @@ def _region_lattices_meet(a: Region, b: Region) -> bool:
     """As `regions_overlap`, for two regions of one buffer whose spans overlap."""
     if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
         return True
-    return a.itemsize != b.itemsize or _region_boxes_overlap(a, b)
+    strides, others = ({s for n, s in zip(r.shape, r.strides, strict=True) if n > 1} for r in (a, b))
+    return a.itemsize != b.itemsize or not (strides <= others or others <= strides) or _region_boxes_overlap(a, b)
 
 
 def _region_boxes_overlap(a: Region, b: Region) -> bool:
@@ -365,7 +367,8 @@ def _region_boxes_overlap(a: Region, b: Region) -> bool:
     steps: dict[int, list[int]] = {}  # of each stride the largest sum of indices, in each
     for side, region in enumerate((a, b)):
         for length, stride in zip(region.shape, region.strides, strict=True):
-            steps.setdefault(stride, [0, 0])[side] += length - 1
+            if length > 1:
+                steps.setdefault(stride, [0, 0])[side] += length - 1
     strides = sorted(steps, key=abs, reverse=True)
     reach = sum(abs(s) * max(steps[s]) for s in strides) + a.itemsize - 1
     states = {b.offset - a.offset}

@@ -27,7 +27,6 @@ from ....runtime.program.program import (
     Task,
     regions_overlap,
     renumber_task,
-    task_dependences_of_program,
     union_bytes_of_regions,
 )
 from ...core.cost import WorkCostModel
@@ -97,13 +96,12 @@ class StripNest:
 @dataclass(frozen=True, slots=True)
 class _RowProgram:
     """rows: its tasks that go along rows, by number. writers, readers: of each buffer the tasks that write it and those
-    that read it; needs: of each task those before it that it must follow."""
+    that read it."""
 
     program: Program
     rows: Mapping[int, _RowTask]
     writers: Mapping[int, Set[int]]
     readers: Mapping[int, Set[int]]
-    needs: Sequence[Set[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def join_tasks_in_strips(program: Program, model: WorkCostModel, features: Featu
         for users, regions in (writers, task.writes), (readers, task.reads):
             for region in regions:
                 users[region.buffer].add(number)
-    whole = _RowProgram(program, rows, writers, readers, task_dependences_of_program(program))
+    whole = _RowProgram(program, rows, writers, readers)
     joined: dict[int, _Strips] = {}
     taken: set[int] = set()
     open_ = {n: strips for n in rows if (strips := _widest_strips(whole, n, taken, model))}
@@ -340,14 +338,21 @@ def _meets_other_memory(whole: _RowProgram, tasks: Sequence[_RowTask], stored: S
     """Whether tasks between these, which run before them, would find or leave other memory, or strips those of others.
     What is stored is made in parts that lie apart; what is passed on too, by these tasks alone, before it is read."""
     numbers = {t.number for t in tasks}
-    if any(whole.needs[n] & numbers for n in range(tasks[0].number, tasks[-1].number) if n not in numbers):
-        return True
+    between = {n for n in range(tasks[0].number, tasks[-1].number) if n not in numbers}
+    for t in tasks if between else ():
+        accesses = [(r, True) for r in t.task.writes] + [(r, False) for r in t.task.reads]
+        for region, writes in accesses:
+            users = whole.writers[region.buffer] | (whole.readers[region.buffer] if writes else set())
+            others = [whole.program.tasks[n] for n in users & between if n > t.number]
+            theirs = (r for other in others for r in (*other.writes, *(other.reads if writes else ())))
+            if any(regions_overlap(region, other) for other in theirs):
+                return True
     for b in stored:
         writers, readers = whole.writers[b] & numbers, whole.readers[b] & numbers
         parts = [r for n in writers for r in whole.program.tasks[n].writes if r.buffer == b]
         if any(regions_overlap(*two) for two in combinations(parts, 2)):
             return True
-        alone = writers == whole.writers[b] and max(writers) < min(readers, default=len(whole.needs))
+        alone = writers == whole.writers[b] and max(writers) < min(readers, default=len(whole.program.tasks))
         if (b in passed and (not alone or whole.program.buffers[b].kind == "input")) or (
             b not in passed and readers and len(readers | writers) > 1
         ):
