@@ -111,7 +111,7 @@ def bilateral_grid(hl: Any, image: Any) -> Made:
 
 
 def local_laplacian(hl: Any, image: Any) -> Made:
-    """Pyramids of all intensities in one function each; between the two nearest an interpolation, as Halide's own does."""
+    """Pyramids of all intensities in one function each; an interpolation between the two nearest, as Halide's own."""
     i, j, k = hl.Var("i"), hl.Var("j"), hl.Var("k")
 
     def inside(image: Any, extents: Sequence[int], axes: int) -> Any:

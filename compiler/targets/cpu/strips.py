@@ -169,7 +169,9 @@ def _row_tasks(program: Program) -> dict[int, _RowTask]:
             continue
         if nest.axes > 1 and choose_vector_axis(nest) != 0:
             rows[number] = _row_task(number, task, nest, task.arguments)
-            lengths.update((o.buffer, o.step) for o in rows[number].operands if o.step > 0)
+            for o in rows[number].operands:
+                if o.step > 0:
+                    lengths[o.buffer] = min(o.step, lengths.get(o.buffer, o.step))
         elif nest.axes == 1 and not _uses(nest, "index"):
             flat[number] = task, nest
     for numbers in (sorted(flat), sorted(flat, reverse=True)):
@@ -281,33 +283,44 @@ def _chain_of_tasks(whole: _RowProgram, numbers: Set[int]) -> _Chain | None:
     private = {b for b in temporary if whole.writers[b] | whole.readers[b] <= numbers}
     passed = {b for t in tasks for o in t.operands if o.role == "in" and (b := o.buffer) in made} | private
     steps = {b: made[b].step for b in passed}
-    if min(steps.values(), default=0) < 1 or _meets_other_memory(whole, tasks, made.keys() - private, passed):
+    if min(steps.values(), default=0) < 1 or _waits_for_others(whole, tasks):
+        return None
+    if not all(_is_stored_once(whole, b, numbers, b in passed) for b in made.keys() - private):
         return None
     grains = {t.number: _rows_of_a_row(t, steps) for t in tasks}
     if 0 in grains.values():
         return None
+    ranges, needed, rows = _ranges_of_tasks(tasks, steps, grains, private)
+    if not all(ranges[t.number] == (0, 0) or _may_be_done_twice(t, private, grains[t.number]) for t in tasks):
+        return None
+    both = {b: (*needed[b], steps[b]) for b in sorted(needed)}
+    return _Chain(tuple(tasks), rows, ranges, grains, both, private)
+
+
+Ranges = dict[int, tuple[int, int]]
+
+
+def _ranges_of_tasks(
+    tasks: Sequence[_RowTask], steps: Mapping[int, int], grains: Mapping[int, int], private: Set[int]
+) -> tuple[Ranges, Ranges, int]:
+    """From which row before a strip to which one behind it tasks are done, and what they pass on is made; all rows."""
     stored = [(t, o) for t in tasks for o in t.operands if o.role != "in" and o.buffer not in private]
-    ranges = {t.number: (0, 0) for t, o in stored if o.buffer not in passed}
-    needed = {o.buffer: (0, 0) for _, o in stored if o.buffer in passed}
-    rows = max(
-        (t.rows * grains[t.number] + (o.rows(o.step)[0] if o.buffer in passed else 0) for t, o in stored), default=0
-    )
+    ranges = {t.number: (0, 0) for t, o in stored if o.buffer not in steps}
+    needed = {o.buffer: (0, 0) for _, o in stored if o.buffer in steps}
+    ends = [t.rows * grains[t.number] + (o.rows(o.step)[0] if o.buffer in steps else 0) for t, o in stored]
     for t in reversed(tasks):
-        grain = grains[t.number]
-        along = [(o, *o.rows(steps[o.buffer])) for o in t.operands if o.buffer in passed]
+        along = [(o, *o.rows(steps[o.buffer])) for o in t.operands if o.buffer in steps]
         for o, row, _ in along:
             if o.role == "out":
                 low, high = needed.get(o.buffer, (row, row))
                 _widen(ranges, t.number, low - row, high - row)
         low, high = ranges[t.number]
         for o, above, below in along:
-            _widen(needed, o.buffer, low + above, high + below - grain + 1)
-    if not all(ranges[t.number] == (0, 0) or _may_be_done_twice(t, private, grains[t.number]) for t in tasks):
-        return None
-    return _Chain(tuple(tasks), rows, ranges, grains, {b: (*needed[b], steps[b]) for b in sorted(needed)}, private)
+            _widen(needed, o.buffer, low + above, high + below - grains[t.number] + 1)
+    return ranges, needed, max(ends, default=0)
 
 
-def _widen(ranges: dict[int, tuple[int, int]], number: int, low: int, high: int) -> None:
+def _widen(ranges: Ranges, number: int, low: int, high: int) -> None:
     before = ranges.get(number, (low, high))
     ranges[number] = min(low, before[0]), max(high, before[1])
 
@@ -334,30 +347,31 @@ def _may_be_done_twice(task: _RowTask, private: Set[int], grain: int) -> bool:
     return grain == 1 and not (stored and (len(task.nest.phases) > 1 or any(o.role == "inout" for o in task.operands)))
 
 
-def _meets_other_memory(whole: _RowProgram, tasks: Sequence[_RowTask], stored: Set[int], passed: Set[int]) -> bool:
-    """Whether tasks between these, which run before them, would find or leave other memory, or strips those of others.
-    What is stored is made in parts that lie apart; what is passed on too, by these tasks alone, before it is read."""
-    numbers = {t.number for t in tasks}
-    between = {n for n in range(tasks[0].number, tasks[-1].number) if n not in numbers}
+def _waits_for_others(whole: _RowProgram, tasks: Sequence[_RowTask]) -> bool:
+    """Whether tasks between these, which run before them, would find or leave other memory."""
+    between = set(range(tasks[0].number, tasks[-1].number)) - {t.number for t in tasks}
     for t in tasks if between else ():
-        accesses = [(r, True) for r in t.task.writes] + [(r, False) for r in t.task.reads]
-        for region, writes in accesses:
+        for region in (*t.task.writes, *t.task.reads):
+            writes = region in t.task.writes
             users = whole.writers[region.buffer] | (whole.readers[region.buffer] if writes else set())
             others = [whole.program.tasks[n] for n in users & between if n > t.number]
             theirs = (r for other in others for r in (*other.writes, *(other.reads if writes else ())))
             if any(regions_overlap(region, other) for other in theirs):
                 return True
-    for b in stored:
-        writers, readers = whole.writers[b] & numbers, whole.readers[b] & numbers
-        parts = [r for n in writers for r in whole.program.tasks[n].writes if r.buffer == b]
-        if any(regions_overlap(*two) for two in combinations(parts, 2)):
-            return True
-        alone = writers == whole.writers[b] and max(writers) < min(readers, default=len(whole.program.tasks))
-        if (b in passed and (not alone or whole.program.buffers[b].kind == "input")) or (
-            b not in passed and readers and len(readers | writers) > 1
-        ):
-            return True
     return False
+
+
+def _is_stored_once(whole: _RowProgram, buffer: int, numbers: Set[int], passed: bool) -> bool:
+    """Whether strips of tasks may store it: in parts that lie apart. Is it passed on, all are made by these tasks and
+    before others read them; else who reads it writes it in place."""
+    program = whole.program
+    writers, readers = whole.writers[buffer] & numbers, whole.readers[buffer] & numbers
+    parts = [r for n in writers for r in program.tasks[n].writes if r.buffer == buffer]
+    if any(regions_overlap(*two) for two in combinations(parts, 2)):
+        return False
+    if not passed:
+        return not readers or len(readers | writers) == 1
+    return program.buffers[buffer].kind != "input" and writers == whole.writers[buffer] and max(writers) < min(readers)
 
 
 def _strips_of_height(chain: _Chain, program: Program, model: WorkCostModel) -> _Strips | None:
@@ -405,14 +419,21 @@ def _with_joined_tasks(program: Program, joined: Mapping[int, _Strips], taken: S
     return replace(program, buffers=tuple(buffers), tasks=tuple(tasks), inputs=inputs, outputs=outputs)
 
 
+def _scratch_pieces(strips: _Strips) -> tuple[dict[int, int], int]:
+    """Where each array begins in the scratch memory of a chunk of strips, and its bytes."""
+    offsets, piece = dict[int, int](), 0
+    for b, (low, high, step) in strips.chain.passed.items():
+        if b in strips.chain.private:
+            offsets[b] = piece
+            piece += -(-(strips.height + high - low) * step // LINE) * LINE + LINE
+    return offsets, piece
+
+
 def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task, int]:
     """The task, and the bytes of its scratch memory."""
     chain = strips.chain
-    arrays = {b: n for n, b in enumerate(b for b in chain.passed if b in chain.private)}
-    offsets, piece = [], 0
-    for low, high, step in (chain.passed[b] for b in arrays):
-        offsets.append(piece)
-        piece += -(-(strips.height + high - low) * step // LINE) * LINE + LINE
+    offsets, piece = _scratch_pieces(strips)
+    arrays = {b: n for n, b in enumerate(offsets)}
     count = -(-chain.rows // strips.height)
     grain = -(-count // max(1, min(PIECES, strips.passed // piece)))
     pieces = -(-count // grain)
@@ -426,12 +447,11 @@ def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task
         given += own
         rows = chain.grains[t.number]
         shape += (*chain.ranges[t.number], t.rows * rows, t.parts, rows)
-    for b, offset in zip(arrays, offsets, strict=True):
+    for b, offset in offsets.items():
         low, _, step = chain.passed[b]
         shape += (offset - low * step, step)
-    read = frozenset(
-        t.nest for t in chain.tasks if any(o.role == "out" and o.buffer in chain.passed for o in t.operands)
-    )
+    made = [(t.nest, o) for t in chain.tasks for o in t.operands if o.role == "out"]
+    read = frozenset(nest for nest, o in made if o.buffer in chain.passed)
     kernel = _print_strip_kernel(StripNest(tuple(calls), len(arrays), read), *features)
     tasks = [t.task for t in chain.tasks]
     reads = dict.fromkeys(r for t in tasks for r in t.reads if r.buffer not in chain.passed)

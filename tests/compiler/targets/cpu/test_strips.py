@@ -159,3 +159,17 @@ def test_pads_and_blurs_are_one_task_of_less_memory() -> None:
     assert len(program.tasks) == joined(program) == 1
     np.testing.assert_array_equal(run(program, [x], threads=True)[0], blur(x).tobytes())
     assert program.tasks[0].units >= strips.STRIPS
+
+
+def test_a_result_that_is_read_again_and_its_maximum_are_one_task() -> None:
+    def both(x: Host) -> Host:
+        y = np.pad(x, 1)
+        y = y[2:] + 2 * y[1:-1] + y[:-2]
+        y = y[:, 2:] + 2 * y[:, 1:-1] + y[:, :-2]
+        return y, y.max()
+
+    x = np.random.default_rng(0).integers(0, 9, (1024, 1024)).astype(np.float32)
+    program = run_pipeline_stages(kg.kernel_graph(device="fake")(both).graph(x), "cpu").program
+    assert joined(program) == 1 and len(program.tasks) == 2  # the other takes the largest of all parts
+    y, largest = both(x)
+    assert run(program, [x], threads=True) == [y.tobytes(), largest.tobytes()]
