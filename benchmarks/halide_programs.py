@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from field_programs import gaussian
+from image_programs import INTENSITIES, LEVELS, MATRIX
 
 LANES, STRIP = 16, 32  # of vectors, and rows that a task takes
 Made = tuple[Any, Callable[[], None] | None]
@@ -109,25 +110,120 @@ def bilateral_grid(hl: Any, image: Any) -> Made:
     return out, None
 
 
+def local_laplacian(hl: Any, image: Any) -> Made:
+    """Pyramids of all intensities in one function each; an interpolation between the two nearest, as Halide's own."""
+    i, j, k = hl.Var("i"), hl.Var("j"), hl.Var("k")
+
+    def inside(image: Any, extents: Sequence[int], axes: int) -> Any:
+        bounds = [(0, extents[0]), (0, extents[1]), (0, INTENSITIES)][:axes]
+        return hl.BoundaryConditions.constant_exterior(image, hl.f32(0.0), bounds)
+
+    def halved(image: Any, extents: Sequence[int], *other: Any) -> Any:
+        x, down, out = inside(image, extents, 2 + len(other)), hl.Func("halved_down"), hl.Func("halved")
+        down[(i, j, *other)] = (
+            x[(i, 2 * j - 1, *other)]
+            + 3.0 * (x[(i, 2 * j, *other)] + x[(i, 2 * j + 1, *other)])
+            + x[(i, 2 * j + 2, *other)]
+        ) / 8.0
+        out[(i, j, *other)] = (
+            down[(2 * i - 1, j, *other)]
+            + 3.0 * (down[(2 * i, j, *other)] + down[(2 * i + 1, j, *other)])
+            + down[(2 * i + 2, j, *other)]
+        ) / 8.0
+        return out
+
+    def doubled(image: Any, extents: Sequence[int], *other: Any) -> Any:
+        x, down, out = inside(image, extents, 2 + len(other)), hl.Func("doubled_down"), hl.Func("doubled")
+        down[(i, j, *other)] = 0.75 * x[(i, j // 2, *other)] + 0.25 * x[(i, j // 2 - 1 + 2 * (j % 2), *other)]
+        out[(i, j, *other)] = 0.75 * down[(i // 2, j, *other)] + 0.25 * down[(i // 2 - 1 + 2 * (i % 2), j, *other)]
+        return out
+
+    x, remapped = inside(image, [image.dim(d).extent() for d in range(2)], 2), hl.Func("remapped")
+    sizes = [[image.dim(d).extent() >> level for d in range(2)] for level in range(LEVELS)]
+    apart = (x[i, j] - hl.cast(hl.Float(32), k) / (INTENSITIES - 1.0)) * (INTENSITIES - 1.0)
+    remapped[i, j, k] = x[i, j] + 0.25 * apart * hl.exp(hl.f32(-0.5) * apart * apart)
+    pyramids, images = [remapped], [x]
+    for level in range(LEVELS - 1):
+        pyramids.append(halved(pyramids[-1], sizes[level], k))
+        images.append(halved(images[-1], sizes[level]))
+    out = None
+    for level in reversed(range(LEVELS)):
+        details, chosen = hl.Func("details"), hl.Func("chosen")
+        details[i, j, k] = pyramids[level][i, j, k] - (
+            doubled(pyramids[level + 1], sizes[level + 1], k)[i, j, k] if level < LEVELS - 1 else hl.f32(0.0)
+        )
+        place = hl.clamp(images[level][i, j], 0.0, 1.0) * (INTENSITIES - 1.0)
+        low = hl.clamp(hl.cast(hl.Int(32), place), 0, INTENSITIES - 2)
+        part = place - low
+        found = (1.0 - part) * details[i, j, low] + part * details[i, j, low + 1]
+        chosen[i, j] = found + (doubled(out, sizes[level + 1])[i, j] if out is not None else hl.f32(0.0))
+        out = chosen
+    return out, None
+
+
+def camera_pipe(hl: Any, raw: Any, curve: Any) -> Made:
+    """Colours in planes."""
+    i, j, c = hl.Var("i"), hl.Var("j"), hl.Var("c")
+    least, clean = hl.Func("least"), [raw.dim(d).extent() - 4 for d in range(2)]
+    centre = lambda x, y: raw[i + 2 + x, j + 2 + y]  # noqa: E731
+    most = hl.max(hl.max(centre(-2, 0), centre(2, 0)), hl.max(centre(0, -2), centre(0, 2)))
+    least[i, j] = hl.min(centre(0, 0), most)
+    inside = hl.BoundaryConditions.constant_exterior(least, hl.f32(0.0), [(0, clean[0]), (0, clean[1])])
+
+    def at(row: int, column: int) -> Any:
+        return inside[2 * i + column, 2 * j + row]
+
+    def half(name: str, value: Any) -> Any:
+        made = hl.Func(name)
+        made[i, j] = value
+        return made
+
+    def green(row: int, column: int) -> Any:
+        left, right, up, down = at(row, column - 1), at(row, column + 1), at(row - 1, column), at(row + 1, column)
+        return hl.select(hl.abs(left - right) < hl.abs(up - down), (left + right) * 0.5, (up + down) * 0.5)
+
+    def between(row: int, column: int, steps: Sequence[tuple[int, int]]) -> Any:
+        near = [at(row + r, column + s) for r, s in steps]
+        return sum(near[1:], near[0]) / float(len(steps))
+
+    across, along = ((0, -1), (0, 1)), ((-1, 0), (1, 0))
+    corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
+    reds = [between(0, 0, across), at(0, 1), between(1, 0, corners), between(1, 1, along)]
+    greens = [at(0, 0), green(0, 1), green(1, 0), at(1, 1)]
+    blues = [between(0, 0, along), between(0, 1, corners), at(1, 0), between(1, 1, across)]
+    joined = []
+    for name, four in (("red", reds), ("green", greens), ("blue", blues)):
+        parts = [half(f"{name}_{n}", value)[i // 2, j // 2] for n, value in enumerate(four)]
+        even = hl.select(i % 2 == 0, parts[0], parts[1])
+        joined.append(half(name, hl.select(j % 2 == 0, even, hl.select(i % 2 == 0, parts[2], parts[3])))[i, j])
+    colours = [sum((hl.f32(w) * x for w, x in zip(row, joined, strict=True)), hl.f32(0.0)) for row in MATRIX]
+    out, colour = hl.Func("out"), hl.select(c == 0, colours[0], c == 1, colours[1], colours[2])
+    out[i, j, c] = curve[hl.cast(hl.Int(32), hl.clamp(colour, 0.0, 1023.0))]
+    return out, None
+
+
 HALIDE_PROGRAMS = {
     "blur 11 x 11, 2048^2": wide_blur, "unsharp mask 2048^2": unsharp, "Harris corners 2048^2": harris,
-    "bilateral grid 1536 x 2560": bilateral_grid,
+    "bilateral grid 1536 x 2560": bilateral_grid, "local Laplacian 1024^2": local_laplacian,
+    "camera pipe 1968 x 2592": camera_pipe,
 }  # fmt: skip
 
 
-def halide_calls(hl: Any, name: str, image: np.ndarray[Any, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+def halide_calls(hl: Any, name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """For each way to schedule it a call that gives the result."""
     if name not in HALIDE_PROGRAMS:
         return
     folder = os.path.join(os.path.dirname(hl.__file__), "lib64")
     hl.load_plugin(os.path.join(folder, "libautoschedule_mullapudi2016.so"))
     machine = {"parallelism": str(os.cpu_count() or 1), "last_level_cache_size": str(32 << 20)}
+    image, camera = arrays[0], HALIDE_PROGRAMS[name] is camera_pipe
     for label in ("Halide, automatic", "Halide, by hand"):
-        source = hl.Buffer(image)
-        out, by_hand = HALIDE_PROGRAMS[name](hl, source)
+        result = np.empty((3, *(n - 4 for n in image.shape)), np.uint8) if camera else np.empty_like(image)
+        sources = [hl.Buffer(array) for array in (arrays if camera else arrays[:1])]
+        out, by_hand = HALIDE_PROGRAMS[name](hl, *sources)
         pipeline, target = hl.Pipeline(out), hl.get_host_target()
         if label == "Halide, automatic":
-            for dimension, extent in enumerate(reversed(image.shape)):
+            for dimension, extent in enumerate(reversed(result.shape)):
                 out.set_estimate(out.args()[dimension], 0, extent)
             pipeline.apply_autoscheduler(target, hl.AutoschedulerParams("Mullapudi2016", machine))
         elif by_hand is None:
@@ -135,6 +231,5 @@ def halide_calls(hl: Any, name: str, image: np.ndarray[Any, Any]) -> Iterator[tu
         else:
             by_hand()
         pipeline.compile_jit(target)
-        result = np.empty(image.shape, np.float32)
-        buffer = hl.Buffer(result)
-        yield label, (lambda p=pipeline, b=buffer, r=result, keep=(source, out): (p.realize(b), r)[1])
+        buffer, seen = hl.Buffer(result), np.moveaxis(result, 0, 2) if camera else result
+        yield label, (lambda p=pipeline, b=buffer, r=seen, keep=(sources, out, result): (p.realize(b), r)[1])

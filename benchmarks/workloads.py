@@ -204,7 +204,7 @@ def halide_candidates(
     program: FieldProgram, arrays: Sequence[Any], device: str, halide: Any
 ) -> Iterator[tuple[str, Candidate]]:
     if device == "cpu":
-        for label, call in halide_calls(halide, program.name, arrays[0]):
+        for label, call in halide_calls(halide, program.name, arrays):
             yield label, (call, (lambda: None), lambda found: found)
 
 

@@ -590,7 +590,8 @@ class KernelGroupLowering:
         )
         if rows == 0 or length <= longest or busy >= blocks // 4:
             return None
-        parts = min(max(2, blocks // busy), length // least, outer)
+        small = length // longest if self.target.join_tasks and columns == 1 else 0  # a cache holds what one is made of
+        parts = min(max(2, blocks // busy, small), length // least, outer)
         if parts < 2:
             return None
         return (

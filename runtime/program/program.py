@@ -345,7 +345,8 @@ _NO_SPANS = np.empty((0, 2), np.int64)
 
 
 def regions_overlap(a: Region, b: Region) -> bool:
-    """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
+    """Whether two regions of one buffer may share a byte. Exact for items of one size and strides of which one
+    has all of the other's, else by their spans."""
     (alow, ahigh), (blow, bhigh) = a.span, b.span
     return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _region_lattices_meet(a, b)
 
@@ -354,9 +355,8 @@ def _region_lattices_meet(a: Region, b: Region) -> bool:
     """As `regions_overlap`, for two regions of one buffer whose spans overlap."""
     if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
         return True
-    if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):
-        return _region_boxes_overlap(a, b)
-    return True
+    strides, others = ({s for n, s in zip(r.shape, r.strides, strict=True) if n > 1} for r in (a, b))
+    return a.itemsize != b.itemsize or not (strides <= others or others <= strides) or _region_boxes_overlap(a, b)
 
 
 def _region_boxes_overlap(a: Region, b: Region) -> bool:
@@ -364,19 +364,24 @@ def _region_boxes_overlap(a: Region, b: Region) -> bool:
 
     Splits that distance into grid steps, largest stride first; gives up (True) past 64 open possibilities.
     """
-    dims = sorted(range(len(a.shape)), key=lambda i: -abs(a.strides[i]))
+    steps: dict[int, list[int]] = {}  # of each stride the largest sum of indices, in each
+    for side, region in enumerate((a, b)):
+        for length, stride in zip(region.shape, region.strides, strict=True):
+            if length > 1:
+                steps.setdefault(stride, [0, 0])[side] += length - 1
+    strides = sorted(steps, key=abs, reverse=True)
+    reach = sum(abs(s) * max(steps[s]) for s in strides) + a.itemsize - 1
     states = {b.offset - a.offset}
-    for i in dims:
-        stride, low, high = a.strides[i], -(b.shape[i] - 1), a.shape[i] - 1
-        rest = sum(abs(a.strides[j]) * (max(a.shape[j], b.shape[j]) - 1) for j in dims[dims.index(i) + 1 :])
-        reach = rest + a.itemsize - 1
+    for stride in strides:
+        high, low = steps[stride]
+        reach -= abs(stride) * max(high, low)
         following: set[int] = set()
         for distance in states:
             if stride == 0:
                 following.add(distance)
                 continue
             first, last = sorted(((distance - reach) / stride, (distance + reach) / stride))
-            for step in range(max(low, int(first) - 1), min(high, int(last) + 1) + 1):
+            for step in range(max(-low, int(first) - 1), min(high, int(last) + 1) + 1):
                 if abs(distance - step * stride) <= reach:
                     following.add(distance - step * stride)
         states = following

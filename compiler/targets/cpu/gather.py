@@ -46,8 +46,21 @@ def emit_llvm_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValu
 
 
 def gather_vector_lanes(base: LlvmValue, elem: str, offset: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
+    """Bytes are picked from the aligned words that they lie in: processors gather no bytes, and no such word is in part
+    in memory that may not be read."""
     f, wide = base.f, offset.lanes
     where = f.let(f"getelementptr {elem}, ptr {base}, {offset.typed}", "ptr", wide)
+    if elem != "i8":
+        return _gather_from(where, elem, mask)
+    place = f.let(f"ptrtoint {where.typed} to <{wide} x i64>", "i64", wide)
+    aligned = f.let(f"inttoptr {(place & -4).typed} to <{wide} x ptr>", "ptr", wide)
+    shift = f.let(f"trunc {((place & 3) * 8).typed} to <{wide} x i32>", "i32", wide)
+    word = _gather_from(aligned, "i32", mask).binary("lshr", shift)
+    return f.let(f"trunc {word.typed} to <{wide} x i8>", "i8", wide)
+
+
+def _gather_from(where: LlvmValue, elem: str, mask: LlvmValue | None) -> LlvmValue:
+    f, wide = where.f, where.lanes
     name, kind = f"@llvm.masked.gather.{llvm_intrinsic_suffix(elem, wide)}.v{wide}p0", llvm_type(elem, wide)
     f.module.declare(name, f"{kind} {name}(<{wide} x ptr>, i32, <{wide} x i1>, {kind})")
     allowed = f"<{wide} x i1> {llvm_constant(1, 'i1', wide) if mask is None else mask}"

@@ -1,17 +1,19 @@
 """Chains of kernels done strip by strip: what one kernel stores, the next one reads while it is in a cache.
 
-A strip is some rows of the last kernel's results. Before it each earlier kernel makes the rows that the strip needs;
-neighbouring strips overlap there and make those rows twice (Ragan-Kelley et al., 2013: overlapping tiles). What is
-passed on lies in scratch memory, a piece for each chunk of strips, so it never has to leave the cache. All kernels stay
-as they are: they are called for some of their units. The bits are the same.
+A strip is some rows of the results. Before it each earlier kernel makes the rows that the strip needs; neighbouring
+strips overlap there and make those rows twice (Ragan-Kelley et al., 2013: overlapping tiles). What is passed on and
+read by nothing else lies in scratch memory, a piece for each chunk of strips, so it never has to leave the cache; what
+others read as well is stored. All kernels stay as they are: they are called for some units. The bits are the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import islice
+from itertools import combinations, islice
+from math import lcm
 
 from ....runtime.core.frozen import dataclass, replace
 from ....runtime.program.program import (
@@ -23,6 +25,7 @@ from ....runtime.program.program import (
     Program,
     Region,
     Task,
+    regions_overlap,
     renumber_task,
     union_bytes_of_regions,
 )
@@ -56,15 +59,14 @@ class _RowOperand:
     low: int
     high: int
 
-    @property
-    def rows(self) -> tuple[int, int]:
-        """The rows of its buffer in which its first row lies: the first and the last one."""
-        return self.low // self.step, (self.high - 1) // self.step
+    def rows(self, step: int) -> tuple[int, int]:
+        """The rows of its buffer, so many bytes apart, in which its first row lies: the first and the last one."""
+        return self.low // step, (self.high - 1) // step
 
 
 @dataclass(frozen=True, slots=True)
 class _RowTask:
-    """A task whose units are rows, or equal parts of them."""
+    """A task whose units are rows, or equal parts of them. A row of one that reduces may be several of its arrays."""
 
     number: int
     task: Task
@@ -78,10 +80,11 @@ class _RowTask:
 @dataclass(frozen=True, slots=True)
 class StripNest:
     """Kernels that are done strip by strip. calls: for each its form and the slots that lie in scratch memory, with the
-    number of the array there; arrays: how many there are."""
+    number of the array there; arrays: how many there are; read: forms of those whose results later ones read."""
 
     calls: tuple[tuple[LoopNest, tuple[tuple[int, int], ...]], ...]
     arrays: int
+    read: frozenset[LoopNest]
 
     def __str__(self) -> str:
         kept = ([f"a{slot} in scratch {array}" for slot, array in scratch] for _, scratch in self.calls)
@@ -91,14 +94,36 @@ class StripNest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Strips:
-    """tasks: those that are done strip by strip, in order; the last one is whole. ranges: from which row before a strip
-    to which one behind it a task is done; kept: of arrays in scratch memory the same, and the bytes from row to row;
-    height: the rows of a strip; passed: bytes of those arrays as wholes; gain: in us, as predicted."""
+class _RowProgram:
+    """rows: its tasks that go along rows, by number. writers, readers: of each buffer the tasks that write it and those
+    that read it."""
+
+    program: Program
+    rows: Mapping[int, _RowTask]
+    writers: Mapping[int, Set[int]]
+    readers: Mapping[int, Set[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """tasks: those that are done strip by strip, in order; rows: of all strips. ranges: from which row before a strip
+    to which one behind it a task is done; grains: rows that one of a task's own is made of; passed: of arrays that are
+    passed on the same as in ranges, and the bytes from row to row; private: those that nothing else reads."""
 
     tasks: tuple[_RowTask, ...]
+    rows: int
     ranges: Mapping[int, tuple[int, int]]
-    kept: Mapping[int, tuple[int, int, int]]
+    grains: Mapping[int, int]
+    passed: Mapping[int, tuple[int, int, int]]
+    private: Set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    """chain: what is done strip by strip; height: the rows of a strip; passed: bytes of the arrays in scratch memory as
+    wholes; gain: in us, as predicted."""
+
+    chain: _Chain
     height: int
     passed: int
     gain: float
@@ -111,25 +136,31 @@ def join_tasks_in_strips(program: Program, model: WorkCostModel, features: Featu
     if sum(b.nbytes for b in program.buffers if b.kind == "temp") < LEAST_BYTES:
         return program
     rows = _row_tasks(program)
-    users: dict[int, tuple[set[int], set[int]]] = {}
+    if len(rows) < 2:
+        return program
+    writers, readers = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
     for number, task in enumerate(program.tasks):
-        for side, regions in enumerate((task.writes, task.reads)):
+        for users, regions in (writers, task.writes), (readers, task.reads):
             for region in regions:
-                users.setdefault(region.buffer, (set(), set()))[side].add(number)
+                users[region.buffer].add(number)
+    whole = _RowProgram(program, rows, writers, readers)
     joined: dict[int, _Strips] = {}
     taken: set[int] = set()
-    for number in sorted(rows, reverse=True):
-        if number not in taken and rows[number].rows >= 2 * STRIPS:
-            found = _widest_strips(program, number, rows, users, taken, model)
-            if found is not None:
-                joined[number] = found
-                taken.update(each.number for each in found.tasks)
+    open_ = {n: strips for n in rows if (strips := _widest_strips(whole, n, taken, model))}
+    while open_:
+        last = max(open_, key=lambda n: (open_[n].gain, n))
+        joined[last] = open_.pop(last)
+        taken |= (new := joined[last].chain.ranges.keys())
+        for number in [n for n, strips in open_.items() if strips.chain.ranges.keys() & new]:
+            del open_[number]
+            if number not in taken and (strips := _widest_strips(whole, number, taken, model)):
+                open_[number] = strips
     return _with_joined_tasks(program, joined, taken, features) if joined else program
 
 
 def _row_tasks(program: Program) -> dict[int, _RowTask]:
-    """All that go along rows, by number. A task whose arrays are without gaps has one axis: it takes its rows from the
-    tasks beside it."""
+    """All that go along rows, by number. A task whose arrays are without gaps, or which fills a part of one row or
+    column, has one axis: it takes its rows from the tasks beside it."""
     rows: dict[int, _RowTask] = {}
     flat: dict[int, tuple[Task, LoopNest]] = {}
     lengths: dict[int, int] = {}  # bytes from row to row of temporaries
@@ -138,14 +169,16 @@ def _row_tasks(program: Program) -> dict[int, _RowTask]:
             continue
         if nest.axes > 1 and choose_vector_axis(nest) != 0:
             rows[number] = _row_task(number, task, nest, task.arguments)
-            lengths.update((o.buffer, o.step) for o in rows[number].operands if o.step > 0)
-        elif nest.axes == 1 and all(o.layout in ("0", "1") for o in nest.operands) and not _uses(nest, "index"):
+            for o in rows[number].operands:
+                if o.step > 0:
+                    lengths[o.buffer] = min(o.step, lengths.get(o.buffer, o.step))
+        elif nest.axes == 1 and not _uses(nest, "index"):
             flat[number] = task, nest
     for numbers in (sorted(flat), sorted(flat, reverse=True)):
         for number in numbers:
             task, nest = flat[number]
             pairs = zip(task.arguments, nest.operands, strict=False)
-            steps = [(lengths.get(p.buffer), o) for p, o in pairs if isinstance(p, Pointer) and o.layout == "1"]
+            steps = [(lengths.get(p.buffer), o) for p, o in pairs if isinstance(p, Pointer) and o.layout != "0"]
             found = [step // o.dtype.itemsize for step, o in steps if step]
             if number not in rows and found and (cut := _cut_into_rows(number, task, nest, found[0])):
                 rows[number] = cut
@@ -184,131 +217,192 @@ def _row_task(number: int, task: Task, nest: LoopNest, arguments: Sequence[Argum
 
 
 def _cut_into_rows(number: int, task: Task, nest: LoopNest, columns: int) -> _RowTask | None:
-    """A task over one axis as one over rows of so many elements."""
+    """A task over one axis as one over rows of so many elements, or within one row or column of an array of such."""
     count = len(nest.operands)
-    length = task.arguments[count]
+    length, *rest = task.arguments[count:]
     assert isinstance(length, Int)
-    if columns < 2 or length.value % columns or length.value == columns:
+    moving = [o.layout for o in nest.operands if o.layout != "0"]
+    steps = rest[: moving.count("s")]
+    if moving.count("s") == len(moving) and all(step == Int(columns) for step in steps):
+        sizes = length, Int(1)
+    elif steps or columns < 2 or (length.value > columns and length.value % columns):
         return None
-    operands = tuple(replace(o, layout="s1" if o.layout == "1" else "00") for o in nest.operands)
+    else:
+        sizes = (Int(length.value // columns), Int(columns)) if length.value > columns else (Int(1), length)
+    operands = tuple(replace(o, layout="00" if o.layout == "0" else "s1") for o in nest.operands)
     cut = replace(nest, parallel=2, operands=operands)
     cut = replace(cut, name=f"k_{hashlib.sha256(str(cut).encode()).hexdigest()[:16]}")
-    sizes = Int(length.value // columns), Int(columns), *[Int(columns) for o in nest.operands if o.layout == "1"]
-    return _row_task(number, task, cut, (*task.arguments[:count], *sizes, *task.arguments[count + 1 :]))
+    return _row_task(
+        number, task, cut, (*task.arguments[:count], *sizes, *[Int(columns) for _ in moving], *rest[len(steps) :])
+    )
 
 
-def _widest_strips(
-    program: Program,
-    last: int,
-    rows: Mapping[int, _RowTask],
-    users: Mapping[int, tuple[Set[int], Set[int]]],
-    taken: Set[int],
-    model: WorkCostModel,
-) -> _Strips | None:
-    """The task with as many of those that it needs as pay. None where none do."""
+def _widest_strips(whole: _RowProgram, last: int, taken: Set[int], model: WorkCostModel) -> _Strips | None:
+    """The task with as many of those before it as pay. None where none do."""
     best: _Strips | None = None
-    private, members = set[int](), {last}
-
-    def joined_with(buffer: int) -> tuple[set[int], set[int]] | None:
-        """The temporaries and tasks that come along with one; None where something else writes or reads them."""
-        buffers, writers = {buffer}, set[int]()
-        while True:
-            writers |= set().union(*(users[b][0] for b in buffers))
-            more = {r.buffer for w in writers for r in program.tasks[w].writes}
-            if more <= buffers:
-                break
-            buffers |= more
-        temporary = all(program.buffers[b].kind == "temp" and users[b][1] <= members | writers for b in buffers)
-        return (buffers, writers) if temporary and writers <= rows.keys() - taken - members else None
-
+    members, refused = {last}, set[int]()
+    free = {number for number in whole.rows.keys() - taken if number < last}
     while True:
-        read = {o.buffer for n in members for o in rows[n].operands if o.role == "in"} - private
-        near = [both for b in sorted(read) if (both := joined_with(b)) is not None]
+        read = {o.buffer for n in members for o in whole.rows[n].operands if o.role == "in"} - refused
+        near = [(max(writers), b) for b in read if (writers := whole.writers[b]) and not writers <= members]
         if not near:
             return best
-        buffers, writers = max(near, key=lambda both: max(both[1], default=-1))
-        private, members = private | buffers, members | writers
-        found = _strips_of_tasks(program, [rows[n] for n in sorted(members)], private, model)
-        if found is not None and found.gain > (best.gain if best is not None else 0.0):
-            best = found
+        _, buffer = max(near)
+        refused.add(buffer)
+        for others in (False, True):  # that read what it reads as well
+            wider = _with_writers(whole, buffer, members, free, others)
+            chain = wider and _chain_of_tasks(whole, wider)
+            if wider and chain:
+                members = wider
+                found = _strips_of_height(chain, whole.program, model)
+                if found is not None and found.gain > (best.gain if best is not None else 0.0):
+                    best = found
+                break
 
 
-def _strips_of_tasks(
-    program: Program, tasks: Sequence[_RowTask], private: Set[int], model: WorkCostModel
-) -> _Strips | None:
+def _with_writers(whole: _RowProgram, buffer: int, members: Set[int], free: Set[int], others: bool) -> set[int] | None:
+    """The tasks, and those that write a buffer; with others also those that read what these write, and so on."""
+    wider, left, seen = set(members), [buffer], set[int]()
+    while left:
+        seen.add(read := left.pop())
+        if not whole.writers[read] <= wider | free:
+            return None
+        for writer in whole.writers[read] - wider:
+            wider.add(writer)
+            for made in {o.buffer for o in whole.rows[writer].operands if o.role == "out"} if others else ():
+                wider |= whole.readers[made] & free
+                left += {made} - seen if whole.readers[made] & wider else ()
+    return wider
+
+
+def _chain_of_tasks(whole: _RowProgram, numbers: Set[int]) -> _Chain | None:
     """How the tasks are done strip by strip, if they can be."""
-    kept = {t.number: [o for o in t.operands if o.buffer in private] for t in tasks}
-    steps = {o.buffer: o.step for operands in kept.values() for o in operands}
-    if _meets_other_memory(program, tasks) or not all(_passes_rows_on(t, kept[t.number], steps) for t in tasks):
+    tasks = [whole.rows[n] for n in sorted(numbers)]
+    made = {o.buffer: o for t in tasks for o in t.operands if o.role != "in"}
+    temporary = {b for b in made if whole.program.buffers[b].kind == "temp"}
+    private = {b for b in temporary if whole.writers[b] | whole.readers[b] <= numbers}
+    passed = {b for t in tasks for o in t.operands if o.role == "in" and (b := o.buffer) in made} | private
+    steps = {b: made[b].step for b in passed}
+    if min(steps.values(), default=0) < 1 or _waits_for_others(whole, tasks):
         return None
-    ranges: dict[int, tuple[int, int]] = {tasks[-1].number: (0, 0)}
-    needed: dict[int, tuple[int, int]] = {}  # of each array in scratch memory
+    if not all(_is_stored_once(whole, b, numbers, b in passed) for b in made.keys() - private):
+        return None
+    grains = {t.number: _rows_of_a_row(t, steps) for t in tasks}
+    if 0 in grains.values():
+        return None
+    ranges, needed, rows = _ranges_of_tasks(tasks, steps, grains, private)
+    if not all(ranges[t.number] == (0, 0) or _may_be_done_twice(t, private, grains[t.number]) for t in tasks):
+        return None
+    both = {b: (*needed[b], steps[b]) for b in sorted(needed)}
+    return _Chain(tuple(tasks), rows, ranges, grains, both, private)
+
+
+Ranges = dict[int, tuple[int, int]]
+
+
+def _ranges_of_tasks(
+    tasks: Sequence[_RowTask], steps: Mapping[int, int], grains: Mapping[int, int], private: Set[int]
+) -> tuple[Ranges, Ranges, int]:
+    """From which row before a strip to which one behind it tasks are done, and what they pass on is made; all rows."""
+    stored = [(t, o) for t in tasks for o in t.operands if o.role != "in" and o.buffer not in private]
+    ranges = {t.number: (0, 0) for t, o in stored if o.buffer not in steps}
+    needed = {o.buffer: (0, 0) for _, o in stored if o.buffer in steps}
+    ends = [t.rows * grains[t.number] + (o.rows(o.step)[0] if o.buffer in steps else 0) for t, o in stored]
     for t in reversed(tasks):
-        for o in kept[t.number]:
+        along = [(o, *o.rows(steps[o.buffer])) for o in t.operands if o.buffer in steps]
+        for o, row, _ in along:
             if o.role == "out":
-                low, high = needed.get(o.buffer, (0, 0))
-                _widen(ranges, t.number, low - o.rows[0], high - o.rows[0])
+                low, high = needed.get(o.buffer, (row, row))
+                _widen(ranges, t.number, low - row, high - row)
         low, high = ranges[t.number]
-        for o in kept[t.number]:
-            if o.role == "in":
-                _widen(needed, o.buffer, low + o.rows[0], high + o.rows[1])
-    return _strips_of_height(tasks, ranges, {b: (*needed[b], steps[b]) for b in sorted(needed)}, program, model)
+        for o, above, below in along:
+            _widen(needed, o.buffer, low + above, high + below - grains[t.number] + 1)
+    return ranges, needed, max(ends, default=0)
 
 
-def _widen(ranges: dict[int, tuple[int, int]], number: int, low: int, high: int) -> None:
+def _widen(ranges: Ranges, number: int, low: int, high: int) -> None:
     before = ranges.get(number, (low, high))
     ranges[number] = min(low, before[0]), max(high, before[1])
 
 
-def _passes_rows_on(task: _RowTask, kept: Sequence[_RowOperand], steps: Mapping[int, int]) -> bool:
-    """Whether it goes row by row along the arrays that are kept in scratch memory. steps: bytes from row to row."""
-    return all(
+def _rows_of_a_row(task: _RowTask, steps: Mapping[int, int]) -> int:
+    """How many rows of the arrays that are passed on one of its rows is made of; 0 where it does not go along them.
+    steps: bytes from row to row."""
+    along = [o for o in task.operands if o.buffer in steps]
+    grains = {o.step // steps[o.buffer] for o in along if o.step > 0 and o.step % steps[o.buffer] == 0}
+    fits = all(
         o.role != "inout"
         and o.slot not in task.nest.looked_up
-        and o.step == steps[o.buffer] > 0
-        and (o.role == "in" or o.rows[0] == o.rows[1])
-        for o in kept
+        and o.step > 0
+        and o.step % steps[o.buffer] == 0
+        and (o.role == "in" or (o.step == steps[o.buffer] and len(set(o.rows(o.step))) == 1))
+        for o in along
     )
+    return (grains.pop() if grains else 1) if fits and len(grains) <= 1 else 0
 
 
-def _meets_other_memory(program: Program, tasks: Sequence[_RowTask]) -> bool:
-    """Whether the last task writes what the others read, or tasks between them write that: these run before them."""
-    last, numbers = tasks[-1], {t.number for t in tasks}
-    written = {r.buffer for r in last.task.writes}
-    read = {o.buffer for t in tasks for o in t.operands}
-    others = {o.buffer for t in tasks[:-1] for o in t.operands} | {o.buffer for o in last.operands if o.role == "in"}
-    between = [n for n in range(tasks[0].number, last.number) if n not in numbers]
-    return bool(written & others) or any(r.buffer in read for n in between for r in program.tasks[n].writes)
+def _may_be_done_twice(task: _RowTask, private: Set[int], grain: int) -> bool:
+    """Whether some of its rows may be made by two strips at once: into memory each element is stored once, as it is."""
+    stored = any(o.role != "in" and o.buffer not in private for o in task.operands)
+    return grain == 1 and not (stored and (len(task.nest.phases) > 1 or any(o.role == "inout" for o in task.operands)))
 
 
-def _strips_of_height(
-    tasks: Sequence[_RowTask],
-    ranges: Mapping[int, tuple[int, int]],
-    kept: Mapping[int, tuple[int, int, int]],
-    program: Program,
-    model: WorkCostModel,
-) -> _Strips | None:
+def _waits_for_others(whole: _RowProgram, tasks: Sequence[_RowTask]) -> bool:
+    """Whether tasks between these, which run before them, would find or leave other memory."""
+    between = set(range(tasks[0].number, tasks[-1].number)) - {t.number for t in tasks}
+    for t in tasks if between else ():
+        for region in (*t.task.writes, *t.task.reads):
+            writes = region in t.task.writes
+            users = whole.writers[region.buffer] | (whole.readers[region.buffer] if writes else set())
+            others = [whole.program.tasks[n] for n in users & between if n > t.number]
+            theirs = (r for other in others for r in (*other.writes, *(other.reads if writes else ())))
+            if any(regions_overlap(region, other) for other in theirs):
+                return True
+    return False
+
+
+def _is_stored_once(whole: _RowProgram, buffer: int, numbers: Set[int], passed: bool) -> bool:
+    """Whether strips of tasks may store it: in parts that lie apart. Is it passed on, all are made by these tasks and
+    before others read them; else who reads it writes it in place."""
+    program = whole.program
+    writers, readers = whole.writers[buffer] & numbers, whole.readers[buffer] & numbers
+    parts = [r for n in writers for r in program.tasks[n].writes if r.buffer == buffer]
+    if any(regions_overlap(*two) for two in combinations(parts, 2)):
+        return False
+    if not passed:
+        return not readers or len(readers | writers) == 1
+    return program.buffers[buffer].kind != "input" and writers == whole.writers[buffer] and max(writers) < min(readers)
+
+
+def _strips_of_height(chain: _Chain, program: Program, model: WorkCostModel) -> _Strips | None:
     """None where strips are too low for the rows that are made twice, or nothing is gained."""
-    rows, halo = tasks[-1].rows, max(high - low for low, high in ranges.values())
-    around = sum((high - low) * step for low, high, step in kept.values())
-    height = (SCRATCH_BYTES - around) // max(1, sum(step for _, _, step in kept.values()))
-    height = min(height, max(-(-rows // STRIPS), OVERLAP * halo))
-    passed = sum(program.buffers[b].nbytes for b in kept)
-    if height < max(1, OVERLAP * halo) or passed < LEAST_BYTES:
+    ranges, tasks, passed = chain.ranges, chain.tasks, chain.passed
+    halo, least = max(high - low for low, high in ranges.values()), lcm(*chain.grains.values())
+    around = sum((high - low) * step for low, high, step in passed.values())
+    height = (SCRATCH_BYTES - around) // max(1, sum(step for _, _, step in passed.values()))
+    height = min(height, max(-(-chain.rows // STRIPS), OVERLAP * halo)) // least * least
+    saved = sum(program.buffers[b].nbytes for b in chain.private)
+    if height < max(1, OVERLAP * halo) or saved < LEAST_BYTES or chain.rows < 2 * STRIPS:
         return None
-    regions = [r for t in tasks for r in (*t.task.reads, *t.task.writes) if r.buffer not in kept]
-    inside = [union_bytes_of_regions(r for r in (*t.task.reads, *t.task.writes) if r.buffer in kept) for t in tasks]
+    private = chain.private
+    regions = [r for t in tasks for r in (*t.task.reads, *t.task.writes) if r.buffer not in private]
+    inside = [
+        union_bytes_of_regions(
+            [r for r in t.task.reads if r.buffer in passed] + [r for r in t.task.writes if r.buffer in private]
+        )
+        for t in tasks
+    ]
     again = sum((ranges[t.number][1] - ranges[t.number][0]) / height * t.task.flops for t in tasks)
     gain = sum(inside) * (1 - 1 / CACHED) / model.bandwidth - again / model.flops
-    separate, least = sum(t.task.cost for t in tasks), model.time(union_bytes_of_regions(regions), 0)
+    separate, fewest = sum(t.task.cost for t in tasks), model.time(union_bytes_of_regions(regions), 0)
     if gain <= SURELY * separate:
         return None
-    return _Strips(tuple(tasks), ranges, kept, height, passed, gain, round(max(separate - gain, least), 3))
+    return _Strips(chain, height, saved, gain, round(max(separate - gain, fewest), 3))
 
 
 def _with_joined_tasks(program: Program, joined: Mapping[int, _Strips], taken: Set[int], features: Features) -> Program:
     scalars = {i: i for i in range(len(program.scalars))}
-    gone = {b for strips in joined.values() for b in strips.kept}
+    gone = {b for strips in joined.values() for b in strips.chain.private}
     left = [b for b in range(len(program.buffers)) if b not in gone]
     renumbered = {b: n for n, b in enumerate(left)}
     buffers = [program.buffers[b] for b in left]
@@ -325,39 +419,50 @@ def _with_joined_tasks(program: Program, joined: Mapping[int, _Strips], taken: S
     return replace(program, buffers=tuple(buffers), tasks=tuple(tasks), inputs=inputs, outputs=outputs)
 
 
+def _scratch_pieces(strips: _Strips) -> tuple[dict[int, int], int]:
+    """Where each array begins in the scratch memory of a chunk of strips, and its bytes."""
+    offsets, piece = dict[int, int](), 0
+    for b, (low, high, step) in strips.chain.passed.items():
+        if b in strips.chain.private:
+            offsets[b] = piece
+            piece += -(-(strips.height + high - low) * step // LINE) * LINE + LINE
+    return offsets, piece
+
+
 def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task, int]:
     """The task, and the bytes of its scratch memory."""
-    *_, last = strips.tasks
-    arrays = {b: n for n, b in enumerate(strips.kept)}
-    offsets, piece = [], 0
-    for low, high, step in strips.kept.values():
-        offsets.append(piece)
-        piece += -(-(strips.height + high - low) * step // LINE) * LINE + LINE
-    count = -(-last.rows // strips.height)
+    chain = strips.chain
+    offsets, piece = _scratch_pieces(strips)
+    arrays = {b: n for n, b in enumerate(offsets)}
+    count = -(-chain.rows // strips.height)
     grain = -(-count // max(1, min(PIECES, strips.passed // piece)))
     pieces = -(-count // grain)
     calls, given, shape = [], list[Argument](), list[int]()
-    for t in strips.tasks:
+    for t in chain.tasks:
         own = list(t.arguments)
         inside = [o for o in t.operands if o.buffer in arrays]
         for o in inside:
             own[o.slot] = Int(o.offset)
         calls.append((t.nest, tuple((o.slot, arrays[o.buffer]) for o in inside)))
         given += own
-        shape += (*strips.ranges[t.number], t.rows, t.parts)
-    for (low, _, step), offset in zip(strips.kept.values(), offsets, strict=True):
+        rows = chain.grains[t.number]
+        shape += (*chain.ranges[t.number], t.rows * rows, t.parts, rows)
+    for b, offset in offsets.items():
+        low, _, step = chain.passed[b]
         shape += (offset - low * step, step)
-    kernel = _print_strip_kernel(StripNest(tuple(calls), len(arrays)), *features)
-    tasks = [t.task for t in strips.tasks]
-    reads = dict.fromkeys(r for t in tasks for r in t.reads if r.buffer not in arrays)
+    made = [(t.nest, o) for t in chain.tasks for o in t.operands if o.role == "out"]
+    read = frozenset(nest for nest, o in made if o.buffer in chain.passed)
+    kernel = _print_strip_kernel(StripNest(tuple(calls), len(arrays), read), *features)
+    tasks = [t.task for t in chain.tasks]
+    reads = dict.fromkeys(r for t in tasks for r in t.reads if r.buffer not in chain.passed)
     writes = dict.fromkeys(r for t in tasks for r in t.writes if r.buffer not in arrays)
     return Task(
         f"{tasks[-1].name}_in_strips",
         kernel,
-        (*given, *map(Int, (strips.height, last.rows, grain, piece, *shape)), Pointer(scratch)),
+        (*given, *map(Int, (strips.height, chain.rows, grain, piece, *shape)), Pointer(scratch)),
         tuple(reads),
         (*writes, Region(scratch, 0, (pieces * piece,), (1,), 1, "uint8")),
-        tasks[-1].same_element,
+        frozenset[int]().union(*(task.same_element for task in tasks)),
         units=count,
         grain=grain,
         cost=strips.cost,
@@ -371,22 +476,23 @@ def _strip_task(strips: _Strips, scratch: int, features: Features) -> tuple[Task
 def _print_strip_kernel(form: StripNest, library: str | None, vector_bytes: int) -> Kernel:
     """Slots: those of all calls, one after the other, with offsets in scratch memory instead of addresses; then the
     rows of a strip, all rows, the strips of a chunk and the bytes of its scratch memory; for each call from which row
-    before a strip to which one behind it it is done, its rows, and units of a row; for each array in scratch memory
+    before a strip to which one behind it it is done, its rows, units of a row of its own and how many
+    rows that is; for each array in scratch memory
     where its row 0 is in that of the first strip, and the bytes from row to row; scratch memory."""
     nests = [nest for nest, _ in form.calls]
     name = f"k_strips_{hashlib.sha256(str(form).encode()).hexdigest()[:16]}"
     module = LlvmModule(library, " contract" if nests[-1].fastmath else "")
     texts = [
-        llvm_function_of_nest(module, nest, vector_bytes, "internal ", nest not in nests[:-1])
+        llvm_function_of_nest(module, nest, vector_bytes, "internal ", nest not in form.read)
         for nest in dict.fromkeys(nests)
     ]
     f = LlvmFunction(module)
     counts = [len(nest.signature) for nest in nests]
-    own, more, slots = sum(counts), 4 + 4 * len(nests) + 2 * form.arrays, LlvmValue(f, "%slots", "ptr")
+    own, more, slots = sum(counts), 4 + 5 * len(nests) + 2 * form.arrays, LlvmValue(f, "%slots", "ptr")
     begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     numbers = (slots.at(place, "i64").load("i64") for place in range(own, own + more))
     height, rows, grain, piece = islice(numbers, 4)
-    calls = [tuple(islice(numbers, 4)) for _ in nests]
+    calls = [tuple(islice(numbers, 5)) for _ in nests]
     arrays = [tuple(islice(numbers, 2)) for _ in range(form.arrays)]
     scratch = slots.at(own + more, "i64").load("ptr")
     scratch = scratch.at(begin.binary("udiv", grain) * piece, "i8")
@@ -398,14 +504,14 @@ def _print_strip_kernel(form: StripNest, library: str | None, vector_bytes: int)
         high = f.intrinsic("umin", "i64", low + height, rows)
         bases = [scratch.at(start - low * step, "i8", inside=False) for start, step in arrays]
         first = 0
-        for (nest, inside), (before, behind, length, parts), count in zip(form.calls, calls, counts, strict=True):
+        for (nest, inside), (before, behind, length, parts, of), count in zip(form.calls, calls, counts, strict=True):
             for slot, array in inside:
                 offset = slots.at(first + slot, "i64").load("i64")
                 given.at(first + slot, "i64").store(bases[array].at(offset, "i8", inside=False))
             top = f.intrinsic("smax", "i64", low + before, f.const(0, "i64"))
             bottom = f.intrinsic("smin", "i64", high + behind, length)
             with f.when(top < bottom):
-                ends = f"i64 {top * parts}, i64 {bottom * parts}"
+                ends = ", ".join(f"i64 {(end * parts).binary('udiv', of)}" for end in (top, bottom))
                 f.do(f"call void @{nest.name}(ptr {given.at(first, 'i64')}, {ends})")
             first += count
     f.do("ret void")

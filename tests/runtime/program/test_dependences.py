@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import random
 
+import numpy as np
 import pytest
 
 from kernelgraph.runtime.program.dag import transitive_predecessors_in_dag
@@ -76,3 +79,22 @@ def test_who_follows_the_last_writer_follows_all(anti: bool) -> None:
 def test_dependences_grow_with_the_tasks() -> None:
     few, many = (sum(map(len, task_dependences_of_program(on_few_elements(n)))) for n in (1000, 4000))
     assert many < 6 * few  # pairs of all: 16
+
+
+def test_regions_of_other_ranks_overlap_where_they_share_bytes() -> None:
+    rng, apart = np.random.default_rng(5), 0
+    for _ in range(2000):
+        regions = []
+        for _ in range(2):
+            rank = int(rng.integers(1, 4))
+            strides = tuple(int(s) for s in rng.choice([4, 4, 40, -40, 12], rank))
+            regions.append(Region(0, 200, tuple(map(int, rng.integers(1, 4, rank))), strides, 4))
+        moved = dataclasses.replace(regions[1], offset=200 + 4 * int(rng.integers(-20, 20)))
+        places = []
+        for region in (regions[0], moved):
+            steps = (range(0, n * s, s) for n, s in zip(region.shape, region.strides, strict=True))
+            places.append({region.offset + sum(step) for step in itertools.product(*steps)})
+        meet = bool(places[0] & places[1])
+        apart += not meet and not regions_overlap(regions[0], moved)
+        assert regions_overlap(regions[0], moved) or not meet, (regions[0], moved)
+    assert apart > 400

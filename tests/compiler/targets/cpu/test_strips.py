@@ -24,11 +24,13 @@ from tests.counts import examples
 Host = Any
 STEPS: dict[str, Callable[[Host, Host], Host]] = {
     "padded": lambda a, b: np.pad(a, 2),
+    "framed": lambda a, b: np.pad(a, 1),
     "down": lambda a, b: a[1:] - a[:-1],
     "across": lambda a, b: a[:, 1:] + 2 * a[:, :-1],
     "blurred down": lambda a, b: sum((1 + k) * a[k : len(a) - 6 + k] for k in range(7)),
     "blurred across": lambda a, b: sum((2 - k) * a[:, k : a.shape[1] - 4 + k] for k in range(5)),
     "both": lambda a, b: a[: len(b), : b.shape[1]] * b[: len(a), : a.shape[1]],
+    "sharpened": lambda a, b: 2 * a[3:-3, 2:-2] - STEPS["blurred across"](STEPS["blurred down"](a, b), b),
     "chosen": lambda a, b: np.where(a > 0, a, 0.5 * a),
     "heavy": lambda a, b: np.tanh(a) / (1 + a * a),
     "centred rows": lambda a, b: a - a.max(axis=1, keepdims=True),
@@ -43,6 +45,14 @@ STEPS: dict[str, Callable[[Host, Host], Host]] = {
 }
 
 
+SUMS: dict[str, Callable[[Host], Host]] = {
+    "sum": lambda a: (a * a).sum(),
+    "largest": lambda a: a.max(),
+    "sums of rows": lambda a: a.sum(axis=1),
+    "sum of columns": lambda a: a.sum(axis=0),
+}
+
+
 def updated(a: Host) -> Host:
     made = a.copy()
     made[1:-1] = 2 * a[:-2]
@@ -50,14 +60,16 @@ def updated(a: Host) -> Host:
 
 
 def image_program(seed: int) -> tuple[Callable[..., Any], list[Host]]:
-    """Some steps one after the other; the last results are returned."""
+    """Some steps one after the other; some of their results are returned, and some sums."""
     rng = np.random.default_rng(seed)
     often = ["padded", "blurred down", "blurred across", "heavy"] * 3
     names = [str(rng.choice([*STEPS, *often])) for _ in range(rng.integers(3, 8))]
     picked = [tuple(map(int, rng.integers(0, i + 1, 2))) if rng.random() < 0.4 else (i, 0) for i in range(len(names))]
-    results = int(rng.integers(1, 3))
+    results = {len(names), *map(int, rng.integers(1, len(names) + 1, rng.choice([0, 0, 1, 2])))}
+    sums = [(str(rng.choice([*SUMS])), int(rng.integers(1, len(names) + 1))) for _ in range(rng.choice([0, 0, 1, 2]))]
     dtype = rng.choice([np.float32, np.float64])
-    shape = (int(rng.integers(50, 120)), int(rng.integers(40, 100)))
+    large = 3 if sums and rng.random() < 0.5 else 1
+    shape = (large * int(rng.integers(50, 120)), large * int(rng.integers(40, 100)))
     x = rng.integers(-4, 5, shape).astype(dtype)
 
     def program(x: Host) -> Any:
@@ -65,27 +77,44 @@ def image_program(seed: int) -> tuple[Callable[..., Any], list[Host]]:
         for name, (i, j) in zip(names, picked, strict=True):
             small = min(values[i].shape) < 16
             values.append(values[i] + 1 if small else STEPS[name](values[i], values[j]))
-        return tuple(values[-results:])
+        return tuple(values[i] for i in sorted(results)), tuple(SUMS[name](values[i]) for name, i in sums)
 
-    program.__name__ = " ".join(f"{name}{picks}" for name, picks in zip(names, picked, strict=True))
+    steps = " ".join(f"{name}{picks}" for name, picks in zip(names, picked, strict=True))
+    program.__name__ = f"{steps} results {sorted(results)} {sums}"
     return program, [x]
+
+
+GUARD = 1 << 14  # bytes around each memory that nothing may write
+
+
+def guarded(content: Host) -> tuple[Host, Callable[[], None]]:
+    """A copy on a cache line, and a check that what lies around it is as it was."""
+    whole = np.full(content.nbytes + 2 * GUARD, 0xAB, np.uint8)
+    first = GUARD + -whole.ctypes.data % 64
+    inside = slice(first, first + content.nbytes)
+    whole[inside] = content.reshape(-1).view(np.uint8)
+
+    def check() -> None:
+        assert (whole[:first] == 0xAB).all() and (whole[first + content.nbytes :] == 0xAB).all()
+
+    return whole[inside], check
 
 
 def run(program: Program, arrays: list[Host], threads: bool) -> list[bytes]:
     plan = plan_by_cost_model(program, 1, "balanced", MACHINES["cpu"])
     require_safe_plan(plan)
-    memories: list[Any] = [None] * len(program.buffers)
-    held = [np.ascontiguousarray(a) for a in arrays]
-    for buffer, array in zip(program.inputs, held, strict=True):
-        memories[buffer] = array.ctypes.data
-    made = {b: np.full(program.buffers[b].nbytes, 0xAA, np.uint8) for b in program.outputs}
-    memories = [made[b].ctypes.data if b in made else memory for b, memory in enumerate(memories)]
-    arena = np.full(plan.arena_bytes + 64, 0xAA, np.uint8)
+    contents = {b: np.full(program.buffers[b].nbytes, 0xAA, np.uint8) for b in program.outputs}
+    contents |= {b: np.ascontiguousarray(a) for b, a in zip(program.inputs, arrays, strict=True)}
+    held = {b: guarded(content) for b, content in contents.items()}
+    arena, check = guarded(np.full(plan.arena_bytes, 0xAA, np.uint8))
+    memories: list[Any] = [held[b][0].ctypes.data if b in held else None for b in range(len(program.buffers))]
     executable = CPUExecutable(CPUDevice(), plan)
     with kg.override(engine="chaos" if threads else "sync"):
-        for event in executable.run(memories, arena.ctypes.data + -arena.ctypes.data % 64, (), ()):
+        for event in executable.run(memories, arena.ctypes.data, (), ()):
             event.wait()
-    return [made[b].tobytes() for b in program.outputs]
+    for one in (check, *(check for _, check in held.values())):
+        one()
+    return [held[b][0].tobytes() for b in program.outputs]
 
 
 def joined(program: Program) -> int:
@@ -130,3 +159,17 @@ def test_pads_and_blurs_are_one_task_of_less_memory() -> None:
     assert len(program.tasks) == joined(program) == 1
     np.testing.assert_array_equal(run(program, [x], threads=True)[0], blur(x).tobytes())
     assert program.tasks[0].units >= strips.STRIPS
+
+
+def test_a_result_that_is_read_again_and_its_maximum_are_one_task() -> None:
+    def both(x: Host) -> Host:
+        y = np.pad(x, 1)
+        y = y[2:] + 2 * y[1:-1] + y[:-2]
+        y = y[:, 2:] + 2 * y[:, 1:-1] + y[:, :-2]
+        return y, y.max()
+
+    x = np.random.default_rng(0).integers(0, 9, (1024, 1024)).astype(np.float32)
+    program = run_pipeline_stages(kg.kernel_graph(device="fake")(both).graph(x), "cpu").program
+    assert joined(program) == 1 and len(program.tasks) == 2  # the other takes the largest of all parts
+    y, largest = both(x)
+    assert run(program, [x], threads=True) == [y.tobytes(), largest.tobytes()]
