@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.jit.specializations import Specializations
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine.engine import engine_of_process
 from tests.counts import examples
@@ -140,6 +141,17 @@ def test_slices_as_arguments() -> None:
         np.testing.assert_array_equal(g(x, {"rows": rows}), x[rows])
     with pytest.raises(kg.ArgumentsError, match="no hash"):
         by_name(x, slice(np.arange(2), 3))
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_numbers_of_a_list_that_decide_are_not_asked_for_one_by_one(count: int, monkeypatch: Any) -> None:
+    traces = []
+    trace = Specializations._trace_for_arguments
+    monkeypatch.setattr(Specializations, "_trace_for_arguments", lambda *a: (traces.append(a), trace(*a))[1])
+    numbers = [float(i * 11 % count) for i in range(count)]
+    f = cpu(lambda x, numbers: (x * min(numbers), sorted(numbers)[-1]))
+    assert_same(f(X, numbers), (X * 0.0, count - 1.0))
+    assert len(traces) <= min(count + 1, 20)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
