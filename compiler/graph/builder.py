@@ -160,13 +160,13 @@ class GraphBuilder:
         return self.add("broadcast", (a.number,), ArrayType(wanted, a.dtype))
 
     def reshape(self, a: Value, shape: Sequence[int]) -> Value:
-        """The same elements in C order in another shape. One entry may be -1."""
+        """The same elements in C order in another shape. One entry may be negative, and is found."""
         wanted = tuple(int(n) for n in shape)
-        if sum(n == -1 for n in wanted) == 1:
-            rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
+        if sum(n < 0 for n in wanted) == 1:
+            rest = int(np.prod([n for n in wanted if n >= 0], dtype=np.int64))
             if rest == 0 or a.type.size % rest:
                 raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
-            wanted = tuple(a.type.size // rest if n == -1 else n for n in wanted)
+            wanted = tuple(a.type.size // rest if n < 0 else n for n in wanted)
         if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.type.size:
             raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
         if wanted == a.shape:

@@ -25,6 +25,7 @@ from ...runtime.core.errors import KernelGraphError
 from ..core.errors import (
     TraceError,
     UnsupportedError,
+    UserError,
     is_numpy_error,
     locate_graph_error,
     numpy_error_as_ours,
@@ -292,6 +293,7 @@ def _builtin_of_undecided_values(function: Any, args: Sequence[Any]) -> Any:
         if function in _CONVERSIONS and len(args) == 1:
             return _CONVERSIONS[function](_operand_as_python_number(function, args[0]))
         if function in _WHOLE and len(args) == 1 and is_number_of_values(x := args[0]) and x.dtype in (FLOAT64, INT64):
+            x = _operand_as_python_number(function, x)
             return _int_call_in_rewritten_code(apply(_WHOLE[function], x) if x.dtype == FLOAT64 else x)
         if function is complex:
             return _complex_of_two_in_rewritten_code(*args)
@@ -325,13 +327,15 @@ def is_number_of_values(x: Any) -> bool:
 
 
 def _operand_as_python_number(function: Any, x: Tracer) -> Any:
-    """An array of one element, as one number, where Python takes it for one. Raises DTypeError."""
-    if x.__class__ is np.ndarray and x.ndim and function is not bool:
+    """An array of one element, as one number, where Python takes it for one; the real part of a complex number of
+    NumPy's, unless `function` takes complex numbers. Raises DTypeError."""
+    is_array, cuts = x.__class__ is np.ndarray, x.dtype.kind == "c" and function not in (bool, complex)
+    if cuts or function is math.trunc or (is_array and x.ndim and function is not bool):
         try:
-            function(np.ones(x.shape, x.dtype))
+            function(np.ones(x.shape, x.dtype) if is_array else x.__class__(1))
         except TypeError as error:
             raise numpy_error_as_ours(error) from None
-    return _branch_flag_as_scalar(x)
+    return _branch_flag_as_scalar(x.real if cuts else x)
 
 
 _EXACT: dict[Any, int] = {pow: 3, math.ldexp: 2}  # what takes nothing that stands for an int, of so many arguments
@@ -454,6 +458,14 @@ def handled(count: int = 1) -> Iterator[None]:
         raise
     finally:
         trace.handlers -= count
+
+
+def caught(error: BaseException) -> None:
+    """To be called of an error that a function catches and gives a name. Raises UnsupportedError where it is NumPy's,
+    whose class and text are other ones."""
+    trace = current_trace()
+    if trace is not None and trace.reruns and isinstance(error, UserError):
+        raise UnsupportedError(f"the function looks at an error of NumPy's that it catches: {error}") from error
 
 
 def result(value: Any) -> Any:

@@ -348,6 +348,9 @@ class _FunctionRewriter:
         for handler in s.handlers:
             handler.type = None if handler.type is None else self.expression(handler.type)
             handler.body, more = self.block(handler.body)
+            if handler.name is not None:
+                looked_at = _hook_call_expression("caught", ast.Name(handler.name, ast.Load()))
+                handler.body = [_node_at_source_place(ast.Expr(looked_at), handler.body[0]), *handler.body]
             jumps = jumps | more
         s.finalbody, _ = self.block(s.finalbody)
         return [s], jumps

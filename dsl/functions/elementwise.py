@@ -477,7 +477,10 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     else:
         scale = 10.0 ** abs(decimals) if abs(decimals) <= sys.float_info.max_10_exp else math.inf
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
-        result = apply(down, _round_to_nearest_integer(apply(up, x, scale)), scale)
+        scaled = apply(up, x, scale)
+        if out is not None:  # which holds what is between
+            scaled = scaled.astype(out.dtype)
+        result = apply(down, _round_to_nearest_integer(scaled), scale)
     return result if out is None else assign_to_tracer(out, result)
 
 

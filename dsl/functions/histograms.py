@@ -158,21 +158,20 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
 # interpolation
 
 
-def _np_interp_real_part(x: Any) -> Any:
-    """Of NumPy's complex scalars np.interp takes the real part; complex arrays and Python numbers it refuses."""
-    return x.real if isinstance(x, np.complexfloating) else x
+def _np_interp_number(x: Any, may_be_complex: bool = False) -> Any:
+    """Of NumPy's complex scalars np.interp takes the real part, where Python's complex numbers would not do."""
+    return x.real if isinstance(x, np.complexfloating) and not (may_be_complex and isinstance(x, complex)) else x
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
-    x, left, right = map(_np_interp_real_part, (x, left, right))
-    at = to_traced_array(x)
-    sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
-    arrays = [at, to_traced_array(xp), to_traced_array(fp), *map(to_traced_array, sides.values())]
-    dtype = np.complex128 if arrays[2].dtype.kind == "c" else np.float64
+    at, places, values = to_traced_array(_np_interp_number(x)), to_traced_array(xp), to_traced_array(fp)
+    is_complex = values.dtype.kind == "c"
+    sides = {k: _np_interp_number(v, is_complex) for k, v in (("left", left), ("right", right)) if v is not None}
+    dtype = np.complex128 if is_complex else np.float64
     return host_call_of_one_result(
         "interp",
-        arrays,
+        [at, places, values, *map(to_traced_array, sides.values())],
         at.shape,
         dtypes=[dtype],
         named=tuple(sides) or None,

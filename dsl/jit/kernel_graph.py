@@ -332,7 +332,9 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return self._call_uncompiled(args, options)
         if options or not self._least <= len(args) <= self._most:
             args, options = self._parameters.bind(args, options)
-            fast = None
+            fast = None if options or settings.special or context.busy else self._fast
+            if fast is not None and (result := fast(args)) is not NOT_TAKEN:
+                return result
         if settings.verify:
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
@@ -793,7 +795,7 @@ class NewCall:
             of._run_in_numpy_from_now_on(entry, self.tree, leaves, self.given)
         else:
             of._fast = not_taken_by_fast_launcher  # it may run more than this in NumPy
-            if behind:
+            if behind or (not entry.assigned and quick_key(self.args, []) is None):
                 of._install_fast_path(self.tree, entry, leaves)
         if self.within is not None and entry.uses_holders:
             raise ArgumentsError(

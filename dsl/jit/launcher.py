@@ -832,9 +832,11 @@ def type_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:
     if type(value) is str:
         return f"(type({{0}}) is str and {{0}} == {constant(value)})"
     kind: Any = type(value)
-    if type(leaf) is StaticArgument and kind.__eq__ is object.__eq__:  # a function, a class, an object
+    if type(leaf) is not StaticArgument:
+        return ""
+    if kind.__eq__ is object.__eq__:  # a function, a class, an object
         return f"{{0}} is {constant(value)}"
-    return ""
+    return f"{constant(leaf.is_like)}({{0}})"
 
 
 def key_test_of_leaf(leaf: Any, constant: Callable[[Any], str]) -> str:

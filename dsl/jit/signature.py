@@ -179,6 +179,10 @@ class StaticArgument:
     def __eq__(self, other: object) -> bool:
         return type(other) is StaticArgument and self._exact == other._exact
 
+    def is_like(self, value: Any) -> bool:
+        """Whether the value would be part of the same key."""
+        return type(value) is type(self.value) and exact_key_of_value(value) == self._exact
+
     def __repr__(self) -> str:
         return repr(self.value)
 

@@ -6,6 +6,7 @@ The launchers of a compiled program take part in the choice of its plan until th
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
 import time
@@ -232,6 +233,7 @@ class CompiledCall:
 MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 KEPT = 512  # nodes from which a plan is kept on disk: one of fewer is made nearly as fast as it is found
 MANY_VALUES = 8
+FEW_ASKED = 8  # traces of one call for numbers that decide, after which more and more are known at once
 MANY_COMBINATIONS = 32  # of values of several numbers, each of few
 ALL = -1  # such numbers, in place of one leaf
 MANY_CHANGES = 16  # of what one guard watches
@@ -516,7 +518,7 @@ class Specializations:
         if self.options.untraceable == "split":  # a later part might ask
             known |= {i for i, leaf in enumerate(leaves) if byte_strides_of_leaf(leaf) is not None}
         loops = KnownLoops()
-        while True:
+        for asked in itertools.count():
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
@@ -547,7 +549,9 @@ class Specializations:
             if isinstance(found, TracedFunction):
                 return found, arguments, known
             assert not found <= known, "what is known is asked for again, and would be without end"
-            known |= found
+            ahead = range(min(found), min(len(leaves), min(found) + 2 ** max(asked - FEW_ASKED, 0)))
+            known |= found | {i for i in ahead if is_number(leaves[i])}  # a list's are asked for one by one
+        raise AssertionError  # the loop has no end
 
     def _trace_for_arguments(
         self, tree: Tree, arguments: Sequence[TracedArgument], loops: KnownLoops | None = None

@@ -47,7 +47,8 @@ def _numpy_host_call_of_name(name: str) -> Host:
 
     def call_numpy_function(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
         first = len(arrays) - len(named)
-        return function(*arrays[:first], **dict(zip(named, arrays[first:], strict=True)), **options)
+        values = (a if a.ndim else a.item() for a in arrays[first:])  # np.interp takes no complex array for a number
+        return function(*arrays[:first], **dict(zip(named, values, strict=True)), **options)
 
     call_numpy_function.__name__ = name
     return call_numpy_function

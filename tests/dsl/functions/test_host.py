@@ -277,10 +277,12 @@ def test_bincount_says_so_when_its_result_would_be_longer() -> None:
         counts(np.array([5])).wait()
 
 
-@given(arrays(REALS), arrays(NUMBERS, (1, 1), 2, 2), st.booleans())
+SIDES = st.sampled_from([1.0, 2, 1j, np.float32(3), np.complex128(1 - 2j)])
+
+
+@given(arrays(REALS), arrays(NUMBERS, (1, 1), 2, 2), st.dictionaries(st.sampled_from(["left", "right"]), SIDES))
 @few
-def test_interpolation(x: Any, fp: Any, sides: bool) -> None:
-    options = {"left": 1.0, "right": -2.0} if sides else {}
+def test_interpolation(x: Any, fp: Any, options: Any) -> None:
     agrees(lambda x, fp: np.interp(x, np.array([-1.0, 1.5]), fp, **options), x, fp)
     agrees(lambda x, fp: np.interp(x, [0.5, 1.0], fp, period=2.0), x, fp)
 

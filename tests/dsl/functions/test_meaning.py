@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,23 @@ def test_rounding_to_tens_and_beyond_all_digits() -> None:
         whole = np.array([0, 4, 5, 6, 15, 25, 26, 127], dtype)
         check(lambda x: (np.round(x, -1), x.round(-2), np.around(x, -30), np.round(x, 400)), whole)
     check(lambda x: (np.round(x, 400), np.round(x, -400)), A)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_rounding_into_another_dtype(dtype: str) -> None:
+    x = (np.arange(8) * 1.37 - 4).astype(dtype)
+    for held, decimals in product(("f2", "f4", "f8", "c16"), (-1, 0, 1, 3)):
+        if np.can_cast(dtype, held, "same_kind"):
+            check(lambda x, n=decimals, held=held: np.round(x, n, out=np.zeros(8, held)), x)
+
+
+@pytest.mark.parametrize("shape", [-12, (-3,), (4, -1), (-2, 3), (2, -7, 3), (-1, -2), (5, -1), (3, -1, -1)])
+def test_one_length_of_a_new_shape_may_be_any_negative_number(shape: Any) -> None:
+    try:
+        check(lambda x: (x.reshape(shape), np.reshape(x, shape)), np.arange(12.0))
+    except ValueError:
+        with pytest.raises(ValueError):
+            np.arange(12.0).reshape(shape)
 
 
 def test_ufunc_options() -> None:

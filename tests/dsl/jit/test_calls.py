@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import enum
 import gc
 import threading
 import warnings
@@ -17,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.jit.kernel_graph import KernelGraph
+from kernelgraph.dsl.jit.specializations import Specializations
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine.engine import engine_of_process
 from tests.counts import examples
@@ -140,6 +144,48 @@ def test_slices_as_arguments() -> None:
         np.testing.assert_array_equal(g(x, {"rows": rows}), x[rows])
     with pytest.raises(kg.ArgumentsError, match="no hash"):
         by_name(x, slice(np.arange(2), 3))
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_numbers_of_a_list_that_decide_are_not_asked_for_one_by_one(count: int, monkeypatch: Any) -> None:
+    traces = []
+    trace = Specializations._trace_for_arguments
+    monkeypatch.setattr(Specializations, "_trace_for_arguments", lambda *a: (traces.append(a), trace(*a))[1])
+    numbers = [float(i * 11 % count) for i in range(count)]
+    f = cpu(lambda x, numbers: (x * min(numbers), sorted(numbers)[-1]))
+    assert_same(f(X, numbers), (X * 0.0, count - 1.0))
+    assert len(traces) <= min(count + 1, 20)
+
+
+class Choice(enum.Enum):
+    ONE = 1
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+
+
+VALUES: list[tuple[Any, Any]] = [  # an argument, and one of another key
+    (Choice.ONE, Choice), (Whole.ONE, 1), (np.dtype("f4"), np.dtype("f8")), (np.float32, np.float64),
+    (slice(1, 3), slice(True, 3)), (range(0, 3, 2), range(0, 4, 2)), (b"a", "a"), (frozenset([1]), frozenset([True])),
+    (np.sin, np.cos), (len, max), (None, False), ("a", "b"), ([X, 1], [X]), (Ellipsis, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(("value", "other"), VALUES, ids=str)
+def test_later_calls_with_any_value_go_a_fast_way(value: Any, other: Any, named: bool, monkeypatch: Any) -> None:
+    full = []
+    whole = KernelGraph._call_in_full
+    monkeypatch.setattr(KernelGraph, "_call_in_full", lambda *a: (full.append(a), whole(*a))[1])
+    f = cpu(lambda x, c: (x + 1, repr(type(c)), repr(c) if isinstance(c, (range, slice, frozenset)) else 0))
+    call = (lambda c: f(X, c=c)) if named else (lambda c: f(X, c))
+    for c in (value, value, other, value, value, value):
+        assert_same(call(c), f.__wrapped__(X, c))
+    full.clear()
+    for _ in range(3):
+        call(copy.copy(value))
+    assert not full
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
