@@ -129,7 +129,7 @@ class DecoratedFunctionParameters:
         optional = [p for p in found.parameters.values() if p.default is not inspect.Parameter.empty]
         plain = type(self._function) is FunctionType and not self.leaves_out
         if plain and not any(hasattr(self._function, name) for name in ("__wrapped__", "__signature__")):
-            self._defaults = partial(_defaults_of_function, self._function)
+            self._defaults: Callable[[], dict[str, Any]] = partial(_defaults_of_function, self._function)
             bare = {p.name: p.replace(default=_DEFAULT) for p in optional}
             found = found.replace(parameters=[bare.get(name, p) for name, p in found.parameters.items()])
         else:
