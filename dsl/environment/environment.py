@@ -147,7 +147,7 @@ class TracedGlobals(dict[str, Any]):
         inside = dict.__getitem__(self, "__builtins__")
         super().clear()
         super().__setitem__("__builtins__", inside)
-        self._before = {}
+        self._before, self._values = {}, {}
 
     def check(self, codes: list[Any]) -> None:
         """Raises TraceError, at the line, if the traced function assigned to a global name."""
@@ -197,7 +197,6 @@ class Environment:
         """classes: builtins that are others in traced code; `super` is made for this environment."""
         self.trace, self._stand_in = trace, stand_in
         self.guards: dict[tuple[int, str, str], Guard] = {}
-        self.keeps_guards = True  # where the trace fails
         self._scopes: dict[int, TracedGlobals] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
@@ -710,7 +709,7 @@ class Environment:
         for scope in self._scopes.values():
             scope.let_go()
         known = self.guards, self._lifted, self._originals, self._placed, self._equals
-        for held in (*known, self._before.rows, self._unchanged):
+        for held in (*known, self._before.rows, self._unchanged, self._cells):
             held.clear()  # what it holds may end: classes of stand-ins refer to it until they are collected
 
 

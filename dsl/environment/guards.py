@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from operator import is_
-from types import MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object
-from ..core.object_state import comparable_object_state
+from ..core.object_model import PLAIN, builtin_container_base_of_class, contents_of_object, walk_objects
+from ..core.object_state import comparable_object_state, referents_of_object
 from ..core.python_text import compiled_functions, function_text, lines_in_try
 from ..core.spec import native_byte_order
 
@@ -231,3 +232,12 @@ def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) ->
     data = values.tobytes()
     name = "the contents of an array that the trace looked at"
     return Guard(name, "itself", array, "contents", array, lambda now: now.tobytes() == data)
+
+
+def keep_watched_object_alive(guards: Sequence[Guard]) -> bool:
+    """Whether they keep an object to which others refer weakly, which may look whether it still lives."""
+    held = walk_objects([guard.value for guard in guards], referents_of_object)
+    return any(getweakrefcount(x) and not isinstance(x, _MADE_ONCE) for x in held)
+
+
+_MADE_ONCE = type, FunctionType, ModuleType  # Python itself refers to them weakly

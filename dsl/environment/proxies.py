@@ -99,18 +99,15 @@ class ModuleProxy(ReadOnlyProxy):
         label = f"{module.__name__}.{name}"
         if name == "__dict__" or (module is sys and name == "modules"):
             refuse_kind(world, names, label)
-        value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
         if name in names:
             found = world.read_guarded(names, name, label)
         else:
             world.guard_finding(names, name, label, "no item")
             hook = f"{module.__name__}.__getattr__"
             if "__getattr__" in names:
-                found = world.read_guarded(names, "__getattr__", hook)(name)
-            else:
-                world.guard_finding(names, "__getattr__", hook, "no item")
-                found = getattr(module, name)
-            found = world.proxy_of(found, label) if found is value else found
+                refuse_kind(world, world.guard_read(names, "__getattr__", hook), hook)
+            world.guard_finding(names, "__getattr__", hook, "no item")
+            found = getattr(module, name)
         held[name] = found
         return found
 

@@ -211,7 +211,6 @@ def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
 
 
 def _weak_reference_proxy(world: Environment, value: Any, label: str) -> Any:
-    world.keeps_guards = False  # which would keep it alive, too
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 

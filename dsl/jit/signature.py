@@ -7,6 +7,8 @@ import inspect
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -73,6 +75,15 @@ def _signature_with_place_of_each_out(function: Callable[..., Any]) -> inspect.S
     return found.replace(parameters=[*read, *outs, *named])
 
 
+_DEFAULT = object()  # in place of a default
+
+
+def _defaults_of_function(function: FunctionType) -> dict[str, Any]:
+    values, code = function.__defaults__ or (), function.__code__
+    found = dict(zip(code.co_varnames[code.co_argcount - len(values) : code.co_argcount], values, strict=True))
+    return found | function.__kwdefaults__ if function.__kwdefaults__ else found
+
+
 class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
@@ -109,28 +120,26 @@ class DecoratedFunctionParameters:
         return len(self.names), sys.maxsize if self.variadic else len(self.names)
 
     def __str__(self) -> str:
-        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
-        return f"{self.name}{inspect.Signature(bare)}"
+        every = _signature_with_place_of_each_out(self._whole).parameters.values()
+        return f"{self.name}{inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in every])}"
 
     def _read_signature(self) -> None:
-        """The function's signature, which has its defaults."""
-        self.signature = _signature_with_place_of_each_out(self._whole)
-        parameters = self.signature.parameters.values()
-        given = () if self.leaves_out else parameters
-        self.defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}
-        self._given = getattr(self._function, "__defaults__", None)
-        self._keyword = dict(getattr(self._function, "__kwdefaults__", None) or {})
-
-    def _defaults_have_changed(self) -> bool:
-        """Whether the function's defaults are others than they were."""
-        if getattr(self._function, "__defaults__", None) is not self._given:
-            return True
-        now = getattr(self._function, "__kwdefaults__", None) or {}
-        return now.keys() != self._keyword.keys() or any(now[k] is not v for k, v in self._keyword.items())
+        """The function's signature; defaults that it has itself are not kept."""
+        found = _signature_with_place_of_each_out(self._whole)
+        optional = [p for p in found.parameters.values() if p.default is not inspect.Parameter.empty]
+        plain = type(self._function) is FunctionType and not self.leaves_out
+        if plain and not any(hasattr(self._function, name) for name in ("__wrapped__", "__signature__")):
+            self._defaults: Callable[[], dict[str, Any]] = partial(_defaults_of_function, self._function)
+            bare = {p.name: p.replace(default=_DEFAULT) for p in optional}
+            found = found.replace(parameters=[bare.get(name, p) for name, p in found.parameters.items()])
+        else:
+            self._defaults = {p.name: p.default for p in optional if not self.leaves_out}.copy
+        self.signature, self._optional = found, {*self._defaults()}
 
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, with defaults where these are passed; by position where they can be. Raises ArgumentsError."""
-        if self._defaults_have_changed():
+        defaults = self._defaults()
+        if defaults.keys() != self._optional:
             self._read_signature()
         if self.simple and len(args) <= len(self.names):
             rest, used = [], 0
@@ -138,8 +147,8 @@ class DecoratedFunctionParameters:
                 if name in options and name in self.only_keywords:
                     rest.append(options[name])
                     used += 1
-                elif name in self.defaults:
-                    rest.append(self.defaults[name])
+                elif name in defaults:
+                    rest.append(defaults[name])
                 else:
                     break
             else:
@@ -151,6 +160,7 @@ class DecoratedFunctionParameters:
             raise ArgumentsError(f"{self.name}: {error}; it is called as {self}") from None
         if not self.leaves_out:
             bound.apply_defaults()
+            bound.arguments |= {n: defaults[n] for n, value in bound.arguments.items() if value is _DEFAULT}
         return bound.args, bound.kwargs
 
 

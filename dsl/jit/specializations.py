@@ -281,6 +281,12 @@ class Specializations:
             found = self.entries.get((key, static_values_of_leaves(leaves, known or found)))
         return found if isinstance(found, Launcher) and found.guards.hold() else None
 
+    def _remember_need(self, key: Hashable, leaves: Sequence[Any], need: NeedCachedProperty) -> None:
+        """The next calls with an argument that does not hold the property need it too, if no number decided that."""
+        arrays = all(byte_strides_of_leaf(leaves[i]) is not None for i in need.known)
+        if type(need.holder) is int and arrays and type(self.entries.get(key)) is not tuple:
+            remember_in_bounded_cache(self.entries, key, Launcher(need.raise_again, "", need.guards))
+
     def _trace_and_compile_launcher(
         self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
     ) -> Launcher:
@@ -291,12 +297,8 @@ class Specializations:
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
-        except NeedCachedProperty as need:  # so do the next calls, each with an argument that does not hold it
-            if (
-                all(byte_strides_of_leaf(leaves[i]) is not None for i in need.known)
-                and type(self.entries.get(key)) is not tuple
-            ):
-                remember_in_bounded_cache(self.entries, key, Launcher(need.raise_again, "", need.guards))
+        except NeedCachedProperty as need:
+            self._remember_need(key, leaves, need)
             raise
         except UnfinishedFunction as unfinished:
             return failing_launcher(self._make_launcher(unfinished.captured, leaves), unfinished.error)

@@ -42,7 +42,7 @@ from ..core.errors import (
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, may_have_loops_or_handlers
-from ..environment.guards import GuardSet, contents_guard
+from ..environment.guards import GuardSet, contents_guard, keep_watched_object_alive
 from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
@@ -222,9 +222,9 @@ class TraceAttempt:
 
     def raise_guarded(self, reason: Refusal | NeedCachedProperty) -> NoReturn:
         """Raises what the next calls raise too, as long as what was read from outside so far is the same."""
-        if not self.world.keeps_guards:
-            self.world.guards.clear()
-        reason.guards = GuardSet([*self.world.guards.values()])
+        guards = [*self.world.guards.values()]
+        kept = isinstance(reason, NeedCachedProperty) or not keep_watched_object_alive(guards)
+        reason.guards = GuardSet(guards if kept else ())
         raise reason.with_traceback(user_frames(reason.__traceback__)) from None
 
     def _raise_refusal(self, error: Refusal) -> NoReturn:

@@ -64,14 +64,12 @@ class _NestedArgumentReaderWriter(PythonText):
 
     def lines_that_add_defaults(self, count: int, function: Any) -> Iterator[str]:
         """Lines for fewer arguments than the structure has."""
-        defaults = getattr(function, "__defaults__", None)
-        if not defaults:
+        if not getattr(function, "__defaults__", None):
             yield "return NOT_TAKEN"
             return
-        least, given = count - len(defaults), self.constant(defaults)
-        unchanged = f"{self.constant(function)}.__defaults__ is {given}"
-        yield _reader_line_not_taken(f"{least} <= len(args) < {count} and {unchanged}")
-        yield f"args += {given}[len(args) - {least} :]"
+        defaults = f"{self.constant(function)}.__defaults__"  # they are not kept
+        yield _reader_line_not_taken(f"len(args) < {count} <= len(args) + len({defaults})")
+        yield f"args += {defaults}[len(args) - {count} :]"
 
     def apart(self, arrays: Sequence[int]) -> Iterator[str]:
         """Lines that look whether no holder and no array is at two places that it was not at. arrays: which leaves are

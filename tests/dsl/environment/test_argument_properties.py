@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -200,3 +201,23 @@ def test_what_a_property_computes_besides_goes_where_the_call_is_refused_and_sta
     assert vars(counts) == {"times": [0.0]}
     assert_same(cpu(decided)(X, given), X * 3 + 1)
     assert vars(counts) == {"times": [0.0, 1.0], "inside": 2.0, "gain": 3.0}
+
+
+class Weak:
+    def __init__(self) -> None:
+        self.held = weakref.WeakKeyDictionary[Any, float]()
+
+    @functools.cached_property
+    def squared(self) -> Any:
+        return self.held**2  # type: ignore[operator]
+
+
+FAILING = Weak()
+
+
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_one_of_an_object_outside_that_no_trace_follows_raises_its_error_at_each_call() -> None:
+    f = cpu(lambda x: x * FAILING.squared)
+    for _ in range(3):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            f(X)

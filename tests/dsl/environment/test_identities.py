@@ -162,6 +162,35 @@ def test_nothing_keeps_what_a_guarded_list_held_where_a_weak_reference_is_caught
     assert not WEAK_THINGS
 
 
+STEPS = [iter([Thing()])]
+
+
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+@pytest.mark.parametrize("keyword", [False, True])
+def test_nothing_keeps_what_a_call_in_numpy_has_read_where_others_refer_to_it_weakly(keyword: bool) -> None:
+    def positional(x: Any, thing: Any = None) -> Any:
+        return x * thing.n * WATCHED[thing]
+
+    def named(x: Any, *, thing: Any = None) -> Any:
+        return x * HELD[0].n * next(STEPS[0]).n * WATCHED[thing]
+
+    function: Any = named if keyword else positional
+    WATCHED: weakref.WeakKeyDictionary[Thing, float] = weakref.WeakKeyDictionary()
+    HELD = [Thing()]
+    STEPS[0] = iter([Thing()] * 3)
+    f = kg.kernel_graph(function, device="cpu")
+    for _ in range(3):
+        thing = Thing()
+        WATCHED[thing] = WATCHED[HELD[0]] = 3.0
+        function.__defaults__, function.__kwdefaults__ = (None, {"thing": thing}) if keyword else ((thing,), None)
+        del thing
+        assert f(X).tolist() == (X * 6.0 * (2.0 if keyword else 1.0)).tolist()
+        HELD[0] = Thing()
+    function.__defaults__ = function.__kwdefaults__ = None
+    gc.collect()
+    assert not WATCHED
+
+
 @pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("make", [weakref.ref, weakref.proxy, lambda o: weakref.WeakSet([o])])
 def test_weak_references_are_refused(make: Any) -> None:

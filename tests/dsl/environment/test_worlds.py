@@ -7,8 +7,8 @@ import random
 from tests.random_cases import explore
 from tests.worlds import LAYERS, random_world, suite
 
-# parts of worlds that still go wrong (see World.parts): each entry that is mended is taken out. A default argument
-# that is replaced lives until the next call, so that what refers to it weakly has it for so long
+# parts of worlds that still go wrong (see World.parts): each entry that is mended is taken out. What a compiled call
+# has read, and what it knows an argument by, lives on when it is replaced: what refers to it weakly has it still
 EXPECTED_TO_FAIL = frozenset({"descriptor that keeps by object"})
 
 
