@@ -94,6 +94,9 @@ def flatten(
         return LEAF
     if met is not None and id(value) in met:
         return Tree(SameContainer, (met[id(value)],))
+    if type(value) is list and stop is None and met is None and _NEVER_OPENED.issuperset(map(type, value)):
+        leaves += value
+        return Tree(list, (), (LEAF,) * len(value))
     inside = (*above, id(value))
 
     def flatten_parts(parts: Iterable[Any]) -> list[Tree]:

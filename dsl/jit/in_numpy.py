@@ -44,6 +44,7 @@ from .signature import IdentityKey, StaticArgument
 
 _NUMBERS: frozenset[type] = frozenset({int, float, complex, bool, str, type(None)})
 _LEAVES = _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}  # most arguments and results, known without a look into them
+_NUMPYS = _LEAVES - {Array}
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict})
 EMPTY: Mapping[Any, Any] = {}
 
@@ -62,6 +63,8 @@ def call_in_numpy(
     `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
     like these were taken before."""
     flat = not options and _LEAVES.issuperset(map(type, args))
+    if not (flat or known or options) and all(type(x) in _NUMPYS or _holds_numbers_alone(x) for x in args):
+        return call_on_numpy_arrays(function, args, options, device, error=error)
     leaves = known or (args if flat else _leaves_with_values(args, options, error))
     lent = {id(x): x for x in leaves if type(x) is Array}
     if not lent:
@@ -176,7 +179,7 @@ def _leaves_with_values(args: Any, options: Any, error: Exception) -> list[Any]:
         leaves = _leaves_of((args, options))
     except RecursionError:
         raise error from None
-    if not all([type(x) in _LEAVES or _has_host_values(x) for x in leaves]):
+    if not (_LEAVES.issuperset(map(type, leaves)) or all([type(x) in _LEAVES or _has_host_values(x) for x in leaves])):
         raise error
     return leaves
 
@@ -239,6 +242,8 @@ def _holds_numbers_alone(value: Any) -> bool:
         met += len(parts)
         if met > len(seen):
             return False
+        if all(map(are_numbers, parts)):
+            return True
         level = [*chain.from_iterable([x.values() for x in parts if type(x) is dict])]
         level += chain.from_iterable([x for x in parts if type(x) is not dict])
     return True
@@ -265,6 +270,8 @@ _ALONE = _count_of_references([object()], 0)  # to what the list alone holds: in
 
 def _note_containers(value: Any, kept: dict[int, Any]) -> None:
     """Notes the lists, dicts and objects among arguments, at any depth, by their identities."""
+    if _test_of_numbers_alone()(value):
+        return
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for x in inside:
         if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
