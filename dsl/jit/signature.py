@@ -309,7 +309,9 @@ def require_few_numbers(leaves: Sequence[Any]) -> None:
     """Raises ArgumentKindError for more numbers than a trace is to have as arguments."""
     count = sum(map((PLAIN | GENERICS).__contains__, map(type, leaves)))
     if count > MOST_NUMBERS:
-        text = f"the arguments' containers hold {count} numbers, each an argument of its own; pass np.array(...) of them"
+        text = (
+            f"the arguments' containers hold {count} numbers, each an argument of its own; pass np.array(...) of them"
+        )
         raise ArgumentKindError(text)
 
 
