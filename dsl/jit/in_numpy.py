@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -49,7 +49,6 @@ _LEAVES = _SCALARS | {np.ndarray, Array}  # most arguments and results, known wi
 _NUMPYS = _LEAVES - {Array}
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict})
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-SHALLOW = 5  # depth up to which what is met twice is looked at twice
 EMPTY: Mapping[Any, Any] = {}
 
 
@@ -209,7 +208,7 @@ def _converted_structure(whole: list[Any], owners: _Owners, device: Device) -> A
 def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -> None:
     """Puts arrays of ours in the place of NumPy's, one for each, and in that of a copy what it is of."""
     done: dict[int, Any] = {}
-    kept = _SCALARS if are_many_scalars(leaves) else _NUMBERS
+    kept = _SCALARS if len(leaves) > MOST_SCALARS and are_many_scalars(leaves) else _NUMBERS
     for i in range(len(leaves)):
         kind = type(leaves[i])
         if kind in kept:
@@ -238,19 +237,18 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
 def _levels_of(value: Any, plain: frozenset[type]) -> Iterator[tuple[list[Any], Set[type]]]:
     """What containers hold, one depth after another, and its kinds; lists of plain values are not looked into."""
     level, seen, are_plain = [value], set[int](), _test_of_types(plain)
-    for depth in count():
+    while level:
         kinds: Set[type] = plain if are_plain(level) else {*map(type, level)}
         yield level, kinds
-        opened = {*filter(_is_container_class, kinds)}
+        opened = {kind for kind in kinds - _SCALARS if kind in _PLAIN_CONTAINERS or _is_container_class(kind)}
         if list in opened:
             level = [x for x in level if type(x) in opened and not are_plain(x)]
         elif opened != kinds:
             level = [x for x in level if type(x) in opened]
-        if depth >= SHALLOW:  # there may be many ways to one container, and no end to them
-            level = [x for key, x in {id(x): x for x in level}.items() if key not in seen]
-            seen.update(map(id, level))
-        if not level:
-            return
+        met = {*map(id, level)}
+        if len(met) < len(level) or not met.isdisjoint(seen):  # of which `flatten` has one, but for tuples
+            level = [x for x in level if type(x) is tuple or not (id(x) in seen or seen.add(id(x)))]  # type: ignore[func-returns-value]
+        seen |= met
         level = gc.get_referents(*level)
 
 
@@ -266,8 +264,10 @@ def _is_level_of_numpys(level: tuple[list[Any], Set[type]]) -> bool:
 def _stays_itself(value: Any) -> bool:
     """Whether containers hold numbers and text alone, or many of NumPy's scalars beside these."""
     met: list[list[Any]] = []
+    if _test_of_types(_NUMBERS)(value):
+        return True
     for level, kinds in _levels_of(value, _NUMBERS):
-        if not all(map(_is_container_class, kinds - _SCALARS - {type})):
+        if not all(map(_is_container_class, kinds - _SCALARS - _PLAIN_CONTAINERS - {type})):
             return False
         if not SCALAR_TYPES.isdisjoint(kinds):
             met.append(level)
