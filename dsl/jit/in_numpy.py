@@ -183,7 +183,7 @@ def _leaves_with_values(args: Any, options: Any, error: Exception) -> list[Any]:
         leaves = _leaves_of((args, options))
     except RecursionError:
         raise error from None
-    if not (_LEAVES.issuperset(map(type, leaves)) or all([type(x) in _LEAVES or _has_host_values(x) for x in leaves])):
+    if not all([type(x) in _LEAVES or _has_host_values(x) for x in leaves]):
         raise error
     return leaves
 
@@ -245,10 +245,11 @@ def _levels_of(value: Any, plain: frozenset[type]) -> Iterator[tuple[list[Any], 
             level = [x for x in level if type(x) in opened and not are_plain(x)]
         elif opened != kinds:
             level = [x for x in level if type(x) in opened]
-        met = {*map(id, level)}
-        if len(met) < len(level) or not met.isdisjoint(seen):  # of which `flatten` has one, but for tuples
-            level = [x for x in level if type(x) is tuple or not (id(x) in seen or seen.add(id(x)))]  # type: ignore[func-returns-value]
-        seen |= met
+        if opened != {tuple}:  # of which a structure has each as often as it comes
+            met = {*map(id, level)}
+            if len(met) < len(level) or not met.isdisjoint(seen):
+                level = [x for x in level if type(x) is tuple or not (id(x) in seen or seen.add(id(x)))]  # type: ignore[func-returns-value]
+            seen |= met
         level = gc.get_referents(*level)
 
 
