@@ -338,3 +338,15 @@ def test_a_table_outside_is_watched() -> None:
     for change in (lambda: None, *changes):
         change()
         check()
+
+
+def test_many_numbers_of_calls_on_several_devices() -> None:
+    devices = ("cpu:0", "cpu:1")
+    with kg.override(cpu_devices=2):
+        on_mesh = kg.kernel_graph(
+            lambda x: [kg.all_reduce(x.sum()) + i for i in range(20)], mesh=kg.Mesh(devices), out_axes=None
+        )
+        x = np.arange(8.0)
+        same(on_mesh(x), [x.sum() + i for i in range(20)])
+        on_both = kg.kernel_graph(lambda x: ([v * 2 for v in x], [float(v) for v in x]), device=[*devices])
+        same(on_both(X[:40]), ([v * 2 for v in X[:40]], X[:40].tolist()))
