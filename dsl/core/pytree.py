@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from enum import EnumMeta
 from types import BuiltinFunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from .object_model import (
     row_of_class,
     seen_attributes_of_object,
 )
+from .spec import SCALAR_TYPES
 
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 
@@ -96,7 +97,10 @@ def flatten(
         return Tree(SameContainer, (met[id(value)],))
     inside = (*above, id(value))
 
-    def flatten_parts(parts: Iterable[Any]) -> list[Tree]:
+    def flatten_parts(parts: Collection[Any]) -> list[Tree]:
+        if _NUMBERS.issuperset(map(type, parts)):
+            leaves.extend(parts)
+            return [LEAF] * len(parts)
         found = []
         for part in parts:
             if stop is not None and stop(part):
@@ -113,10 +117,11 @@ def flatten(
     return Tree(AttributedContainer, tuple(own), (tree, *flatten_parts(own.values()))) if own else tree
 
 
-_NEVER_OPENED = PLAIN | {np.ndarray}
+_NUMBERS = PLAIN | SCALAR_TYPES
+_NEVER_OPENED = _NUMBERS | {np.ndarray}
 _NOT_OPENED = (None, *BUFFERS)
 _NONE: dict[str, Any] = {}
-Opened = tuple[type, tuple[Hashable, ...], Iterable[Any], dict[str, Any]]
+Opened = tuple[type, tuple[Hashable, ...], Collection[Any], dict[str, Any]]
 
 
 def _opened(value: Any, results: bool, stop: Callable[[Any], bool] | None) -> Opened | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ from .foreign_names import instead_of
 
 Host = np.ndarray[Any, Any]
 SCALAR_TYPES = frozenset({np.dtype(kind).type for kind in "?bBhHiIlLqQefdFD"})  # NumPy's numbers that kernels compute
+MOST_SCALARS = 16  # of NumPy's in a result that are a `kg.Array` each: of more, all stay what they are
+
+
+def are_many_scalars(leaves: Iterable[Any]) -> bool:
+    """Whether the leaves of a result have so many scalars of NumPy's that these stay such."""
+    return next(islice(filter(SCALAR_TYPES.__contains__, map(type, leaves)), MOST_SCALARS, None), None) is not None
 
 
 def to_index(x: Any, what: str) -> int:

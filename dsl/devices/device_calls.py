@@ -30,7 +30,7 @@ from ..core.pytree import flatten, unflatten
 from ..core.spec import Spec, kernel_readable_copy, spec_of
 from ..jit.launcher import InNumPy, Launcher
 from ..jit.specializations import Specializations
-from ..jit.traced_function import SpecializationEvent, TracedFunction
+from ..jit.traced_function import SpecializationEvent, TracedFunction, item_of_result
 from ..jit.write_back import check_write_back_allowed, values_before_call, write_back_to_arguments
 from .device_plans import MultiDevicePlanMaker, plan_over_places
 
@@ -209,6 +209,8 @@ class MultiDeviceCall:
             return arrays[x]
         if kind == "number":
             return numbers[x]
+        if kind == "item":
+            return item_of_result(arrays[x[0]], x)
         return leaves[x] if kind == "argument" else deepcopy(x) if kind == "fresh" else x
 
 

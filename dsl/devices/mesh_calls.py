@@ -37,7 +37,7 @@ from ..jit.signature import (
 )
 from ..jit.specializations import Specializations, remember_in_bounded_cache
 from ..jit.trace_function import UnfinishedFunction
-from ..jit.traced_function import SpecializationEvent, TracedFunction
+from ..jit.traced_function import SpecializationEvent, TracedFunction, item_of_result
 from .device_calls import make_multi_device_plan_ready, run_plan
 from .device_plans import MultiDevicePlanMaker
 from .exchange_ways import ExchangePartition, partition_by_way
@@ -186,6 +186,8 @@ class MeshFunction(PicklableDecoratedFunction):
         for (kind, x), axis in zip(captured.results, ready.axes, strict=True):
             if kind == "array":
                 results.append(Sharded(arrays[x * count : (x + 1) * count], self._mesh, axis))
+            elif kind == "item":
+                results.append(item_of_result(arrays[x[0] * count], x))
             else:
                 results.append(numbers[x] if kind == "number" else x)
         return unflatten(captured.tree, results)
@@ -306,7 +308,7 @@ class MeshFunction(PicklableDecoratedFunction):
         for (kind, x), axis in zip(captured.results, axes, strict=True):
             shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
             try:
-                found.append(axis_on_mesh(self._mesh, axis, len(shape)) if kind == "array" else axis)
+                found.append(axis_on_mesh(self._mesh, axis, len(shape)) if kind in ("array", "item") else axis)
             except ShapeError:
                 raise ShapeError(
                     f"a result of shape {shape} cannot be joined along axis {axis}; reduce it with kg.all_reduce, and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from keyword import iskeyword
 from operator import is_
 from types import FunctionType, MethodType, ModuleType
@@ -53,7 +53,8 @@ class Guard:
         """What native code can watch in its place: see `watched_words_of_object_aspect`."""
         if self.how == "attribute" and (self.same is None or self.value is None):
             return _OF_FUNCTIONS.get(self.key)
-        return self.how if self.how in ("type", "classes", "size", "bare") else None
+        of_list = self.how == "item" and self.key not in ("state", "contents") and _is_list_of_plain_values(self.value)
+        return self.how if of_list or self.how in ("type", "classes", "size", "bare") else None
 
     @property
     def is_item_of_dict(self) -> bool:
@@ -115,8 +116,9 @@ class GuardSet:
         return None if self.hold() else next((row.name for row in self.rows if not row.is_unchanged()), "something")
 
 
-def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
-    """The guards as expressions, true while they hold, and what their names are."""
+def guard_expressions(rows: Sequence[Guard], watched: Container[Guard] = ()) -> tuple[list[str], dict[str, Any]]:
+    """The guards as expressions, true while they hold, and what their names are. watched: those of which native code
+    looks at what is in the object itself."""
     scope: dict[str, Any] = {}
     checks = []
     for i, row in enumerate(rows):
@@ -132,7 +134,8 @@ def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]
                 f"(a := {read}) is v{i} and a.strides == strides{i} and a.shape == shape{i} and a.dtype is dtype{i}"
             )
             continue
-        checks.append(same if row.same is None else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
+        by_identity = row.same is None or row in watched
+        checks.append(same if by_identity else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
     return checks, scope
 
 
@@ -187,6 +190,12 @@ def _same_container_predicate_of_guard(value: Any, above: tuple[int, ...], apart
         return len(found) == len(items) and all(a is b if same is None else same(a) for a, b, same in rows)
 
     return is_container_as_guarded
+
+
+def _is_list_of_plain_values(value: Any) -> bool:
+    """Whether it is a list of what is as it was while it is the same, or of such lists."""
+    parts = walk_objects(value, lambda held: held if type(held) is list else ())
+    return type(value) is list and all(type(x) is list or _is_guarded_by_identity(x) for x in parts)
 
 
 def _is_guarded_by_identity(value: Any) -> bool:

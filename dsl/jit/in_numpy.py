@@ -4,10 +4,11 @@ A call whose arguments are like an earlier one's costs a short look at them, and
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial
 from itertools import chain
 from types import BuiltinFunctionType
@@ -35,7 +36,7 @@ from ..core.object_model import (
 from ..core.object_state import referents_of_object
 from ..core.python_text import PythonText, compiled_functions, function_text, lines_in_try
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..core.spec import SCALAR_TYPES, Host, is_plain_array
+from ..core.spec import MOST_SCALARS, SCALAR_TYPES, Host, are_many_scalars, is_plain_array
 from ..environment.guards import GuardSet, guard_expressions
 from ..state.holders import rebuild_holders_of_argument
 from ..state.reader import compile_reader_of_nested_arguments
@@ -43,8 +44,11 @@ from .launcher import NOT_TAKEN, Fast, InNumPy, Launcher, key_test_of_leaf, not_
 from .signature import IdentityKey, StaticArgument
 
 _NUMBERS: frozenset[type] = frozenset({int, float, complex, bool, str, type(None)})
-_LEAVES = _NUMBERS | SCALAR_TYPES | {np.ndarray, Array}  # most arguments and results, known without a look into them
+_SCALARS = _NUMBERS | SCALAR_TYPES
+_LEAVES = _SCALARS | {np.ndarray, Array}  # most arguments and results, known without a look into them
+_NUMPYS = _LEAVES - {Array}
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict})
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 EMPTY: Mapping[Any, Any] = {}
 
 
@@ -62,6 +66,8 @@ def call_in_numpy(
     `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
     like these were taken before."""
     flat = not options and _LEAVES.issuperset(map(type, args))
+    if not (flat or known) and all(map(_is_level_of_numpys, _levels_of((args, options), _SCALARS))):
+        return call_on_numpy_arrays(function, args, options, device, error=error)
     leaves = known or (args if flat else _leaves_with_values(args, options, error))
     lent = {id(x): x for x in leaves if type(x) is Array}
     if not lent:
@@ -118,11 +124,11 @@ def call_on_numpy_arrays(
     if kind in _LEAVES:
         _convert_numpy_results(results, owners, device)
         return results[0]
-    if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
-        return results[0]
     of_tuples = issubclass(kind, tuple)
-    flat = of_tuples and _LEAVES.issuperset(map(type, results[0]))
-    if not flat and _holds_numbers_alone(results[0]):
+    flat = of_tuples and _LEAVES.issuperset(map(type, results[0])) and len(results[0]) <= MOST_SCALARS
+    if not flat and _stays_itself(results[0]):
+        return results[0]
+    if _count_of_references(results, 0) > _ALONE and owners.is_given(results[0]):
         return results[0]
     flat = flat or (kind is list and _LEAVES.issuperset(map(type, results[0])))
     if not flat or getattr(results[0], "__dict__", None):
@@ -152,20 +158,21 @@ class _Owners:
 
     def __init__(self, given: Any, back: Mapping[int, Any]) -> None:
         self._given, self._back = given, back
-        self._kept: dict[int, Any] | None = None
+        self._kept: set[int] | None = None
         self._leaves: dict[int, Any] | None = None
 
     def is_given(self, x: Any) -> bool:
         """Whether it is a container or an object among the arguments, or within these."""
         if self._kept is None:
-            self._kept = {}
-            _note_containers(self._given, self._kept)
-        return id(x) in self._kept and type(x) not in _LEAVES
+            levels = [level for level, kinds in _levels_of(self._given, _SCALARS) if not kinds <= _LEAVES]
+            self._kept = {id(x) for level in levels for x in level if type(x) not in _LEAVES}
+        return type(x) not in _LEAVES and id(x) in self._kept
 
     def of(self, array: Any) -> Any:
         """The argument that an array is, or is the copy of; None for others."""
         if self._leaves is None:
-            arrays = [x for x in _leaves_of(self._given) if type(x) is np.ndarray]
+            levels = [level for level, kinds in _levels_of(self._given, _SCALARS) if np.ndarray in kinds]
+            arrays = [x for level in levels for x in level if type(x) is np.ndarray]
             self._leaves = {**{id(x): x for x in arrays}, **self._back}
         return self._leaves.get(id(array))
 
@@ -201,9 +208,10 @@ def _converted_structure(whole: list[Any], owners: _Owners, device: Device) -> A
 def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -> None:
     """Puts arrays of ours in the place of NumPy's, one for each, and in that of a copy what it is of."""
     done: dict[int, Any] = {}
+    kept = _SCALARS if len(leaves) > MOST_SCALARS and are_many_scalars(leaves) else _NUMBERS
     for i in range(len(leaves)):
         kind = type(leaves[i])
-        if kind in _NUMBERS:
+        if kind in kept:
             continue
         new = _count_of_references(leaves, i) <= _ALONE
         if new and kind is np.ndarray and (made := own_numpy_array(leaves[i], device)) is not None:
@@ -226,22 +234,45 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
             done[id(x)] = x, leaves[i]  # while it lives, nothing else has its identity
 
 
-def _holds_numbers_alone(value: Any) -> bool:
-    """Whether containers hold numbers and text alone; those at one depth are looked at at once."""
-    level, seen, met = value if type(value) is list else [value], set[int](), 0
-    are_numbers = _test_of_numbers_alone()
-    while not are_numbers(level):
-        kinds = {*map(type, level)} - _NUMBERS
-        if not kinds <= _PLAIN_CONTAINERS:
+def _levels_of(value: Any, plain: frozenset[type]) -> Iterator[tuple[list[Any], Set[type]]]:
+    """What containers hold, one depth after another, and its kinds; lists of plain values are not looked into."""
+    level, seen, are_plain = [value], set[int](), _test_of_types(plain)
+    while level:
+        kinds: Set[type] = plain if are_plain(level) else {*map(type, level)}
+        yield level, kinds
+        opened = {kind for kind in kinds - _SCALARS if kind in _PLAIN_CONTAINERS or _is_container_class(kind)}
+        if list in opened:
+            level = [x for x in level if type(x) in opened and not are_plain(x)]
+        elif opened != kinds:
+            level = [x for x in level if type(x) in opened]
+        if opened != {tuple}:  # of which a structure has each as often as it comes
+            met = {*map(id, level)}
+            if len(met) < len(level) or not met.isdisjoint(seen):
+                level = [x for x in level if type(x) is tuple or not (id(x) in seen or seen.add(id(x)))]  # type: ignore[func-returns-value]
+            seen |= met
+        level = gc.get_referents(*level)
+
+
+def _is_container_class(kind: type) -> bool:
+    return issubclass(kind, _CONTAINERS) or hasattr(kind, "__dataclass_fields__")
+
+
+def _is_level_of_numpys(level: tuple[list[Any], Set[type]]) -> bool:
+    """Whether nothing there has to be lent to NumPy."""
+    return not any(kind is Array or hasattr(kind, "__dlpack__") for kind in level[1] - _NUMPYS)
+
+
+def _stays_itself(value: Any) -> bool:
+    """Whether containers hold numbers and text alone, or many of NumPy's scalars beside these."""
+    met: list[list[Any]] = []
+    if _test_of_types(_NUMBERS)(value):
+        return True
+    for level, kinds in _levels_of(value, _NUMBERS):
+        if not all(map(_is_container_class, kinds - _SCALARS - _PLAIN_CONTAINERS - {type})):
             return False
-        parts = [x for x in level if type(x) in kinds]
-        seen.update(map(id, parts))
-        met += len(parts)
-        if met > len(seen):
-            return False
-        level = [*chain.from_iterable([x.values() for x in parts if type(x) is dict])]
-        level += chain.from_iterable([x for x in parts if type(x) is not dict])
-    return True
+        if not SCALAR_TYPES.isdisjoint(kinds):
+            met.append(level)
+    return not met or are_many_scalars(chain.from_iterable(met))
 
 
 def _is_container_of_numbers(x: Any) -> bool:
@@ -251,9 +282,9 @@ def _is_container_of_numbers(x: Any) -> bool:
 
 
 @cache
-def _test_of_numbers_alone() -> Callable[[list[Any]], bool]:
-    """Whether a list holds numbers and text alone."""
-    return native_test_of_item_types([*_NUMBERS]) or (lambda x: _NUMBERS.issuperset(map(type, x)))
+def _test_of_types(kinds: frozenset[type]) -> Callable[[Any], bool]:
+    """Whether something is a list of what is of these kinds alone."""
+    return native_test_of_item_types([*kinds]) or (lambda x: type(x) is list and kinds.issuperset(map(type, x)))
 
 
 def _count_of_references(leaves: list[Any], i: int) -> int:
@@ -261,15 +292,6 @@ def _count_of_references(leaves: list[Any], i: int) -> int:
 
 
 _ALONE = _count_of_references([object()], 0)  # to what the list alone holds: interpreters count differently
-
-
-def _note_containers(value: Any, kept: dict[int, Any]) -> None:
-    """Notes the lists, dicts and objects among arguments, at any depth, by their identities."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    for x in inside:
-        if id(x) not in kept and type(x) is not np.ndarray and type(x) is not Array:
-            kept[id(x)] = x
-            _note_containers(x, kept)
 
 
 def _with_parts_replaced(value: Any, new: dict[int, Any], done: set[int]) -> Any:

@@ -78,6 +78,7 @@ from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
+    MOST_NUMBERS,
     DecoratedFunctionParameters,
     add_nested_leaves_of_call,
     cache_key_of_leaf,
@@ -88,6 +89,7 @@ from .signature import (
     open_arguments,
     python_number_of_call_leaf,
     quick_key,
+    require_few_numbers,
     require_no_objects,
     to_call_leaf,
     to_opened_call_leaf,
@@ -439,6 +441,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         leaves: list[Any] = []
         if not add_nested_leaves_of_call(args, shape, leaves):
             return None
+        self._require_few_numbers(leaves)
         found = import_arguments(leaves)
         if found is None:
             return None
@@ -528,6 +531,10 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         tree, given = flatten_arguments_of_call(self._parameters, args, options)
         require_no_objects(tree, given)
         return tree, [leaf if type(leaf) in LEAF_TYPES else to_call_leaf(leaf) for leaf in given], given, []
+
+    def _require_few_numbers(self, leaves: Sequence[Any]) -> None:
+        if len(leaves) > MOST_NUMBERS and self._versions.may_run_in_numpy:
+            require_few_numbers(leaves)
 
     def _leaves_as_given(self, args: tuple[Any, ...]) -> list[Any]:
         return flatten_arguments_of_call(self._parameters, args, {})[1]
@@ -751,6 +758,7 @@ class NewCall:
     def __init__(self, of: KernelGraph, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.of, self.args = of, args
         self.tree, self.leaves, self.given, self.holders = of._flatten_arguments(args, options)
+        of._require_few_numbers(self.given)
         if any(type(x) not in LEAF_TYPES and labelled_kind(type(x)) is not None for x in self.given):
             raise LabelledArguments
         if any(type(leaf) is Spec for leaf in self.leaves):

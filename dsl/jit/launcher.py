@@ -182,7 +182,7 @@ def generate_launcher(
     text = function_text("run", "leaves, places, caller=()", writer.lines())
     rows = captured.guards.rows
     watched = {row: words for row in rows if writer.on_cpu and (words := _launcher_words_of_guard(row))}
-    checks, guarded = guard_expressions([row for row in rows if row not in watched])
+    checks, guarded = guard_expressions([row for row in rows if row not in watched or row.how == "item"], watched)
     start = None
     if directly is not None and writer.is_direct():
         words = [word for found in watched.values() for word in found]
@@ -261,9 +261,9 @@ def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], 
 
 def _launcher_words_of_guard(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
-    return (
-        None if row.native_aspect is None else watched_words_of_object_aspect(row.native_aspect, row.holder, row.value)
-    )
+    aspect = row.native_aspect
+    words = None if aspect is None else watched_words_of_object_aspect(aspect, row.holder, row.value)
+    return words if row.same is None or row.same(row.value) else None
 
 
 class _LauncherWriter(PythonText):
@@ -318,7 +318,7 @@ class _LauncherWriter(PythonText):
         yield from self._lines_that_write()
         for which, watcher in self.captured.watched:
             yield f"{self.constant(watcher)}({tuple_text(which, 'r')})"
-        yield f"return {self._whole_result_expression()}"
+        yield from self._lines_that_return()
 
     def _lines_that_check_call(self) -> Iterator[str]:
         """Nothing has been done where they raise."""
@@ -456,6 +456,11 @@ class _LauncherWriter(PythonText):
         return plain and not overlaps and all(map(self._type_test_of_leaf, others))
 
     @property
+    def listed(self) -> dict[int, bool]:
+        """The outputs that have many numbers of the result, and whether these are Python's."""
+        return {place[0]: place[2] for kind, place in self.captured.results if kind == "item"}
+
+    @property
     def lengths(self) -> tuple[int, ...] | None:
         """The numbers of the graph, where all are lengths that the trace knows, and nothing of a call is looked at."""
         if any("leaves[" in line for line in self.statements):
@@ -509,11 +514,11 @@ class _LauncherWriter(PythonText):
         yield from self._lines_that_compute_numbers()
         yield from self._lines_that_start_plan([*given, *sizes], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
-        returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
+        returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}.union(self.listed)
         yield from self._lines_that_write_results(returned, before)
         if self.state is not None:
             yield from self._lines_that_store_state("leaves")
-        yield f"return {self._whole_result_expression()}"
+        yield from self._lines_that_return()
 
     def _lines_that_take_arrays(self, given: list[str], before: dict[int, str]) -> Iterator[str]:
         """What `start` reads of each array argument goes to `given`; what it was, where that is needed, to `before`."""
@@ -676,7 +681,7 @@ class _LauncherWriter(PythonText):
     def native_number_function(self, watched: Mapping[Guard, Words]) -> Fast | None:
         """What the lines of `fast` do, natively; None where that cannot be."""
         rows = self.captured.guards.rows
-        others = [row for row in rows if row not in watched]
+        others = [row for row in rows if row not in watched or row.how == "item"]
         found = [_number_leaf_of_call(leaf) for leaf in self.leaves]
         leaves = {f"x{i}": leaf for i, leaf in enumerate(found) if leaf is not None}
         if not all(row.is_item_of_dict for row in others) or len(leaves) < len(found):
@@ -786,6 +791,11 @@ class _LauncherWriter(PythonText):
         count = len(self.captured.graph.numbers)
         return "()" if not count else f"numbers[:{count}]" if self.gives_numbers else "numbers"
 
+    def _lines_that_return(self) -> Iterator[str]:
+        for output, is_pythons in self.listed.items():
+            yield f"s{output} = r{output}.numpy().ravel()" + (".tolist()" if is_pythons else "")
+        yield f"return {self._whole_result_expression()}"
+
     def _whole_result_expression(self) -> str:
         self.counted = 0
         return self._result_expression(self.captured.tree, iter(self.captured.results))
@@ -802,6 +812,8 @@ class _LauncherWriter(PythonText):
                 x += self.count
             if kind == "number":
                 return str(self.numbers[x])
+            if kind == "item":
+                return f"s{x[0]}[{x[1]}]"
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
         if tree.kind is SameContainer:
             return f"same{tree.names[0]}"

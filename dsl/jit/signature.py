@@ -316,6 +316,19 @@ def open_arguments(
     return OpenedTree(children, opening.attributes, bool(opening.by_identity)), given, holders
 
 
+MOST_NUMBERS = 2048  # in containers of a call: each is an argument of a trace, and takes some 50 us there
+
+
+def require_few_numbers(leaves: Sequence[Any]) -> None:
+    """Raises ArgumentKindError for more numbers than a trace is to have as arguments."""
+    count = sum(map((PLAIN | GENERICS).__contains__, map(type, leaves)))
+    if count > MOST_NUMBERS:
+        text = (
+            f"the arguments' containers hold {count} numbers, each an argument of its own; pass np.array(...) of them"
+        )
+        raise ArgumentKindError(text)
+
+
 def require_no_objects(tree: Tree, leaves: Sequence[Any]) -> None:
     """Raises NeedOpenedArguments where an object is among arguments that are not opened."""
     kinds = {part.kind for part in tree.nodes() if part.kind is not None and part.kind not in _KNOWN}

@@ -40,6 +40,7 @@ from ..core.errors import (
     user_line_reader,
 )
 from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
+from ..core.spec import MOST_SCALARS, SCALAR_TYPES
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, may_have_loops_or_handlers
 from ..environment.guards import GuardSet, contents_guard, keep_watched_object_alive
@@ -379,9 +380,9 @@ def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> A
 
 
 def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = None) -> TracedFunction:
-    found = ResultAndStateLocations(trace)
-    state = None if opened is None else found.state(opened)
-    stops = {} if opened is None else found.stops(opened)
+    locations = ResultAndStateLocations(trace)
+    state = None if opened is None else locations.state(opened)
+    stops = {} if opened is None else locations.stops(opened)
     leaves: list[Any] = []
 
     def stop_at(value: Any) -> Place | None:
@@ -393,9 +394,10 @@ def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = No
         return bool(stop_at(value)) or trace.world.is_from_outside(value)
 
     tree = _tree_of_result(trace, result, leaves, is_returned_itself)
-    results = [stop_at(leaf) or found.place(leaf) for leaf in leaves]
-    found.fail_where_results_are_one()
-    outputs = found.outputs
+    items = _places_of_many_scalars(locations, leaves)
+    results = [stop_at(leaf) or items.get(id(leaf)) or locations.place(leaf) for leaf in leaves]
+    locations.fail_where_results_are_one()
+    outputs = locations.outputs
     assigned = {leaf: len(outputs) + i for i, leaf in enumerate(sorted(trace.assigned))}
     outputs += [trace.assigned[leaf]._value for leaf in assigned]
     effects = assigned or trace.watched or (state is not None and state.changes)
@@ -411,7 +413,22 @@ def _finish_trace(trace: Trace, result: Any, opened: OpenedArguments | None = No
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _traced_function_of_call(trace, whole, tree, results, found.numbers, assigned, "", watched, state, failures)
+    return _traced_function_of_call(
+        trace, whole, tree, results, locations.numbers, assigned, "", watched, state, failures
+    )
+
+
+def _places_of_many_scalars(locations: ResultAndStateLocations, leaves: Sequence[Any]) -> dict[int, Place]:
+    """Where a call finds many numbers, by identity, which stay NumPy's or Python's: in one array of each kind."""
+    scalars = [x for x in leaves if type(x) in SCALAR_TYPES or (type(x) is Tracer and x._owner == SCALAR)]
+    places: dict[int, Place] = {}
+    kinds: dict[Any, list[Any]] = {}
+    for x in scalars if len(scalars) > MOST_SCALARS else ():
+        kinds.setdefault((x.dtype, type(x) is Tracer and x._held.weak is not None), []).append(x)
+    for (_, is_pythons), parts in kinds.items():
+        output = locations.output_of_elements(parts)
+        places |= {id(x): ("item", (output, i, is_pythons)) for i, x in enumerate(parts)}
+    return places
 
 
 def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:

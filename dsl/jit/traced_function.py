@@ -13,6 +13,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph, Node
 from ...runtime.core.frozen import dataclass
+from ..array.array import Array
 from ..core.errors import TraceError
 from ..core.host_scalars import Host
 from ..core.pytree import LEAF, Tree
@@ -59,7 +60,8 @@ class SpecializationEvent:
 @dataclass(frozen=True, slots=True)
 class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
-    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
+    returned. results: for each returned leaf ("array", output), ("item", (output, number of the element, whether it is
+    Python's)), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
     graph's inputs, before `arrays`. text: of `host`, if it does anything. line: where it was split. watched: outputs
     that are looked at when they are there, and by what; failures: those that tell of errors, before anything is
@@ -99,6 +101,12 @@ class TracedFunction:
 def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The `host` of a trace that does no arithmetic on the call's numbers."""
     return ()
+
+
+def item_of_result(array: Array, place: tuple[int, int, bool]) -> Any:
+    """One of many numbers of a result: see `TracedFunction`."""
+    found = array.numpy().flat[place[1]]
+    return found.item() if place[2] else found
 
 
 ADVICE = (

@@ -21,6 +21,7 @@ from ..trace.aliasing import (
     settle_reshapes_of_tracers,
     shares_memory,
     unwrap_contiguous_view,
+    whole_arrays_among_rows,
 )
 from ..trace.dispatch import SPECIAL
 from ..trace.failures import fail_where, fail_where_number_differs
@@ -76,7 +77,7 @@ class ResultAndStateLocations:
                 fail_where_number_differs(trace, leaf._held)
             if id(leaf) in self._returned:
                 return self._returned[id(leaf)][1]
-            place = self._location_of_result_output(leaf)
+            place = "array", self.output_of(leaf)
             if isinstance(leaf, Tracer) and leaf._owner is None:
                 self._returned[id(leaf)] = leaf, place
             return place
@@ -93,9 +94,20 @@ class ResultAndStateLocations:
         self.numbers.append(leaf._name)
         return "number", len(self.numbers) - 1
 
-    def _location_of_result_output(self, array: Any) -> Place:
+    def output_of(self, array: Any) -> int:
+        """The number of a new output of the graph."""
         self.outputs.append(to_traced_array(array)._value)
-        return "array", len(self.outputs) - 1
+        return len(self.outputs) - 1
+
+    def output_of_elements(self, elements: Sequence[Any]) -> int:
+        """The number of a new output that has these scalars, in order."""
+        for x in elements:
+            if isinstance(x, Tracer):
+                fail_where_number_differs(self._trace, x._held)
+        rows = elements
+        while len(whole := [x for x, _ in whole_arrays_among_rows(rows)]) < len(rows):
+            rows = whole
+        return self.output_of(rows[0] if len(rows) == 1 else [*elements])
 
     def fail_where_results_are_one(self) -> None:
         """Notes a failure where values decide that two results are one array, which compiled code gives as two."""
@@ -220,7 +232,7 @@ class ResultAndStateLocations:
                     "calls; write .copy() behind what is assigned",
                     self._user_line_that_stores_array(array),
                 )
-        place = self._location_of_result_output(array)
+        place = "array", self.output_of(array)
         self._arrays[id(array)] = array, place
         if array._owner == SCALAR:
             self.scalars.add(place[1])

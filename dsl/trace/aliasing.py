@@ -195,7 +195,8 @@ def whole_arrays_among_rows(rows: Sequence[Any]) -> list[tuple[Any, bool]]:
     at = 0
     while at < len(rows):
         base = rows[at]._parent if type(rows[at]) is Tracer else None
-        count = 0 if base is None or not base.shape else base.shape[0]
+        step = None if base is None else rows[at]._step
+        count = base.shape[0] if base is not None and type(step) is TracerRowView and step.index == 0 else 0
         whole = whole_array_of_rows(list(rows[at : at + count]))
         found.append((rows[at] if whole is None else whole, whole is not None))
         at += 1 if whole is None else count

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from functools import cache
 from struct import Struct
@@ -26,6 +27,7 @@ from ..codegen.word_language import (
     DTYPE_AT,
     FLAGS_AT,
     HEAD,
+    LENGTH_AT,
     NDIM_AT,
     SHAPE_AT,
     STRIDES_AT,
@@ -93,6 +95,32 @@ def _empty_function_dict_words(holder: Any, value: Any) -> Words | None:
     return [(id(holder) + at, id(holder.__dict__)), (id(holder.__dict__) + size, 0)]
 
 
+def _list_words(holder: Any, value: Any) -> Words | None:
+    """Of a list and those within: how long they are, what they hold. Those within come later: they live until then."""
+    words: list[tuple[int, int]] = []
+    lists = {id(value): value} if lists_lie_as_expected() else {}
+    todo = [*lists.values()]
+    for held in todo:
+        items = read_memory_word(id(held) + HEAD + 8)
+        words += [(id(held) + LENGTH_AT, len(held)), (id(held) + HEAD + 8, items)]
+        words += zip(range(items, items + 8 * len(held), 8), map(id, held), strict=True)
+        inner = {id(x): x for x in held if type(x) is list and id(x) not in lists}
+        lists |= inner
+        todo += inner.values()
+    return words or None
+
+
+@cache
+def lists_lie_as_expected() -> bool:
+    """Whether a list's items are where machine code looks for them."""
+    if not word_language.machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    sample = [None, Words]
+    items = read_memory_word(id(sample) + HEAD + 8)
+    expected = [(id(sample) + LENGTH_AT, 2), (items, id(None)), (items + 8, id(Words))]
+    return all(read_memory_word(address) == word for address, word in expected)
+
+
 ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
     "code": _watched_words_of_function_code,
     "defaults": _function_defaults_words,
@@ -101,6 +129,7 @@ ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
     "classes": _watched_class_version_words,
     "size": _watched_dict_size_words,
     "bare": _empty_function_dict_words,
+    "item": _list_words,
 }
 
 

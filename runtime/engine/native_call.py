@@ -16,13 +16,12 @@ from typing import Any
 
 from ..codegen.word_language import (
     HEAD,
-    LENGTH_AT,
     TUPLE_AT,
     machine_code_can_read_bytes_objects,
     make_builtin_from_machine_code,
     read_memory_word,
 )
-from .direct_call import watched_words_of_object_aspect
+from .direct_call import lists_lie_as_expected, watched_words_of_object_aspect
 from .engine import native_engine_functions
 
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
@@ -72,13 +71,7 @@ def native_test_of_item_types(kinds: Sequence[type]) -> Callable[[Any], bool] | 
     """test(x) says whether x is a list whose items are all of these classes themselves; None where lists do not lie in
     memory as expected."""
     native = native_engine_functions()
-    if native is None or not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return None
-    sample = [None, kinds]
-    items = read_memory_word(id(sample) + HEAD + 8)
-    if read_memory_word(id(sample) + LENGTH_AT) != 2 or [read_memory_word(items + 8 * i) for i in range(2)] != [
-        *map(id, sample)
-    ]:
+    if native is None or not lists_lie_as_expected():
         return None
     words = [id(list), id(True), id(False), len(kinds), *map(id, kinds)]
     return make_builtin_from_machine_code(native.test_item_types, words, kinds)
