@@ -8,6 +8,7 @@ from typing import Any
 
 from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
+from ..trace.trace import LoopNotRecordable
 
 _order = count()
 
@@ -89,6 +90,18 @@ def _add_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> Li
 
 def _subtract_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
     return a - b
+
+
+def product_of_integers(a: Any, b: Any) -> Any:
+    """Of numbers and linear ones. Raises LoopNotRecordable where it is not linear."""
+    if isinstance(b, int):
+        return a * b
+    if isinstance(a, int):
+        return b * a
+    found = _multiply_linear_loop_expressions(a, b)
+    if found is None:
+        raise LoopNotRecordable("a view of a view whose step differs from turn to turn")
+    return found
 
 
 def _multiply_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
