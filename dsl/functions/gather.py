@@ -16,7 +16,7 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.errors import IndexingError, TraceError, UnsupportedError
+from ..core.errors import DTypeError, IndexingError, Refusal, ShapeError, TraceError, UnsupportedError
 from ..core.spec import Host
 from ..trace.aliasing import (
     Part,
@@ -42,12 +42,36 @@ MANY = 4096  # up to so many indices are looked at while tracing
 MANY_RUNS = 8  # up to so many slices are joined
 
 
+def index_of_axis(index: Any, length: int, axis: int) -> int:
+    """An index of an axis, from 0 on. Raises IndexingError."""
+    if (loop := loop_operations()) is not None:
+        return loop.index_of_axis(index, length, axis)
+    i = operator.index(index)
+    if not -length <= i < length:
+        raise IndexingError(f"index {i} is out of bounds for axis {axis} with size {length}")
+    return i % length
+
+
+def slice_of_axis(entry: slice, length: int) -> tuple[int, int, int]:
+    """Where a slice starts, its step, and how long it is. Raises DTypeError, ShapeError."""
+    if (loop := loop_operations()) is not None:
+        return loop.slice_of_axis(entry, length)
+    try:
+        start, stop, step = entry.indices(length)
+        count = len(range(start, stop, step))
+        return start if count else 0, step, count
+    except TypeError as error:
+        if isinstance(error, Refusal):
+            raise
+        raise DTypeError("slice indices must be integers or None; write x[int_a:int_b]") from None
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
+
+
 def index_array(entry: Any) -> Any:
     """An entry of a key as integers: a NumPy array where they are known, else a traced one, or an int; None where it is
     nothing of the kind. Known booleans become the places of True. Raises IndexingError, UnsupportedError."""
-    if isinstance(entry, range):
-        entry = list(entry)
-    if not isinstance(entry, (list, tuple, Tracer, np.ndarray)):
+    if not isinstance(entry, (list, tuple, range, Tracer, np.ndarray)):
         return None
     known: Any = known_index_array(entry)
     if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
@@ -68,6 +92,8 @@ def index_array(entry: Any) -> Any:
         raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
     if known is not None:
         return int(known) if known.ndim == 0 and is_scalar_indexing_entry(entry) else np.asarray(known)
+    if entry.ndim == 0 and loop_operations() is not None:
+        return entry
     if entry.ndim == 0:
         try:
             found = operator.index(entry)
@@ -84,7 +110,9 @@ def is_scalar_indexing_entry(entry: Any) -> bool:
 
 def known_index_array(x: Any) -> Host | None:
     """The value of a list of numbers, or of an array equal in every call."""
-    if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
+    if loop_operations() is not None:
+        return None
+    if isinstance(x, (list, tuple, range)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
         return np.asarray(x)
     return known_index_value(to_traced_array(x))
 
@@ -153,6 +181,8 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     joined = _gather_indexing_by_slices(x, keys)
     if joined is not None:
         return joined
+    if (loop := loop_operations()) is not None:
+        return loop.gather(*_parts_of_indexing_in_loop(x, keys))
     builder = x._trace.builder
     _check_known_indices(x, keys)
     shape, at, together = _shape_of_numpy_indexing(x, keys)
@@ -160,35 +190,51 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     noted = (nothing or is_failure_awaited(x._trace)) and not x._trace.depth
     numbers = all(is_scalar_indexing_entry(k) for k in keys if _is_index_array(k))
     keys = _keys_in_range(x, keys, noted)
-    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
+    part, arrays, axes, rest = _part_and_index_arrays(x, keys, at, together)
     indices: list[Value] = []
+    for entry, axis in zip(arrays, axes, strict=True):
+        known = not isinstance(entry, Tracer)
+        index = to_traced_array(_known_indexing_array_in_range(entry, part.shape[axis], axis) if known else entry)
+        indices.append(builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together))))
+    checked = not noted and any(isinstance(entry, Tracer) for entry in arrays)
+    if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
+        return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape, checked))
+    return new_traced_result(gather_elements_of_axes(part, indices, axes, rest, shape, checked), x)
+
+
+def _part_and_index_arrays(
+    x: Tracer, keys: list[Any], at: int, together: int
+) -> tuple[Tracer, list[Any], list[int], list[int]]:
+    """x without what integers and slices leave out, the arrays, which of its axes they index, and which axes of x[keys]
+    the others are."""
+    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
+    arrays: list[Any] = []
     axes: list[int] = []
     rest: list[int] = []
-    checked, made = False, 0  # made: axes of the result so far, but for `together`
+    made = 0  # axes of the result so far, but for `together`
     for entry in keys:
         if _is_index_array(entry):
-            axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
-            index = to_traced_array(_known_indexing_array_in_range(entry, part.shape[axis], axis) if known else entry)
-            value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
-            indices.append(value)
-            axes.append(axis)
-            checked |= not (known or noted)
+            axes.append(len(axes) + len(rest))
+            arrays.append(entry)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
                 rest.append(made + together * (made >= at))
             made += 1
-    if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
-        return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape, checked))
-    return new_traced_result(gather_elements_of_axes(part, indices, axes, rest, shape, checked), x)
+    return part, arrays, axes, rest
+
+
+def _parts_of_indexing_in_loop(x: Tracer, keys: list[Any]) -> tuple[Any, ...]:
+    """What a recorded loop is asked of for x[keys]."""
+    shape, at, together = _shape_of_numpy_indexing(x, keys)
+    return *_part_and_index_arrays(x, _keys_in_range(x, keys, False), at, together), shape, range(at, at + together)
 
 
 def _keys_in_range(x: Tracer, keys: list[Any], noted: bool, writes: bool = False) -> list[Any]:
     """The keys, whose traced indices are as `index_in_range` has them."""
     found, axis = list[Any](), 0
     for entry in keys:
-        found.append(
-            index_in_range(entry, axis, x.shape[axis], noted, writes)[0] if isinstance(entry, Tracer) else entry
-        )
+        given = _is_index_array(entry) and type(entry) is not np.ndarray
+        found.append(index_in_range(entry, axis, x.shape[axis], noted, writes)[0] if given else entry)
         axis += entry is not None and entry is not Ellipsis
     return found
 
@@ -198,18 +244,24 @@ def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: b
 
     noted: they need not, since it is noted here whether one is out of range: an error may not be reached, or be
     caught; the indices are counted from the start then, and in range. writes: elements are assigned."""
-    trace = index._trace
+    loop, trace = loop_operations(), index._trace
+    if loop is not None and loop.is_in_range(index, length):
+        return index, False
     check = IndexCheck(index, axis, length, writes, bool(trace.assigned or trace.holders))
-    if trace.depth:
+    if trace.depth and loop is None:
         unread = trace.path or (trace.deriving and not index.shape)  # a derivative is not made of what is read
         if unread and can_failure_be_noted(trace):
             check.fail()
         return index, True
-    if not noted:
+    if not noted and loop is None:
         trace.index_checks.append(check)
         return index, True
     whole: Any = index.astype(np.int64)
-    found: Any = np.where(check.fail(), 0, np.where(whole < 0, whole + length, whole))
+    found: Any = np.where(whole < 0, whole + length, whole)
+    if loop is None:
+        found = np.where(check.fail(), 0, found)
+    else:
+        loop.check_indices(whole, (whole >= length) | (whole < -length), length, axis)
     return found, False
 
 
@@ -324,6 +376,9 @@ def check_assigned_axis_not_empty(x: Tracer, assigned: bool) -> None:
 
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
+    if (loop := loop_operations()) is not None:
+        loop.scatter(value, *_parts_of_indexing_in_loop(x, keys))
+        return
     shape, key = _shape_and_key_of_gather(x, keys)
     new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
@@ -380,8 +435,14 @@ def _shape_and_key_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[A
 
 def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
     """The shape that x[keys] has without the indices, and where these put theirs; these."""
-    builder = x._trace.builder
-    together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_index_array(k)])
+    loop = loop_operations()
+    shapes = [k.shape for k in keys if _is_index_array(k)]
+    try:
+        broadcast = x._trace.builder.broadcast_shapes
+        together = broadcast("indexing", shapes) if loop is None else loop.broadcast_shapes(shapes)
+    except ShapeError:
+        text = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexingError(text + "; insert axes with x[:, None] or reshape") from None
     shape: list[int] = []
     places: list[int] = []  # of the entries that are indices
     first, axis = -1, 0
@@ -392,7 +453,7 @@ def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
         n = x.shape[axis]
         axis += 1
         if isinstance(entry, slice):
-            shape.append(len(range(*entry.indices(n))))
+            shape.append(slice_of_axis(entry, n)[2])
             continue
         if (
             isinstance(entry, Tracer) and not n and 0 not in together

@@ -13,7 +13,6 @@ from ..core.errors import (
     DTypeError,
     IndexingError,
     NumberError,
-    Refusal,
     ShapeError,
     TraceError,
     UnsupportedError,
@@ -29,12 +28,22 @@ from ..trace.aliasing import (
     view_of_tracer,
 )
 from ..trace.concrete_values import constant_value_of_traced_node
-from ..trace.dispatch import METHODS, implements
+from ..trace.dispatch import METHODS, LoopOperand, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, key_of_every_axis, wrap_integer_operand_to_dtype
-from ..trace.operands import loop_operations, new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import LoopOperations, loop_operations, new_traced_array, new_traced_result, to_traced_array
+from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
-from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
+from .gather import (
+    MANY,
+    gather,
+    index_array,
+    index_of_axis,
+    is_indexed_by_arrays,
+    known_index_array,
+    scatter,
+    slice_of_axis,
+)
 from .host_calls import fail_unless, host_call_of_one_result
 from .masked_values import masked_selection_of, value_matching_mask
 
@@ -46,12 +55,10 @@ _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
     `masked_values`."""
-    if (loop := loop_operations()) is not None:
-        return loop.get_item(loop.lift(x), key)
-    check_trace_alive(x)
+    x, loop = _array_to_index(x)
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
-    if not plain:
+    if not plain and loop is None:
         found = _masked_part_and_mask(x, keys)
         if found is not None:
             return masked_selection_of(*found)  # type: ignore[return-value]
@@ -65,6 +72,31 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             if not any(isinstance(k, np.ndarray) and not k.ndim for k in every):
                 return chosen
         return new_traced_result(chosen._value, x)  # an array of no axis makes a copy
+    views, shape = _views_of_key(x, every)
+    if shape or (loop is None and _indexing_key_has_ellipsis(keys)):
+        return view_of_tracer(x, *views)
+    if loop is not None:
+        if _indexing_key_has_ellipsis(keys):
+            raise LoopNotRecordable("a view of one element")
+        return loop.element(view_of_tracer(x, *views))
+    value = x._value
+    for view in views:
+        value = view.apply(x._trace.builder, value)
+    return new_traced_result(value, x)  # NumPy makes a scalar
+
+
+def _array_to_index(x: Any) -> tuple[Tracer, LoopOperations | None]:
+    """What a key is applied to, and the loop that is recorded, if one is."""
+    loop = loop_operations()
+    if loop is None:
+        check_trace_alive(x)
+    elif not isinstance(x, LoopOperand):
+        x = loop.lift(x)
+    return x, loop
+
+
+def _views_of_key(x: Tracer, every: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """What integers, slices and None choose of each axis, as views, and their shape."""
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
     lengths_of_x = x.shape
@@ -74,25 +106,16 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             continue
         n = lengths_of_x[axis]
         if isinstance(entry, slice):
-            start, stop, step = _slice_bounds_for_length(entry, n)
-            length = len(range(start, stop, step))
-            starts.append(start if length else 0)
-            steps.append(step)
-            lengths.append(length)
+            start, step, length = slice_of_axis(entry, n)
             shape.append(length)
         else:
-            i = operator.index(entry)
-            if not -n <= i < n:
-                raise IndexingError(f"index {i} is out of bounds for axis {axis} with size {n}")
-            starts.append(i % n)
-            steps.append(1)
-            lengths.append(1)
+            start, step, length = index_of_axis(entry, n, axis), 1, 1
+        starts.append(start)
+        steps.append(step)
+        lengths.append(length)
         axis += 1
-    if not shape and not _indexing_key_has_ellipsis(keys):  # NumPy makes a scalar
-        builder = x._trace.builder
-        return new_traced_result(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
     look = TracerSliceView(tuple(starts), tuple(steps), tuple(lengths))
-    return view_of_tracer(x, look) if shape == lengths else view_of_tracer(x, look, TracerReshapeView(tuple(shape)))
+    return [look] if shape == lengths else [look, TracerReshapeView(tuple(shape))], tuple(shape)
 
 
 def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
@@ -103,35 +126,29 @@ def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
-    if (loop := loop_operations()) is not None:
-        loop.set_item(loop.lift(x), key, value)
-        return
-    check_trace_alive(x)
+    x, loop = _array_to_index(x)
     if x._owner == SCALAR:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)
     keys = key if isinstance(key, tuple) else (key,)
-    if getattr(x._step, "flat", False):
+    if loop is None and getattr(x._step, "flat", False):
         keys, value = _flat_assignment_as_indexing(x, keys, value)
-    if _PLAIN.issuperset(map(type, keys)):
-        _assign_slices(x, keys, value)
-        return
+    plain = _PLAIN.issuperset(map(type, keys))
+    if plain or not (_assign_through_mask(x, keys, value) if loop is None else loop.assign_where(x, keys, value)):
+        _assign_elements(x, keys, value)
+
+
+def _assign_through_mask(x: Tracer, keys: tuple[Any, ...], value: Any) -> bool:
+    """x[keys] = value, where a mask is among the keys. Returns whether one is."""
     through = _masked_part_and_mask(x, keys)
     if len(keys) == 1 and type(keys[0]) is list and getattr(known_index_array(keys[0]), "dtype", None) == np.bool_:
         keys = (np.array(keys[0]),)
     if len(keys) == 1 and _is_mask_index(keys[0]):
         if np.ndim(keys[0]) == x.ndim and _value_axis_count(value) > 1:
             raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
-        _assign_where_mask_holds(x, to_traced_array(keys[0]), value)
-    elif through is not None:
+        through = x, to_traced_array(keys[0])
+    if through is not None:
         _assign_where_mask_holds(*through, value)
-    elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
-        expanded = _known_keys_as_numbers(_expand_ellipsis(keys, x))
-        if is_indexed_by_arrays(expanded):
-            scatter(x, expanded, value)
-        else:
-            _assign_slices(x, (*expanded, *((Ellipsis,) if _indexing_key_has_ellipsis(keys) else ())), value)
-    else:
-        _assign_slices(x, keys, value)
+    return through is not None
 
 
 def _value_axis_count(value: Any) -> int:
@@ -141,23 +158,27 @@ def _value_axis_count(value: Any) -> int:
     return getattr(value, "ndim", 0)
 
 
-def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
-    """x[keys] = value with keys of which none is an array. One element takes one value."""
-    dots = _indexing_key_has_ellipsis(keys)
-    part = getitem(x, keys if dots else (*keys, Ellipsis))
-    if not dots and not part.ndim:
+def _assign_elements(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
+    """x[keys] = value with keys of which none is a mask. One element takes one value."""
+    every = _known_keys_as_numbers(_expand_ellipsis(keys, x))
+    if is_indexed_by_arrays(every):
+        scatter(x, every, value)
+        return
+    views, shape = _views_of_key(x, every)
+    part = view_of_tracer(x, *views)
+    if not shape and not _indexing_key_has_ellipsis(keys):
         value = _value_for_one_element(value, x)
     try:
         store_elements_in_tracer(part, value)
     except (NumberError, ConversionError, DTypeError):
-        if not part.ndim and getattr(x._step, "flat", False):
+        if not shape and getattr(x._step, "flat", False):
             raise ConversionError(f"Error setting single item of array: {x.dtype} cannot hold it") from None
         raise
 
 
 def _value_for_one_element(value: Any, x: Tracer) -> Any:
     """What an element of x gets of a value, as one number. Raises what NumPy raises of several, or of an axis."""
-    if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
+    if loop_operations() is not None or not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
         return value
     listed = isinstance(value, (list, tuple))
     try:
@@ -294,17 +315,6 @@ def _assign_each_where_mask_holds(x: Tracer, mask: Tracer, new: Tracer) -> None:
     assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
 
 
-def _slice_bounds_for_length(entry: slice, n: int) -> tuple[int, int, int]:
-    try:
-        return entry.indices(n)
-    except TypeError as error:
-        if isinstance(error, Refusal):
-            raise
-        raise DTypeError("slice indices must be integers or None; write x[int_a:int_b]") from None
-    except ValueError as error:
-        raise ShapeError(str(error)) from None
-
-
 def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
     if len(keys) == len(x.shape) and _SIMPLE.issuperset(map(type, keys)):
@@ -323,7 +333,7 @@ def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     for at, shape in masks:
         at += len(every) - len(found) if dots and dots[0] < at else 0
         axis = sum(entry is not None for entry in every[:at])
-        if not all(m in (0, n) for m, n in zip(shape, x.shape[axis:], strict=False)):  # a length of 0 fits any
+        if not all(m in (n, 0) for m, n in zip(shape, x.shape[axis:], strict=False)):  # a length of 0 fits any
             raise IndexingError(f"a mask of shape {shape} does not fit axis {axis} of {x.shape}")
     # an ellipsis of no axis parts what stands before it from what follows
     return found if len(every) < len(found) and is_indexed_by_arrays(found) else every
@@ -335,8 +345,8 @@ def _checked_indexing_key_entry(entry: Any) -> Any:
     if isinstance(entry, (bool, np.bool_)) or (getattr(entry, "dtype", None) == np.bool_ and not entry.ndim):
         raise UnsupportedError("indexing with one boolean is not supported; write x[None], or x[None][:0]")
     index = index_array(entry)
-    if index is not None:
-        return index
+    if index is not None or loop_operations() is not None:
+        return entry if index is None else index
     try:
         return operator.index(entry)
     except TypeError:

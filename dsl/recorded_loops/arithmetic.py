@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
@@ -25,8 +25,7 @@ from .functions import (
     record_ufunc_call_in_loop,
     recorded_attribute_of_loop_array,
 )
-from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
-from .items import loop_section_of_key, subs_behind_view_steps
+from .indexing import LoopIndexing
 from .kinds import (
     PLAIN,
     is_number,
@@ -37,7 +36,8 @@ from .kinds import (
     merged_loop_kinds,
 )
 from .linear import RULES, LinearExpression
-from .memory import LoopMemory
+from .memory import NOT_BROADCAST
+from .sections import subs_behind_view_steps
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
@@ -62,7 +62,7 @@ def _as_int(recorder: Recorder, x: Any) -> Any:
     return LoopNumber(recorder, x.value.cast(INT64), int) if is_bool else x
 
 
-class RecordedLoopArithmetic(LoopMemory):
+class RecordedLoopArithmetic(LoopIndexing):
     """What NumPy does, as statements."""
 
     # what `dsl/functions` is made of: see `LoopOperations`
@@ -242,14 +242,16 @@ class RecordedLoopArithmetic(LoopMemory):
             self.materialize(x)
         return x
 
-    def common_shape(self, shapes: Sequence[tuple[LinearExpression, ...]]) -> tuple[LinearExpression, ...]:
+    def common_shape(
+        self, shapes: Sequence[tuple[LinearExpression, ...]], error: FixedLoopError = NOT_BROADCAST
+    ) -> tuple[LinearExpression, ...]:
         """As NumPy's broadcast_shapes; lengths that are not seen to be equal are compared when it runs."""
         rank = max(map(len, shapes))
         found = []
         for axis in range(rank):
             lengths = dict.fromkeys(s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0)
             long = [n for n in lengths if n.known != 1]
-            found.append(reduce(self.common_length, long) if long else LinearExpression(1))
+            found.append(reduce(partial(self.common_length, error=error), long) if long else LinearExpression(1))
         return tuple(found)
 
     def map_numbers(self, op: str, args: list[Any], dtype: Any = None, attrs: Mapping[str, Any] | None = None) -> Any:
@@ -390,29 +392,6 @@ class RecordedLoopArithmetic(LoopMemory):
         if any(n.known != 1 for n in x.expression.shape):
             raise LoopNotRecordable("an array of several elements decides")
         return x.expression.element([self.zero()] * x.ndim)  # type: ignore[no-any-return]
-
-    # items
-
-    def get_item(self, array: LoopArray, key: Any) -> Any:
-        if array.section is None:
-            self.materialize(array)
-        assert array.section is not None
-        if loop_key_has_index_arrays(key):
-            return record_gather_in_loop(self, array.section, key)
-        found = loop_section_of_key(self, array.section, key)
-        if found.shape:
-            return self.array_of_section(found)
-        return LoopNumber(self, self.load(found, []))
-
-    def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
-        section = self.materialize(array)
-        if loop_key_has_index_arrays(key) or has_changing_step(key):
-            record_scatter_in_loop(self, section, key, value)
-            return
-        target = loop_section_of_key(self, section, key)
-        if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
-            return
-        self.assign(target, value)
 
     def array_from(self, x: Any) -> LoopArray:
         """A list of numbers as an array."""

@@ -14,7 +14,6 @@ from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..core.errors import is_own_mistake
 from ..trace.dispatch import FUNCTIONS, GIVES, METHODS, UFUNCS
 from ..trace.trace import LoopNotRecordable
-from .gather import record_indices_of_loop_mask
 from .linear import LinearExpression
 from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
 
@@ -58,8 +57,7 @@ def recorded_attribute_of_loop_array(recorder: Recorder, x: LoopSymbol, name: st
         raise LoopNotRecordable(f"the attribute .{name} of a number of Python's is used in it")
     if name in ("real", "imag"):
         return record_numpy_call_in_loop(recorder, np.real if name == "real" else np.imag, (x,), {})
-    own = OWN_METHODS.get(name)
-    row: Any = METHODS.get(name) if own is None else partial(own, recorder)
+    row = METHODS.get(name)
     if row is None:
         raise LoopNotRecordable(f"the attribute .{name} is used in it")
     return lambda *args, **options: _call_in_loop(recorder, name, row, (x, *args), options)
@@ -108,18 +106,12 @@ def _record_place_of_extreme_in_loop(recorder: Recorder, op: str, x: LoopArray) 
     if x.ndim != 1:
         raise LoopNotRecordable(f"np.arg{op} of an array of several axes")
     recorder.materialize(x)
-    source = x.expression
-    (n,) = source.shape
-    best = record_elements_reduction_in_loop(recorder, op, source, [0], x.dtype, x.dtype).value
-    beyond = recorder.emit(n)
-
-    def index_where_extreme_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
-        value = source.element(idx)
-        found: KernelValue = recorder.body.select(value.eq(best) | value.ne(value), idx[0], beyond)
-        return found
-
-    places = LazyLoopElements(source.shape, INT64, index_where_extreme_in_loop, source.leaves)
-    place: LoopNumber = record_elements_reduction_in_loop(recorder, "min", places, [0], INT64, INT64)
+    (n,) = x.expression.shape
+    best = record_elements_reduction_in_loop(recorder, op, x.expression, [0], x.dtype, x.dtype)
+    here = recorder.map("logical_or", recorder.map("equal", x, best), recorder.map("not_equal", x, x))
+    indices = LoopArray(recorder, LazyLoopElements((n,), INT64, lambda idx: idx[0], ()))
+    found = recorder.map("where", here, indices, recorder.extent(n)).expression
+    place: LoopNumber = record_elements_reduction_in_loop(recorder, "min", found, [0], INT64, INT64)
     place.index = recorder.atom(place.value, (LinearExpression(0),), (n - 1,))
     return place
 
@@ -177,13 +169,7 @@ def _record_column_sums_in_loop(
         return None
     inner, (along,) = kept[-1], axes
 
-    def stride_of_leaf_in_loop(leaf: LoopArraySection, axis: int) -> int:
-        steps = zip(leaf.subs, leaf.storage.strides, strict=True)
-        return sum(abs(step * s) for (_, step, own), s in steps if own == axis)
-
-    if not any(
-        stride_of_leaf_in_loop(leaf, inner) == 1 and stride_of_leaf_in_loop(leaf, along) > 1 for leaf in source.leaves
-    ):
+    if not any(leaf.stride(inner) == 1 and leaf.stride(along) > 1 for leaf in source.leaves):
         return None
 
     def write_column_sums_in_loop(target: LoopArraySection) -> None:
@@ -224,22 +210,19 @@ def _mask_of_recorded_array(recorder: Recorder, a: Any) -> LoopArray:
 
 
 def record_nonzero_in_loop(recorder: Recorder, a: Any) -> tuple[LoopArray, ...]:
-    return record_indices_of_loop_mask(recorder, _mask_of_recorded_array(recorder, a))
+    found: tuple[LoopArray, ...] = recorder.indices_of_mask(_mask_of_recorded_array(recorder, a))
+    return found
 
 
 def record_flatnonzero_in_loop(recorder: Recorder, a: Any) -> Any:
     mask = _mask_of_recorded_array(recorder, a)
     if mask.ndim != 1:
         raise LoopNotRecordable("np.flatnonzero of an array of several axes")
-    return record_indices_of_loop_mask(recorder, mask)[0]
+    return recorder.indices_of_mask(mask)[0]
 
 
 def record_extract_in_loop(recorder: Recorder, condition: Any, arr: Any) -> Any:
     return recorder.lift(arr)[_mask_of_recorded_array(recorder, condition)]
-
-
-def _record_fill_in_loop(recorder: Recorder, x: Any, value: Any) -> None:
-    x[...] = value
 
 
 # of NumPy's functions that make arrays
@@ -251,4 +234,3 @@ OWN_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.flatnonzero: record_flatnonzero_in_loop,
     np.extract: record_extract_in_loop,
 }
-OWN_METHODS: dict[str, Callable[..., Any]] = {"fill": _record_fill_in_loop}

@@ -32,7 +32,7 @@ from .kinds import (
     merged_loop_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
-from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder
+from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder, whole_section
 
 ZERO = LinearExpression(0)
 
@@ -271,10 +271,7 @@ class GrowingList(LoopList):
 
     @property
     def section(self) -> LoopArraySection:  # type: ignore[override]
-        shape = (self.length, *self._known_element_type().shape)
-        return LoopArraySection(
-            self.storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), shape
-        )
+        return whole_section(self.storage, (self.length, *self._known_element_type().shape))
 
     @property
     def expression(self) -> LazyLoopElements:  # type: ignore[override]

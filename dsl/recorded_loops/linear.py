@@ -9,6 +9,7 @@ from typing import Any
 
 from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
+from ..trace.trace import LoopNotRecordable
 
 _order = count()
 
@@ -76,6 +77,18 @@ class LinearExpression:
         """Whether that is proved."""
         least = (self - other).least
         return least is not None and least >= 0
+
+
+def product_of_integers(a: Any, b: Any) -> Any:
+    """Of numbers and linear ones. Raises LoopNotRecordable where it is not linear."""
+    if isinstance(b, int):
+        return a * b
+    if isinstance(a, int):
+        return b * a
+    found = _multiply(a, b)
+    if found is None:
+        raise LoopNotRecordable("a view of a view whose step differs from turn to turn")
+    return found
 
 
 def _multiply(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:

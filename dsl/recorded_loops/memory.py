@@ -22,10 +22,11 @@ from ..trace.operands import to_graph_operand
 from ..trace.python_operators import magnitude_of_node
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .items import Access, loop_view_steps_of_tracer
 from .kinds import PLAIN, LoopList, loop_kinds_of
 from .linear import LinearExpression, LoopIntegerAtom
+from .sections import Access, loop_view_steps_of_tracer
 from .values import (
+    Element,
     FixedLoopError,
     LazyLoopElements,
     LoopArray,
@@ -34,6 +35,7 @@ from .values import (
     LoopErrorAtLine,
     LoopNumber,
     SpoiledLoopVariable,
+    whole_section,
 )
 
 NOT_BROADCAST = FixedLoopError(ValueError, "operands could not be broadcast together")
@@ -88,7 +90,7 @@ class LoopMemory:
                 value = self.trace.capture_array(x)
             storage = self.of_root.get(id(x)) or self._new_array_storage(value, x)
             storage.frozen = "an array that is no argument is assigned to"
-            return self._section_of_whole_storage(storage)
+            return self.array_of_section(whole_section(storage))
         if isinstance(x, (list, tuple)):
             return self.array_from(x)
         raise LoopNotRecordable(f"{with_article(type(x).__name__)} takes part in it")
@@ -164,7 +166,7 @@ class LoopMemory:
                 found = self.of_view[id(x)] = (x, self._new_array_storage(value, None, key=("view", id(x))))
                 found[1].frozen = "an array is assigned to that is a view which is not followed"
                 self._freeze_roots(x)
-            return self._section_of_whole_storage(found[1])
+            return self.array_of_section(whole_section(found[1]))
         root, subs, shape = steps
         storage = self.of_root.get(id(root))
         if storage is None:
@@ -180,10 +182,6 @@ class LoopMemory:
             if storage.written:
                 raise LoopNotRecordable("an array is assigned to, and read through a view that is not followed")
             storage.frozen = "an array is assigned to, and read through a view that is not followed"
-
-    def _section_of_whole_storage(self, storage: LoopArrayStorage) -> LoopArray:
-        subs = tuple((LinearExpression(0), 1, axis) for axis in range(len(storage.shape)))
-        return self.array_of_section(LoopArraySection(storage, subs, tuple(map(LinearExpression, storage.shape))))
 
     def array_of_section(self, section: LoopArraySection) -> LoopArray:
         expression = LazyLoopElements(
@@ -208,6 +206,8 @@ class LoopMemory:
 
     def linear(self, x: Any) -> LinearExpression:
         """An integer, as NumPy takes it for an index. Raises LoopNotRecordable for other things."""
+        if type(x) is LinearExpression:
+            return x
         if type(x) in (bool, np.bool_):
             raise LoopNotRecordable("a bool is an index")
         if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, TracedLoopSymbolBase)):
@@ -240,24 +240,21 @@ class LoopMemory:
         return LinearExpression(0, ((self.atoms[number], 1),))
 
     def least(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
-        if b.is_at_least(a):
-            return a
-        if a.is_at_least(b):
-            return b
-        value = self.emit(a).minimum(self.emit(b))
-        low, other = a.least, b.least
-        lows = () if low is None or other is None else (LinearExpression(min(low, other)),)
-        return self.atom(value, lows, (a, b))
+        return self._extreme(a, b, -1)
 
     def greatest(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
-        if a.is_at_least(b):
-            return a
-        if b.is_at_least(a):
-            return b
-        value = self.emit(a).maximum(self.emit(b))
-        high, other = a.greatest, b.greatest
-        highs = () if high is None or other is None else (LinearExpression(max(high, other)),)
-        return self.atom(value, (a, b), highs)
+        return self._extreme(a, b, 1)
+
+    def _extreme(self, a: LinearExpression, b: LinearExpression, sign: int) -> LinearExpression:
+        """The greater one (sign 1), or the lesser one (sign -1)."""
+        for x, y in ((a, b), (b, a)):
+            if ((x - y) * sign).is_at_least(0):
+                return x
+        first, second = self.emit(a), self.emit(b)
+        value = first.maximum(second) if sign > 0 else first.minimum(second)
+        most = [(x * sign).greatest for x in (a, b)]
+        ends = () if None in most else (LinearExpression(max(n for n in most if n is not None) * sign),)
+        return self.atom(value, (a, b), ends) if sign > 0 else self.atom(value, ends, (a, b))
 
     def fail_if(
         self, condition: KernelValue, value: KernelValue, error: Callable[[int], Exception], line: str | None = None
@@ -286,7 +283,8 @@ class LoopMemory:
             fixed = fixed + start * stride
             if axis >= 0:
                 factor = step * stride
-                term = index[axis] if factor == 1 else index[axis] * self.body.const(factor, INT64)
+                size = self.body.const(factor, INT64) if isinstance(factor, int) else self.emit(factor)
+                term = index[axis] if factor == 1 else index[axis] * size
                 moving = term if moving is None else moving + term
         base = self.emit(fixed)
         if moving is None:
@@ -305,9 +303,7 @@ class LoopMemory:
         storage = LoopArrayStorage(len(self.storages), dtype, tuple(lengths))
         storage.written = True
         self.storages.append(storage)
-        return LoopArraySection(
-            storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), tuple(shape)
-        )
+        return whole_section(storage, shape)
 
     def each(
         self,
@@ -409,12 +405,16 @@ class LoopMemory:
         self.meets += 0 if self.parallel else self.weight
         self.body.store_element(section.storage.number, place, value.cast(section.storage.dtype))
 
-    def settle_readers(self, storage: LoopArrayStorage, but: LoopArray | None = None) -> None:
+    def settle_readers(self, storage: LoopArrayStorage, *but: LoopArray | None) -> None:
         """To be called before a storage is written to: what is computed from it later is computed now."""
         for array in [*self.alive.values()]:
-            if array is not but and any(leaf.storage is storage for leaf in array.expression.leaves):
+            if all(array is not x for x in but) and array.expression.reads(storage):
                 self.materialize(array)
-        self.masks = [m for m in self.masks if all(leaf.storage is not storage for leaf in m[0].expression.leaves)]
+        self.masks = [
+            (mask, scope, found)
+            for mask, scope, found in self.masks
+            if not any(x.expression.reads(storage) for x in (mask, *found))
+        ]
 
     def settle_all(self) -> None:
         """Before a block that runs any number of times and may write what is read."""
@@ -431,40 +431,57 @@ class LoopMemory:
             if array.scope is scope:
                 self.forget(array)
 
-    def assign(self, target: LoopArraySection, value: Any) -> None:
-        """`target[...] = value`, broadcast and converted."""
-        storage = target.storage
+    def assign(self, target: LoopArraySection, value: Any, mask: LoopArray | None = None) -> None:
+        """`target[...] = value`, broadcast and converted. mask: what says where the value is another one."""
+        storage, value = target.storage, self.lift(value)
+        if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
+            return  # itself
+        element = self.element_to_store(
+            value,
+            target.shape,
+            storage,
+            lambda leaf: leaf.same_elements(target) or leaf.is_apart_from(target),
+            but=mask,
+        )
+        self.each(
+            target.shape, lambda idx: self._put(target, idx, element(idx)), self._innermost_axis_of_target(target)
+        )
+        storage.written = True
+        for x in (value, mask):  # what it was computed from is gone
+            if not isinstance(x, LoopArray) or x.section is not None or not x.expression.reads(storage):
+                continue
+            if x is value and x.expression.shape == target.shape and x.dtype == storage.dtype:
+                x.expression = self.array_of_section(target).expression
+            else:
+                self.forget(x)
+
+    def element_to_store(
+        self,
+        value: Any,
+        shape: tuple[LinearExpression, ...],
+        storage: LoopArrayStorage,
+        is_safe: Callable[[LoopArraySection], bool],
+        error: FixedLoopError = NOT_BROADCAST,
+        but: LoopArray | None = None,
+    ) -> Element:
+        """The elements of a value that is about to be written to a storage. is_safe: of what may be read meanwhile."""
         if storage.frozen:
             raise LoopNotRecordable(storage.frozen)
-        value = self.lift(value)
         if not isinstance(value, LoopArray):
             scalar = self.element_value(value, storage.dtype)
             self.settle_readers(storage)
-            self.each(target.shape, lambda idx: self._put(target, idx, scalar), self._innermost_axis_of_target(target))
-            storage.written = True
-            return
-        expression = self.broadcast(value.expression, target.shape)
-        own = [leaf for leaf in expression.leaves if leaf.storage is storage]
-        safe = all(leaf.same_elements(target) or leaf.is_apart_from(target) for leaf in own)
-        self.settle_readers(storage, value)
-        if value.section is not None and own and value.section.same_elements(target):
-            return  # itself
-        if value.section is not None and not safe:  # a view of what is written to
-            expression = self.broadcast(self.copied(value).expression, target.shape)
-        elif not safe or expression.columns is not None:
+            return lambda idx: scalar
+        expression = self.broadcast(value.expression, shape, error)
+        safe = all(is_safe(leaf) for leaf in expression.leaves if leaf.storage is storage)
+        again = expression.heavy and expression is not value.expression
+        self.settle_readers(storage, value, but)
+        if safe and not again and expression.columns is None:
+            return expression.element
+        if value.section is None:
             self.materialize(value)
-            expression = self.broadcast(value.expression, target.shape)
-        self.each(
-            target.shape,
-            lambda idx: self._put(target, idx, expression.element(idx).cast(storage.dtype)),
-            self._innermost_axis_of_target(target),
-        )
-        storage.written = True
-        if value.section is None and own and id(value) in self.alive:  # what it was computed from is gone
-            if value.expression.shape == target.shape and value.dtype == storage.dtype:
-                value.expression = self.array_of_section(target).expression
-            else:
-                self.forget(value)
+        else:  # a view of what is written to
+            value = self.copied(value)
+        return self.broadcast(value.expression, shape, error).element
 
     def forget(self, array: LoopArray) -> None:
         """What an array was to be computed from has changed: nobody may ask for it."""
@@ -473,12 +490,8 @@ class LoopMemory:
 
     def _innermost_axis_of_target(self, target: LoopArraySection) -> int | None:
         """The axis along which the elements lie closest."""
-        steps = {
-            axis: abs(step * stride)
-            for (_, step, axis), stride in zip(target.subs, target.storage.strides, strict=True)
-            if axis >= 0 and target.shape[axis].known != 1
-        }
-        return min(reversed(steps), key=lambda axis: steps[axis]) if steps else None
+        axes = [axis for _, _, axis in target.subs if axis >= 0 and target.shape[axis].known != 1]
+        return min(reversed(axes), key=target.stride) if axes else None
 
     def element_value(self, x: Any, dtype: DType) -> KernelValue:
         """A number in a dtype, as assignment converts it."""
@@ -499,18 +512,14 @@ class LoopMemory:
         own = expression.shape
         if own == shape:
             return expression
-        lead = len(own) - len(shape)
-        if lead > 0 and all(n.known == 1 for n in own[:lead]):
-            return self.broadcast(self.reindexed(expression, own[lead:], lambda idx: [self.zero()] * lead + [*idx],
-                                                 [-1] * lead + [*range(len(shape))]), shape, error)  # fmt: skip
-        if lead > 0:
-            raise LoopNotRecordable("a value has more axes than what it is assigned to")
-        skip, axes = -lead, []
+        skip, axes = len(shape) - len(own), []
         factors: dict[int, KernelValue] = {}  # of an axis that may have one element: 0 then, else 1
-        for i, n in enumerate(own):
-            if n != shape[i + skip] and n.known != 1:
-                factors[i + skip] = self._factor(n, shape[i + skip], error)
-            axes.append(-1 if n.known == 1 and n != shape[i + skip] else i + skip)
+        for axis, n in enumerate(own, skip):
+            if n.known != 1 and axis < 0:
+                raise LoopNotRecordable("a value has more axes than what it is assigned to")
+            axes.append(-1 if n.known == 1 and (axis < 0 or n != shape[axis]) else axis)
+            if n.known != 1 and n != shape[axis]:
+                factors[axis] = self._factor(n, shape[axis], error)
 
         def index(idx: Sequence[KernelValue]) -> list[KernelValue]:
             return [self.zero() if a < 0 else idx[a] * factors[a] if a in factors else idx[a] for a in axes]
@@ -531,7 +540,9 @@ class LoopMemory:
             self.fail_if(wrong if n.is_at_least(2) else wrong & own.ne(1), self.zero(), error)
         return body.select(own.eq(1), self.zero(), body.const(1, INT64))
 
-    def common_length(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
+    def common_length(
+        self, a: LinearExpression, b: LinearExpression, error: FixedLoopError = NOT_BROADCAST
+    ) -> LinearExpression:
         """What axes of `a` and `b` are broadcast to; they are compared when it runs."""
         if a == b:
             return a
@@ -541,7 +552,7 @@ class LoopMemory:
         wrong = x.ne(y)
         for n, value in ((a, x), (b, y)):
             wrong = wrong if n.is_at_least(2) else wrong & value.ne(1)
-        self.fail_if(wrong, self.zero(), NOT_BROADCAST)
+        self.fail_if(wrong, self.zero(), error)
         if a.is_at_least(2) or b.is_at_least(2):
             found = a if a.is_at_least(2) else b
         else:

@@ -25,7 +25,6 @@ from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
-from .items import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
     LoopRange,
@@ -45,6 +44,7 @@ from .kinds import (
     zero_of_number_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
+from .sections import recorded_iterations_are_independent
 from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, SpoiledLoopVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other

@@ -73,9 +73,8 @@ class LoopArrayStorage:
         self.strides = tuple(reversed(strides))
 
 
-Sub = tuple[
-    LinearExpression, int, int
-]  # along an axis of the storage: the first index, the step, which axis of the section
+# along an axis of the storage: the first index, the step (a number where it is known), which axis of the section
+Sub = tuple[LinearExpression, int | LinearExpression, int]
 
 
 @dataclass(frozen=True)
@@ -93,16 +92,29 @@ class LoopArraySection:
     def is_apart_from(self, other: LoopArraySection) -> bool:
         """Whether they are proved to have no element in common."""
         for (a, s, i), (b, t, j) in zip(self.subs, other.subs, strict=True):
+            if not (isinstance(s, int) and isinstance(t, int)):
+                continue
             first, last = _least_and_greatest_loop_index(a, s, self.shape[i] if i >= 0 else None)
             low, high = _least_and_greatest_loop_index(b, t, other.shape[j] if j >= 0 else None)
             if low.is_at_least(last + 1) or first.is_at_least(high + 1):
                 return True
         return False
 
+    def stride(self, axis: int) -> int:
+        """How many elements are from one along an axis to the next; some where turns decide it."""
+        steps = zip(self.subs, self.storage.strides, strict=True)
+        return sum(abs(step * s if isinstance(step, int) else 2 * s) for (_, step, own), s in steps if own == axis)
+
     def with_own_axis(self, axis: int, extent: LinearExpression) -> LoopArraySection:
         """The same elements, those along a section's axis along a further one of this extent."""
         subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
         return LoopArraySection(self.storage, subs, (*self.shape, extent))
+
+
+def whole_section(storage: LoopArrayStorage, shape: Sequence[LinearExpression] | None = None) -> LoopArraySection:
+    """All of an array, or its first elements along each axis."""
+    lengths = tuple(map(LinearExpression, storage.shape) if shape is None else shape)
+    return LoopArraySection(storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(lengths))), lengths)
 
 
 def _least_and_greatest_loop_index(
@@ -126,6 +138,9 @@ class LazyLoopElements:
     leaves: tuple[LoopArraySection, ...]
     heavy: bool = False
     columns: Callable[[LoopArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
+
+    def reads(self, storage: LoopArrayStorage) -> bool:
+        return any(leaf.storage is storage for leaf in self.leaves)
 
 
 class LoopSymbol(LoopOperand):

@@ -675,6 +675,9 @@ def _is_view_of_tracer(x: Tracer, base: Tracer) -> bool:
 
 def store_elements_in_tracer(target: Tracer, value: Any, way: Way | None = None) -> None:
     """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
+    if (loop := loop_operations()) is not None:
+        loop.store_elements(target, value)
+        return
     converted = converted_for_assignment(
         value, target, way or (AS_ARRAY if target.ndim and _is_part_of_flat_tracer(target) else ITEM)
     )

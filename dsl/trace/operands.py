@@ -71,11 +71,36 @@ class LoopOperations(Protocol):
     def store(self, target: Any, value: Tracer, casting: str) -> Tracer:
         """`target[...] = value`, of the same shape; target."""
 
-    def get_item(self, x: Any, key: Any) -> Tracer:
-        """`x[key]`."""
+    def index_of_axis(self, index: Any, length: int, axis: int) -> int:
+        """An index of an axis, from 0 on. What is out of range raises when it runs."""
 
-    def set_item(self, x: Any, key: Any, value: Any) -> None:
-        """`x[key] = value`."""
+    def slice_of_axis(self, entry: slice, length: int) -> tuple[int, int, int]:
+        """Where a slice starts, its step, and how long it is."""
+
+    def element(self, x: Tracer) -> Tracer:
+        """The element of an array of no axis."""
+
+    def store_elements(self, target: Tracer, value: Any) -> None:
+        """`target[...] = value`, broadcast and converted."""
+
+    def broadcast_shapes(self, shapes: Sequence[Any]) -> tuple[int, ...]:
+        """What arrays of these shapes are broadcast to."""
+
+    def is_in_range(self, index: Tracer, length: int) -> bool:
+        """Whether indices are known to be in range, and not negative."""
+
+    def check_indices(self, indices: Tracer, outside: Tracer, length: int, axis: int) -> None:
+        """The call raises an IndexError for the first index that is outside."""
+
+    def gather(self, x: Tracer, arrays: Any, axes: Any, rest: Any, shape: Any, own: range) -> Tracer:
+        """The elements of x that arrays choose along axes. rest: which axes of the result the other ones are; own:
+        those of the arrays."""
+
+    def scatter(self, value: Any, *chosen: Any) -> None:
+        """Assigns to what `gather` gives; of places that are the same the last value stays."""
+
+    def assign_where(self, x: Tracer, keys: tuple[Any, ...], value: Any) -> bool:
+        """`x[keys] = value`, where that is a number, and a mask the only key. Returns whether it was done."""
 
 
 def loop_operations() -> LoopOperations | None:

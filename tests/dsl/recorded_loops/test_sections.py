@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgraph.dsl.recorded_loops.items import Access, recorded_iterations_are_independent
 from kernelgraph.dsl.recorded_loops.linear import LinearExpression as Linear
 from kernelgraph.dsl.recorded_loops.linear import LoopIntegerAtom as Atom
+from kernelgraph.dsl.recorded_loops.sections import Access, recorded_iterations_are_independent
 from kernelgraph.dsl.recorded_loops.values import LoopArraySection as Section
 from kernelgraph.dsl.recorded_loops.values import LoopArrayStorage as Storage
 
