@@ -11,11 +11,9 @@ from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import DType
 from ...layout.operands import StridedBufferArray
 from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, emit_llvm_masked_load, llvm_mask_below
-from .matmul import BLOCKS, LAUNCH, RATE, TILE_ROWS, TILE_VECTORS, even_cpu_product_block, llvm_row_products_kernel
+from .matmul import LAUNCH, RATE, SUMS, cpu_row_products_kernel, even_cpu_product_block
 from .primitives import llvm_register_type
 
-SUMS = TILE_ROWS * TILE_VECTORS  # of a tile, in registers
-MOST_VECTORS = 8  # of a tile of few rows
 DOT_ROWS = 4
 CACHED = 1 << 18  # bytes of the rows that are multiplied with all taps one after another
 FIRST_TAP = 11  # the slot of it
@@ -34,13 +32,8 @@ def cpu_shifted_products_task(
     dtype, taps, n = result.dtype, options["taps"], options["length"]
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
-    sums = SUMS * (1 + (vector_bytes == 64))
-    rows = even_cpu_product_block(m, sums // TILE_VECTORS)
-    wide = min(MOST_VECTORS, max(TILE_VECTORS, sums // rows))
-    columns = wide * vector_bytes // item
-    edges = n // columns > 0, n % columns > 0
-    kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, wide), m % rows, *edges, len(taps))
-    panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
+    kernel, rows, columns, blocks = cpu_row_products_kernel(dtype, vector_bytes, m, n, taps=len(taps))
+    panels, chunks = -(-n // columns), -(-m // (blocks * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
     return _convolution_task(
