@@ -128,7 +128,7 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     if math.prod(kernel) == 1:
         windows = _elements_at_place_in_window(builder, x, (0,) * len(kernel), node)
     else:
-        windows = _windows_of_convolution(builder, *image_within_zeros(builder, x), kernel, node)
+        windows = _windows_of_convolution(builder, x, kernel, lengths, options["stride"], options["dilation"])
     apart = (groups,) * (groups > 1)
     columns = builder.reshape(windows, (*(n,) * (n != 1), *apart, count, math.prod(lengths)))
     rows = builder.reshape(w, (*apart, out // groups, count))
@@ -185,21 +185,26 @@ def _image_within_zeros_of_axis(builder: GraphBuilder, x: Value) -> tuple[Value,
 
 
 def _windows_of_convolution(
-    builder: GraphBuilder, x: Value, padding: Padding, kernel: Sequence[int], node: Node
+    builder: GraphBuilder,
+    x: Value,
+    kernel: Sequence[int],
+    lengths: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
 ) -> Value:
     """(batch, channels, places in a window, windows), in one kernel: elements outside of the image are zeros, which
     are nowhere stored."""
-    options, rank = dict(node.attr("options")), len(kernel)
-    shape = (*x.shape[:2], *kernel, *node.type.shape[2:])
+    x, padding = image_within_zeros(builder, x)
+    rank, shape = len(kernel), (*x.shape[:2], *kernel, *lengths)
     at, inside = [], []
-    for i, (length, (before, after)) in enumerate(zip(x.shape[2:], padding, strict=True)):
-        place = builder.map("multiply", builder.index(shape, 2 + i), options["dilation"][i])
-        first = builder.map("multiply", builder.index(shape, 2 + rank + i), options["stride"][i])
+    for i, (length, (before, _)) in enumerate(zip(x.shape[2:], padding, strict=True)):
+        place = builder.map("multiply", builder.index(shape, 2 + i), dilation[i])
+        first = builder.map("multiply", builder.index(shape, 2 + rank + i), stride[i])
         own = builder.map("subtract", builder.map("add", place, first), before)
         if before:
             inside.append(builder.map("greater_equal", own, 0))
             own = builder.map("maximum", own, 0)
-        if after:
+        if (kernel[i] - 1) * dilation[i] + (lengths[i] - 1) * stride[i] >= before + length:
             inside.append(builder.map("less", own, length))
             own = builder.map("minimum", own, length - 1)
         at.append(own)
@@ -233,7 +238,8 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     options = dict(node.attr("options"))
     out, each, *kernel = w.shape
     groups = options["groups"]
-    if out // groups <= FEW_OUT and each * math.prod(kernel) <= min(FEW, FEW_ON_CPU):
+    few = out // groups <= FEW_OUT and each * math.prod(kernel) <= min(FEW, FEW_ON_CPU)
+    if few and max(options["stride"]) == 1:
         return "few products for each element"
     rows = _rows_of_convolution(builder, x, node.type.shape[2:], kernel, options)
     wanted = node.type.shape[2:]
@@ -246,6 +252,7 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
         taps=rows.taps,
         length=rows.length,
         width=width,
+        line=rows.line,
     )
     lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *rows.lengths[1:]))
     result = builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
@@ -255,12 +262,14 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
 @dataclass(frozen=True, slots=True)
 class _ConvolutionRows:
     """x: (batch, groups, channels / groups, elements); lengths: of the axes of what lies in a row, phase after phase;
-    taps: how far each element of a window lies behind its first one; length: of the row of all results."""
+    taps: how far each element of a window lies behind its first one; length: of the row of all results; line: how far
+    apart elements of windows lie that are next to each other along the last axis but one."""
 
     x: Value
     lengths: Sequence[int]
     taps: tuple[int, ...]
     length: int
+    line: int
 
 
 def _rows_of_convolution(
@@ -281,7 +290,10 @@ def _rows_of_convolution(
             phase, tap = phase * s + i * d % s, tap + i * d // s * step
         taps.append(phase * apart + tap)
     length = 1 + sum((n - 1) * step for n, step in zip(counts, steps, strict=True))
-    return _ConvolutionRows(x, lengths, tuple(taps), length)
+    line = length
+    if len(kernel) > 1:
+        line = steps[-2] * options["dilation"][-2] // math.gcd(options["dilation"][-2], stride[-2])
+    return _ConvolutionRows(x, lengths, tuple(taps), length, line)
 
 
 def _why_no_convolution_of_rows(args: Sequence[Value], node: Node) -> str:
@@ -304,14 +316,8 @@ def _phases_of_convolution_input(
     """(batch, groups, channels / groups, elements), of phase after phase; and the lengths of axes in one of them."""
     n, channels, *lengths = x.shape
     if any(s > 1 for s in stride):
-        whole = [-(-length // s) * s for length, s in zip(lengths, stride, strict=True)]
-        if whole != lengths:
-            zeros = builder.broadcast(builder.const(0, x.dtype), (n, channels, *whole))
-            x = builder.update(zeros, x, (0,) * len(x.shape), (1,) * len(x.shape))
-        lengths = [length // s for length, s in zip(whole, stride, strict=True)]
-        x = builder.reshape(x, (n, channels, *(a for pair in zip(lengths, stride, strict=True) for a in pair)))
-        axes = range(2, 2 + 2 * len(lengths))
-        x = builder.permute(x, (0, 1, *axes[1::2], *axes[::2]))
+        lengths = [-(-length // s) for length, s in zip(lengths, stride, strict=True)]
+        x = _windows_of_convolution(builder, x, stride, lengths, stride, (1,) * len(stride))
     return builder.reshape(x, (n, groups, channels // groups, -1)), lengths
 
 

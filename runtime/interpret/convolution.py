@@ -75,9 +75,9 @@ def _reached_by_place(
     return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in zip(starts, stride, shape[2:], strict=True)))
 
 
-def numpy_shifted_products(weight: View, x: View, taps: Sequence[int], length: int, width: int) -> View:
+def numpy_shifted_products(weight: View, x: View, taps: Sequence[int], length: int, width: int, line: int) -> View:
     """result[b, g, o, p] = the sum over c and t of weight[g, o, c * len(taps) + t] * x[b, g, c, p + taps[t]], for the
-    first `length` places of rows of `width`; the others hold anything."""
+    first `length` places of rows of `width`; the others hold anything. line: how far taps lie apart, for kernels."""
     result = np.zeros((*x.shape[:2], weight.shape[1], width), x.dtype)
     for t, tap in enumerate(taps):
         result[..., :length] += np.matmul(weight[..., t :: len(taps)], x[..., tap : tap + length])

@@ -1,9 +1,9 @@
 """CPU kernels for products of small matrices. A library packs them first, and Python would have to call it.
 
 Where rows of the second matrix are contiguous, a tile of the result is kept in registers, and a row of the second
-matrix times numbers of the first is added to it (Goto and van de Geijn, Anatomy of high-performance matrix
-multiplication, 2008, without packing: the matrices lie in the caches). Where columns of the second and rows of the
-first are, a tile of dot products is.
+matrix, which of large ones is copied first, times numbers of the first is added to it (Goto and van de Geijn, Anatomy
+of high-performance matrix multiplication, 2008). Where columns of the second and rows of the first are, a tile of dot
+products is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import StridedBufferArray
 from .llvm_ir import (
+    LINE,
     METADATA,
     LlvmFunction,
     LlvmModule,
@@ -27,21 +28,18 @@ from .llvm_ir import (
 )
 from .primitives import llvm_register_type
 
-TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers,
-THIN_ROWS = 12  # the same where one vector has all columns
-LEAST_THIN_ROWS, LARGEST_THIN_ROW = (
-    64,
-    1 << 12,
-)  # of a large such product: rows, and bytes of one; longer are fetched late
+TILE_ROWS, SUMS = 6, 12  # of a tile of results: rows, and vectors in registers, twice as many of AVX-512
+MOST_ROWS, MOST_VECTORS = 12, 8  # of tiles of few vectors, and of few rows
+FULL = 0.8  # of the lanes of vectors, in a large product whose second matrix has contiguous rows
+LEAST_THIN_ROWS, LARGEST_THIN_ROW = 64, 1 << 12  # with one vector: rows, and bytes of one; longer are fetched late
 LEAST_THIN = 0.25  # of the lanes of that vector
+DEPTH, PACKED_BLOCKS = 128, 48  # rows of a panel that are copied; and blocks of rows in a unit, which share them
+LEAST_PACKED = 1 << 20  # bytes of a second matrix that is copied
+AHEAD = 16  # rows that are fetched before they are
 DOT_ROWS, DOT_COLUMNS = 4, 3
-DEPTH, PACKED_BLOCKS = 512, 48  # rows of a panel that are copied; and blocks of rows in a unit, which share them
-LEAST_PACKED = 96  # rows of a product that is done so
 BLOCKS = 8  # of rows in a unit; of columns, for dot products
 LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
-MOST = 1 << 20  # multiplications of one product; a library does more of them faster
-LARGEST_RIGHT, MOST_BY_ROWS = 1 << 22, 1 << 28  # where rows of the second matrix, which fill vectors, are contiguous
-FULL = 0.8  # of the lanes of those vectors
+MOST = 1 << 20  # multiplications of one product of dot products, or that is not full; a library does more faster
 VECTORS = 4  # of a dot product, whose lanes are added up at the end
 TAPS = 18  # the slot of the first tap
 RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
@@ -105,21 +103,31 @@ def _row_products_kernel_of_shape(
 ) -> tuple[Kernel, int, int, int] | None:
     """Where rows of the second matrix are contiguous: the kernel, the rows of its blocks, the columns of its panels and
     the blocks of its units. None where a library is faster."""
-    item, multiplications = dtype.itemsize, p.m * p.n * p.k
-    thin = p.n * item <= vector_bytes
-    tile, vectors = (THIN_ROWS, 1) if thin else (TILE_ROWS, TILE_VECTORS)
-    columns, rows = vectors * vector_bytes // item, even_cpu_product_block(p.m, tile)
-    if thin:
-        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * columns and p.k * item <= LARGEST_THIN_ROW
+    item = dtype.itemsize
+    lanes = vector_bytes // item
+    vectors = -(-p.n // lanes)
+    if vectors == 1:
+        full = p.m >= LEAST_THIN_ROWS and p.n >= LEAST_THIN * lanes and p.k * item <= LARGEST_THIN_ROW
     else:
-        full = p.m >= TILE_ROWS and p.n >= FULL * columns * -(-p.n // columns)
-    fits = full and multiplications <= MOST_BY_ROWS and p.k * p.n * item <= LARGEST_RIGHT
-    rest, edges = p.m % rows, (p.n // columns > 0, p.n % columns > 0)
-    if small or fits:
-        return llvm_row_products_kernel(dtype, vector_bytes, (rows, vectors), rest, *edges), rows, columns, BLOCKS
-    if full and not thin and p.m >= LEAST_PACKED:
-        return llvm_packed_products_kernel(dtype, vector_bytes, rows, rest, *edges), rows, columns, PACKED_BLOCKS
-    return None
+        full = p.m >= TILE_ROWS and p.n >= FULL * lanes * vectors
+    if not small and not full:
+        return None
+    fits = p.k * p.n * item < LEAST_PACKED
+    return cpu_row_products_kernel(dtype, vector_bytes, p.m, p.n, depth=0 if fits else DEPTH)
+
+
+def cpu_row_products_kernel(
+    dtype: DType, vector_bytes: int, m: int, n: int, *, taps: int = 0, depth: int = 0
+) -> tuple[Kernel, int, int, int]:
+    """`llvm_row_products_kernel` of m rows and n columns; rows of its blocks, columns of its panels, blocks of its
+    units."""
+    lanes, sums = vector_bytes // dtype.itemsize, SUMS * (1 + (vector_bytes == 64))
+    wide = even_cpu_product_block(-(-n // lanes), min(MOST_VECTORS, sums // min(m, TILE_ROWS)))
+    rows = even_cpu_product_block(m, min(MOST_ROWS, sums // wide))
+    whole, left = divmod(n, wide * lanes)
+    edges = whole > 0, -(-left // lanes)
+    kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, wide), m % rows, edges, taps, depth)
+    return kernel, rows, wide * lanes, PACKED_BLOCKS if depth else BLOCKS
 
 
 def even_cpu_product_block(length: int, most: int) -> int:
@@ -186,16 +194,13 @@ class _CpuProductsKernel:
         signature = ("ptr", "ptr", "ptr", *("i64",) * (14 + (self.taps and self.taps + 1)))
         return Kernel(self.name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
 
-    def each_term(self, right: LlvmValue, write: Callable[[LlvmValue, LlvmValue], None]) -> None:
-        """write: what is done with each row of the second matrix and its number."""
-        f = self.f
-        with f.loop(f.const(0, "i64"), self.k) as i:
-            line = right.at(i * self.right[1], "i8")
-            if not self.taps:
-                write(line, i)
-                return
-            with f.loop(f.const(0, "i64"), f.const(self.taps, "i64")) as tap:
-                write(line.at(self.slots.at(tap + TAPS, "i64").load("i64"), "i8"), i * self.taps + tap)
+    def each_tap(self, line: LlvmValue, i: LlvmValue, write: Callable[[LlvmValue, LlvmValue], None]) -> None:
+        """write: what is done with each shift of row i of the second matrix, and its number."""
+        if not self.taps:
+            write(line, i)
+            return
+        with self.f.loop(self.f.const(0, "i64"), self.f.const(self.taps, "i64")) as tap:
+            write(line.at(self.slots.at(tap + TAPS, "i64").load("i64"), "i8"), i * self.taps + tap)
 
     def zeros(self, count: int) -> list[LlvmValue]:
         """Accumulators, which hold +0."""
@@ -231,124 +236,107 @@ class _CpuProductsKernel:
                 write(whole, rest)
 
 
+Masks = Sequence[LlvmValue | None]
+
+
+class _RowProductsKernel(_CpuProductsKernel):
+    """Rows of the second matrix and of the result are contiguous. wide: vectors of a panel; depth: so many rows of a
+    panel at a time are copied to the stack, where they lie one behind the other, before the rows of a unit are
+    multiplied by them; 0 where they stay where they are."""
+
+    def __init__(
+        self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int, taps: int, wide: int, depth: int
+    ) -> None:
+        super().__init__(name, dtype, vector_bytes, rows, rest, taps)
+        self.length, self.depth, self.blocks = wide * self.lanes, depth, PACKED_BLOCKS if depth else BLOCKS
+        self.packed = self.f.slot(self.elem, depth * self.length) if depth else None
+        self.zero, self.line_length = self.f.const(0, "i64"), LINE // dtype.itemsize
+
+    def fetch(self, line: LlvmValue, count: int) -> None:
+        """What lies at a place, before it is read: a core foresees nothing that is read in so short pieces."""
+        for v in range(count):
+            self.prefetch(line.at(v * self.lanes, self.elem, inside=False))
+
+    def write_panel(self, arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, masks: Masks) -> None:
+        """The results of rows first to last. arrays: the first matrix, the panel, its results."""
+        if self.packed is None:
+            self.blocks_of_rows(first, last, lambda row, n: self.write_tile(arrays, row, n, masks, self.zero, self.k))
+            return
+        with self.f.loop(self.zero, self.k, self.depth) as low:
+            high = self.f.intrinsic("umin", "i64", low + self.depth, self.k)
+            with self.f.loop(low, high) as i:
+                line, own = arrays[1].at(i * self.right[1], "i8"), self.packed.at((i - low) * self.length, self.elem)
+                self.fetch(line.at(self.right[1] * AHEAD, "i8", inside=False), len(masks))
+                for v, mask in enumerate(masks):
+                    at = v * self.lanes
+                    own.at(at, self.elem).store(self.vector(line.at(at, self.elem), mask))
+            self.blocks_of_rows(first, last, lambda row, n: self.write_tile(arrays, row, n, masks, low, high))
+
+    def write_tile(
+        self, arrays: Sequence[LlvmValue], row: LlvmValue, rows: int, masks: Masks, low: LlvmValue, high: LlvmValue
+    ) -> None:
+        """The terms low to high of the results of so many rows from a row on."""
+        f, elem, lanes, packed = self.f, self.elem, self.lanes, self.packed
+        sums = [self.zeros(len(masks)) for _ in range(rows)]
+        outs = [arrays[2].at((row + r) * self.result[1], "i8") for r in range(rows)]
+        places = [
+            (place, out.at(v * lanes, elem), mask)
+            for out, each in zip(outs, sums, strict=True)
+            for v, (place, mask) in enumerate(zip(each, masks, strict=True))
+        ]
+        lefts = [arrays[0].at((row + r) * self.left[1], "i8") for r in range(rows)]
+        if packed:
+            with f.when(self.zero < low):
+                for place, target, mask in places:
+                    place.store(self.vector(target, mask), 64)
+            with f.loop(low, high, self.line_length) as i:
+                for left in lefts:  # of the next block of rows
+                    self.prefetch(left.at(self.left[1] * rows + i * self.left[2], "i8", inside=False))
+
+        def add_terms(line: LlvmValue, i: LlvmValue) -> None:
+            vectors = [self.vector(line.at(v * lanes, elem), None if packed else m) for v, m in enumerate(masks)]
+            if self.taps and rows > 1:  # of the next panel but one
+                self.fetch(line.at(2 * self.length, elem, inside=False), len(masks))
+            for left, each in zip(lefts, sums, strict=True):
+                number = left.at(i * self.left[2], "i8").load(elem).splat(lanes)
+                for vector, place in zip(vectors, each, strict=True):
+                    self.add_to(place, number, vector)
+
+        with f.loop(low, high) as i:
+            line = packed.at((i - low) * self.length, elem) if packed else arrays[1].at(i * self.right[1], "i8")
+            self.each_tap(line, i, add_terms)
+        for place, target, mask in places:
+            total = place.load(elem, lanes, 64)
+            target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
+
+
 @cache
 def llvm_row_products_kernel(
-    dtype: DType, vector_bytes: int, tile: tuple[int, int], rest: int, whole: bool, edge: bool, taps: int = 0
+    dtype: DType, vector_bytes: int, tile: tuple[int, int], rest: int, edges: tuple[bool, int], taps: int, depth: int
 ) -> Kernel:
-    """Rows of the second matrix and of the result are contiguous.
-
-    tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. whole, edge:
-    there are whole panels, and one that is not. taps: of each row of the second matrix, 0 where it is taken once as it
-    is."""
-    rows, wide = tile
-    name = f"row_products{wide}{'_whole' * whole}{'_edge' * edge}{f'_taps{taps}' if taps else ''}"
-    made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest, taps)
-    f, elem, lanes = made.f, made.elem, made.lanes
+    """tile: rows of blocks, vectors of panels; rest: rows of the last block, 0 where it is like the others. edges:
+    whether there are whole panels; vectors of the last panel, 0 where it is whole. taps: of each row of the second
+    matrix, 0 where it is taken once as it is. depth: of `_RowProductsKernel`."""
+    (rows, wide), (whole, edge) = tile, edges
+    name = f"{'packed' if depth else 'row'}_products{wide}{'_whole' * whole}{f'_edge{edge}' if edge else ''}"
+    name += f"_taps{taps}" if taps else ""
+    made = _RowProductsKernel(name, dtype, vector_bytes, rows, rest, taps, wide, depth)
+    f, lanes = made.f, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
         a, b, c = arrays
-        column = panel * (wide * lanes)
-        inner = made.n - column
-        right = b.at(column, elem)
-
-        def write_tile(row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None]) -> None:
-            sums = [made.zeros(wide) for _ in range(rows)]
-            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
-
-            def add_terms(line: LlvmValue, i: LlvmValue) -> None:
-                vectors = [made.vector(line.at(v * lanes, elem), mask) for v, mask in enumerate(masks)]
-                if taps:  # of the next panel but one: a core foresees nothing that is read in so short pieces
-                    for v in range(wide):
-                        made.prefetch(line.at((2 * wide + v) * lanes, elem, inside=False))
-                for left, each in zip(lefts, sums, strict=True):
-                    number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
-                    for vector, place in zip(vectors, each, strict=True):
-                        made.add_to(place, number, vector)
-
-            made.each_term(right, add_terms)
-            for r, each in enumerate(sums):
-                out = c.at((row + r) * made.result[1], "i8").at(column, elem)
-                for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
-                    total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
-                    target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
-
-        def write_panel(masks: Sequence[LlvmValue | None]) -> None:
-            made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks))
+        column = panel * made.length
+        own, left = (a, b.at(column, made.elem), c.at(column, made.elem)), made.n - column
 
         def write_edge() -> None:
-            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(wide)]
-            write_panel([llvm_mask_below(f, count, lanes) for count in left])
+            last_mask = llvm_mask_below(f, left - (edge - 1) * lanes, lanes)
+            made.write_panel(own, first, last, [*[None] * (edge - 1), last_mask])
 
         def write_whole() -> None:
-            write_panel([None] * wide)
+            made.write_panel(own, first, last, [None] * wide)
 
         if whole and edge:
-            f.fork(f.const(wide * lanes, "i64") <= inner, write_whole, write_edge)
-        else:
-            (write_whole if whole else write_edge)()
-
-    return made.kernel(write_unit)
-
-
-@cache
-def llvm_packed_products_kernel(
-    dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool
-) -> Kernel:
-    """As `llvm_row_products_kernel`, of large matrices: DEPTH rows of a panel at a time are copied to the stack, where
-    they lie one behind the other, before the rows of a unit are multiplied by them."""
-    name = f"packed_products{'_whole' * whole}{'_edge' * edge}"
-    made = _CpuProductsKernel(name, dtype, vector_bytes, rows, rest)
-    made.blocks = PACKED_BLOCKS
-    f, elem, lanes = made.f, made.elem, made.lanes
-    panel_length = TILE_VECTORS * lanes
-    packed = f.slot(elem, DEPTH * panel_length)
-
-    def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
-        a, b, c = arrays
-        column = panel * panel_length
-        inner, right = made.n - column, b.at(column, elem)
-
-        def write_tile(
-            row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None], low: LlvmValue, high: LlvmValue
-        ) -> None:
-            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
-            outs = [c.at((row + r) * made.result[1], "i8").at(column, elem) for r in range(rows)]
-            with f.when(f.const(0, "i64") < low):
-                for out, each in zip(outs, sums, strict=True):
-                    for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
-                        place.store(made.vector(out.at(v * lanes, elem), mask), 64)
-            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
-            with f.loop(low, high) as i:
-                line = packed.at((i - low) * panel_length, elem)
-                vectors = [line.at(v * lanes, elem).load(elem, lanes) for v in range(TILE_VECTORS)]
-                for left, each in zip(lefts, sums, strict=True):
-                    number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
-                    for vector, place in zip(vectors, each, strict=True):
-                        made.add_to(place, number, vector)
-            for out, each in zip(outs, sums, strict=True):
-                for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
-                    total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
-                    target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
-
-        def write_panel(masks: Sequence[LlvmValue | None]) -> None:
-            with f.loop(f.const(0, "i64"), made.k, DEPTH) as low:
-                high = f.intrinsic("umin", "i64", low + DEPTH, made.k)
-                with f.loop(low, high) as i:
-                    line = right.at(i * made.right[1], "i8")
-                    for v, mask in enumerate(masks):
-                        place = packed.at((i - low) * panel_length + v * lanes, elem)
-                        place.store(made.vector(line.at(v * lanes, elem), mask))
-                made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, masks, low, high))
-
-        def write_edge() -> None:
-            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(TILE_VECTORS)]
-            write_panel([llvm_mask_below(f, count, lanes) for count in left])
-
-        def write_whole() -> None:
-            write_panel([None] * TILE_VECTORS)
-
-        if whole and edge:
-            f.fork(f.const(panel_length, "i64") <= inner, write_whole, write_edge)
+            f.fork(f.const(made.length, "i64") <= left, write_whole, write_edge)
         else:
             (write_whole if whole else write_edge)()
 

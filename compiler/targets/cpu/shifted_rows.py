@@ -5,20 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import DType
 from ...layout.operands import StridedBufferArray
-from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, emit_llvm_masked_load, llvm_mask_below
-from .matmul import BLOCKS, LAUNCH, RATE, TILE_ROWS, TILE_VECTORS, even_cpu_product_block, llvm_row_products_kernel
+from .llvm_ir import (
+    METADATA,
+    LlvmFunction,
+    LlvmModule,
+    LlvmValue,
+    emit_llvm_masked_load,
+    emit_llvm_masked_store,
+    llvm_mask_below,
+)
+from .matmul import LAUNCH, RATE, SUMS, cpu_row_products_kernel, even_cpu_product_block
 from .primitives import llvm_register_type
 
-SUMS = TILE_ROWS * TILE_VECTORS  # of a tile, in registers
-MOST_VECTORS = 8  # of a tile of few rows
 DOT_ROWS = 4
+FEW_ROWS, LINE_VECTORS = 2, 4  # rows of weights that lines of results are made for, and lines and vectors of a tile
 CACHED = 1 << 18  # bytes of the rows that are multiplied with all taps one after another
-FIRST_TAP = 11  # the slot of it
+FIRST_TAP, FIRST_CHAIN = 11, 12  # the slots of them
 
 
 def cpu_shifted_products_task(
@@ -34,18 +42,54 @@ def cpu_shifted_products_task(
     dtype, taps, n = result.dtype, options["taps"], options["length"]
     item = dtype.itemsize
     (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
-    sums = SUMS * (1 + (vector_bytes == 64))
-    rows = even_cpu_product_block(m, sums // TILE_VECTORS)
-    wide = min(MOST_VECTORS, max(TILE_VECTORS, sums // rows))
-    columns = wide * vector_bytes // item
-    edges = n // columns > 0, n % columns > 0
-    kernel = llvm_row_products_kernel(dtype, vector_bytes, (rows, wide), m % rows, *edges, len(taps))
-    panels, chunks = -(-n // columns), -(-m // (BLOCKS * rows))
+    if m <= FEW_ROWS and options["line"] < n:
+        return _cpu_line_products_task(vector_bytes, reads, result, options, line)
+    kernel, rows, columns, blocks = cpu_row_products_kernel(dtype, vector_bytes, m, n, taps=len(taps))
+    panels, chunks = -(-n // columns), -(-m // (blocks * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
     return _convolution_task(
         kernel, (*reads, result), numbers, batch * groups * panels * chunks, batch * groups * m * n * k, line
     )
+
+
+def _cpu_line_products_task(
+    vector_bytes: int,
+    reads: Sequence[StridedBufferArray],
+    result: StridedBufferArray,
+    options: Mapping[str, Any],
+    text_line: str,
+) -> Task:
+    """The same of few rows of weights: what is loaded serves several lines of results."""
+    weights, x = reads
+    dtype, taps, n, line = result.dtype, options["taps"], options["length"], options["line"]
+    item = dtype.itemsize
+    (groups, m, k), (batch, _, channels, length) = weights.shape, x.shape
+    lanes, lines = vector_bytes // item, -(-n // line)
+    wide = even_cpu_product_block(-(-line // lanes), LINE_VECTORS if vector_bytes == 64 else LINE_VECTORS // 2)
+    rows = even_cpu_product_block(lines, LINE_VECTORS)
+    whole, left = divmod(line, wide * lanes)
+    chains = _chains_of_taps(taps, line)
+    runs = tuple((len(list(same)), count) for count, same in groupby(map(len, chains)))
+    places = {tap: i for i, tap in enumerate(taps)}
+    table = [t * item for chain in chains for t in (chain[0], *(places[tap] for tap in chain))]
+    edges = whole > 0, -(-left // lanes)
+    kernel = llvm_line_products_kernel(dtype, vector_bytes, (rows, wide), lines % rows, edges, runs)
+    blocks = -(-lines // rows)
+    numbers = (n, line, channels, groups, m, blocks, k * item, length * item, options["width"] * item, *table)
+    multiplications = batch * groups * m * n * k
+    return _convolution_task(kernel, (*reads, result), numbers, batch * groups * m * blocks, multiplications, text_line)
+
+
+def _chains_of_taps(taps: Sequence[int], line: int) -> list[list[int]]:
+    """Taps that are a line apart, one behind the other; those of equal lengths side by side."""
+    own, chains = set(taps), []
+    for tap in taps:
+        if tap - line not in own:
+            chains.append([tap])
+            while chains[-1][-1] + line in own:
+                chains[-1].append(chains[-1][-1] + line)
+    return sorted(chains, key=len)
 
 
 def cpu_shifted_dots_task(
@@ -177,3 +221,126 @@ def llvm_shifted_dots_kernel(
     text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
     signature = ("ptr", "ptr", "ptr", *("i64",) * (8 + taps))
     return Kernel(name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
+
+
+class _LineProductsKernel:
+    """What is in the slots of `llvm_line_products_kernel`, and the parts of a unit."""
+
+    def __init__(
+        self, dtype: DType, vector_bytes: int, edges: tuple[bool, int], runs: Sequence[tuple[int, int]]
+    ) -> None:
+        f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
+        self.elem, self.lanes, self.item = llvm_register_type(dtype), vector_bytes // dtype.itemsize, dtype.itemsize
+        (self.whole, self.edge), self.runs = edges, runs
+        self.slots, self.zero = LlvmValue(f, "%slots", "ptr"), f.const(0, "i64")
+        self.arrays = [self.slots.at(i, "i64").load("ptr") for i in range(3)]
+        numbers = [self.slots.at(i, "i64").load("i64") for i in range(3, FIRST_CHAIN)]
+        self.n, self.line, self.channels, self.groups, self.m, self.blocks = numbers[:6]
+        self.steps = numbers[6:]
+
+    def below(self, count: LlvmValue) -> LlvmValue:
+        return llvm_mask_below(self.f, self.f.intrinsic("smax", "i64", count, self.zero), self.lanes)
+
+    def write_tile(
+        self, arrays: Sequence[LlvmValue], start: LlvmValue, column: LlvmValue, count: int, vectors: int
+    ) -> None:
+        """The results of so many lines from `start` on, and so many vectors of columns."""
+        f, elem, lanes, (weights, images, out) = self.f, self.elem, self.lanes, arrays
+        left = f.intrinsic("umin", "i64", self.line, self.n - (start + self.line * (count - 1))) - column
+        masks: list[LlvmValue | None] = [None] * vectors
+        if self.edge == vectors:
+            masks[-1] = self.below(self.line - column - (vectors - 1) * lanes)
+        last: list[LlvmValue | None] = [self.below(left - v * lanes) for v in range(vectors)]
+        sums = [[f.slot(f"<{lanes} x {elem}>") for _ in masks] for _ in range(count)]
+        for place in (place for each in sums for place in each):
+            place.store(f.const(0.0, elem, lanes), 64)
+        with f.loop(self.zero, self.channels) as c:
+            image = images.at(c * self.steps[1], "i8").at(start + column, elem)
+            taps = sum(chains * length for chains, length in self.runs)
+            own, at = weights.at(c * (taps * self.item), "i8"), FIRST_CHAIN
+            for chains, length in self.runs:
+                with f.loop(self.zero, f.const(chains, "i64")) as number:
+                    self.add_chain(
+                        sums, image, own, self.slots.at(number * (1 + length) + at, "i64"), length, masks, last
+                    )
+                at += chains * (1 + length)
+        for r, each in enumerate(sums):
+            target = out.at(start + self.line * r + column, elem)
+            for v, (place, mask) in enumerate(zip(each, last if r == count - 1 else masks, strict=True)):
+                total, to = place.load(elem, lanes, 64), target.at(v * lanes, elem)
+                to.store(total) if mask is None else emit_llvm_masked_store(to, total, mask)
+
+    def add_chain(
+        self,
+        sums: Sequence[Sequence[LlvmValue]],
+        image: LlvmValue,
+        own: LlvmValue,
+        chain: LlvmValue,
+        length: int,
+        masks: Sequence[LlvmValue | None],
+        last: Sequence[LlvmValue | None],
+    ) -> None:
+        """The products with the weights of a chain. masks: of a line that is loaded, and of the last one."""
+        elem, lanes, count = self.elem, self.lanes, len(sums)
+        offsets = [chain.at(1 + q, "i64").load("i64") for q in range(length)]
+        numbers = [own.at(offset, "i8").load(elem).splat(lanes) for offset in offsets]
+        first = image.at(chain.load("i64"), "i8")
+        for s in range(count + length - 1):
+            line = first.at(self.line * s, elem)
+            for v, mask in enumerate(last if s == count + length - 2 else masks):
+                place = line.at(v * lanes, elem)
+                vector = place.load(elem, lanes) if mask is None else emit_llvm_masked_load(place, elem, lanes, mask)
+                for q in range(max(0, s - count + 1), min(length, s + 1)):
+                    total = sums[s - q][v]
+                    total.store(numbers[q] * vector + total.load(elem, lanes, 64), 64)
+
+    def write_block(self, arrays: Sequence[LlvmValue], start: LlvmValue, count: int, wide: int) -> None:
+        length = wide * self.lanes
+        end = self.line - self.line.binary("urem", length)
+        if self.whole:
+            with self.f.loop(self.zero, end, length) as column:
+                self.write_tile(arrays, start, column, count, wide)
+        if self.edge:
+            self.write_tile(arrays, start, end, count, self.edge)
+
+
+@cache
+def llvm_line_products_kernel(
+    dtype: DType,
+    vector_bytes: int,
+    tile: tuple[int, int],
+    rest: int,
+    edges: tuple[bool, int],
+    runs: tuple[tuple[int, int], ...],
+) -> Kernel:
+    """result[b, g, i, p] = the sum over c and t of weights[g, i, c, t] * x[b, g, c, p + tap[t]]
+
+    tile: lines of a block and vectors of a panel whose sums are in registers; rest: lines of the last block, 0 where it
+    is like the others; edges: as of `llvm_row_products_kernel`. runs: of chains of taps that are a line apart, how many
+    are of one length, and that length: what is loaded for one line is multiplied for each line that it is a tap of. A
+    unit is a block of lines. Slots: the arrays; the length of rows and of lines, channels, groups, rows of a group,
+    blocks, bytes of rows of each array; of each chain its first tap and its weights, in bytes."""
+    rows, wide = tile
+    made = _LineProductsKernel(dtype, vector_bytes, edges, runs)
+    f = made.f
+    shape = f"{rows}x{wide}_{rest}{'_whole' * edges[0]}_edge{edges[1]}"
+    name = f"k_line_products_{dtype.name}_{shape}_{'_'.join(f'{count}x{length}' for count, length in runs)}"
+    with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
+        plane = unit.binary("udiv", made.blocks)
+        pair, block = plane.binary("udiv", made.m), unit - plane * made.blocks
+        group_row = pair.binary("urem", made.groups) * made.m + (plane - pair * made.m)
+        starts = (group_row, pair * made.channels, plane)
+        arrays = [a.at(i * step, "i8") for a, i, step in zip(made.arrays, starts, made.steps, strict=True)]
+        start = block * made.line * rows
+
+        def write(count: int) -> None:
+            made.write_block(arrays, start, count, wide)
+
+        if rest:
+            f.fork(block + 1 < made.blocks, lambda: write(rows), lambda: write(rest))
+        else:
+            write(rows)
+    f.do("ret void")
+    text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
+    slots = FIRST_CHAIN - 3 + sum(chains * (1 + length) for chains, length in runs)
+    return Kernel(name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", ("ptr", "ptr", "ptr", *("i64",) * slots))

@@ -54,12 +54,10 @@ HOWS = st.sampled_from(["rows", "columns", "reversed", "shared"])
 @pytest.fixture(params=[False, True], ids=["as they are", "packed"])
 def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Whether all products that may be are done in copied panels, of a few rows."""
-    matmul.llvm_packed_products_kernel.cache_clear()
     if request.param:
-        for name, value in (("MOST", 0), ("LARGEST_RIGHT", 0), ("LEAST_PACKED", 1), ("DEPTH", 16), ("FULL", 0)):
+        for name, value in (("MOST", 0), ("LEAST_PACKED", 0), ("DEPTH", 16), ("TILE_ROWS", 1), ("FULL", 0)):
             monkeypatch.setattr(matmul, name, value)
     yield request.param
-    matmul.llvm_packed_products_kernel.cache_clear()
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -149,10 +147,13 @@ def test_a_loop_of_small_products_needs_no_library() -> None:
         ((2000, 2000, 10), False),  # rows are fetched late
         ((50, 1000, 10), True),  # small
         ((20_000, 200, 17), False),
+        ((2_000_000, 200, 10), True),
+        ((8, 1024, 4096), True),
+        ((4, 1024, 4096), False),  # too few rows share what is copied
     ],
 )
-def test_a_tall_product_with_one_vector_of_columns_is_a_kernel(shape: tuple[int, int, int], own: bool) -> None:
-    """A library packs the tall matrix, for a few columns."""
+def test_products_that_fill_vectors_are_kernels(shape: tuple[int, int, int], own: bool) -> None:
+    """A library packs tall matrices too, for a few columns."""
     m, k, n = shape
     dense = [
         StridedBufferArray(Region(i, 0, s, (4 * s[1], 4), 4, "float32"), False)
