@@ -174,7 +174,7 @@ def run_decomposition_stage(
     model: WorkCostModel | None = None,
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
-    if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
+    if not any(node.op == "host" or node.dtype.kind == "c" for node in graph.nodes):
         return graph
     from .decompose.rules import decompose_host_calls
 

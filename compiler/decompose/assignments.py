@@ -24,7 +24,7 @@ def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
         return "no elements, or booleans as indices"
-    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, node.options["key"], arrays)
     if 0 in shape:
         return a
     wide = _broadcast_to_assigned_shape(builder, value, shape)
@@ -34,8 +34,8 @@ def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
 def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """put_along_axis(a, indices, values, axis), as `setitem`"""
     a, indices, value = args
-    axis = dict(node.attr("options")).get("axis")
-    if axis is None or 0 in a.shape or 0 in indices.shape or len(indices.shape) != len(a.shape):
+    axis = node.options.get("axis")
+    if axis is None or 0 in a.shape or 0 in indices.shape or indices.ndim != a.ndim:
         return "no axis, or no elements"
     shape = builder.broadcast_shapes("put_along_axis", [indices.shape, *([value.shape] if value.shape else [])])
     others = [n for i, n in enumerate(a.shape) if i != axis]
@@ -61,7 +61,7 @@ def _decompose_scatter_of_last_values(builder: GraphBuilder, a: Value, places: V
 
 def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """ufunc.at(a, key, values) -> the values combined with the elements, in order"""
-    options = dict(node.attr("options"))
+    options = node.options
     a, *arrays = args
     taken = sum(entry == ARRAY for entry in options["key"] if isinstance(entry, str))
     if len(arrays) != taken + 1 or options["ufunc"] not in ATS or 0 in a.shape or a.dtype.kind in "cb":
@@ -87,7 +87,7 @@ def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value
     with these places; of values that are themselves taken from a table, the table's elements in that order, and of a
     table that is another times a number, that one's"""
     a, places, values = args
-    length, size, ufunc = places.shape[0], a.shape[0], dict(node.attr("options"))["ufunc"]
+    length, size, ufunc = places.shape[0], a.shape[0], node.options["ufunc"]
     if ufunc not in ATS or length >= 2**31 or size >= 2**32 - 1 or a.dtype.kind in "cb":
         return ""
     starts = size <= SPARSE * length
@@ -130,7 +130,7 @@ def _table_and_factor(builder: GraphBuilder, table: Value) -> tuple[str, Value, 
 
 def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
-    excess = max(len(value.shape) - len(shape), 0)
+    excess = max(value.ndim - len(shape), 0)
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 

@@ -18,7 +18,6 @@ from ..core.cost import HALF_SPEED, WorkCostModel
 from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..ops.table import OPS
 from ..passes.matmul_epilogue import match_epilogue_activation, match_epilogue_bias
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
@@ -34,7 +33,7 @@ def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) 
     calls = {node: i for i, node in enumerate(graph.nodes) if operation_of_dnn_call(node) in CALLS}
     if not any(graph.nodes[a].op == "permute" for node in calls for a in node.args):
         return graph
-    orders = {order for node in calls for order in dict(node.attr("options"))["orders"]}
+    orders = {order for node in calls for order in node.options["orders"]}
     ends = _nodes_that_lead_to_channels_last(graph)
     turned = dict[int, tuple[int, ...]]()
 
@@ -81,9 +80,9 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
         took = library.microseconds(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in every], options))
         if took is None:
             return None
-        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.type.shape) - 1), -1))
+        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.shape) - 1), -1))
         options |= {"orders": (*orders, orders[-1]), "bias": True, "relu": len(found.inner) > 1}
-        type = ArrayType(tuple(call.type.shape[i] for i in orders[-1]), call.type.dtype)
+        type = ArrayType(tuple(call.shape[i] for i in orders[-1]), call.dtype)
         logical = [builder.permute(a, order) for a, order in zip([*reads, bias], orders, strict=True)]
         limit = took + model.time(2 * type.nbytes, 0)
         made = add_dnn_call(library, builder, logical, [type], options, limit=limit)
@@ -101,7 +100,7 @@ class _FinishedConvolution:
 
 
 def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedConvolution | None:
-    activated = match_epilogue_activation(nodes, end, end.type.dtype)
+    activated = match_epilogue_activation(nodes, end, end.dtype)
     inner = (activated[1],) if activated is not None and activated[0] == "relu" else ()
     biased = match_epilogue_bias(nodes, nodes[inner[0]] if inner else end, ("host",))
     if biased is None or operation_of_dnn_call(nodes[biased[0]]) != "convolution":
@@ -114,14 +113,14 @@ def _call_with_channels_second(
 ) -> Value | None:
     """A call of arrays that are there with channels second, and whose result is read so, if it takes less by the clock
     than the other one, its arrays turned before and after; or products of matrices, if they take less."""
-    options, places = dict(node.attr("options")), [builder.nodes[a.number] for a in args]
+    options, places = node.options, [builder.nodes[a.number] for a in args]
     images, gives = CALLS[options["operation"]]
     orders, results = options["orders"], options["results"]
     took = library.microseconds(dnn_call_of_arrays([*((a.shape, a.dtype.name) for a in args), *results], options))
     if took is None or any(place.op != "permute" for place in places[:images]):
         return None
     copied = [place.type.nbytes for place in places if place.op == "permute"] + [node.type.nbytes] * gives
-    type = ArrayType(tuple(node.type.shape[i] for i in orders[-1]), node.type.dtype)
+    type = ArrayType(tuple(node.shape[i] for i in orders[-1]), node.dtype)
     plain = undecided_options_of_dnn_call(node) | {"orders": (tuple(range(len(orders[-1]))),) * len(orders)}
     limit = took + sum(model.launch + 2 * nbytes / model.bandwidth for nbytes in copied)
     given = logical_arrays_of_dnn_call(builder, node, args)
@@ -149,7 +148,7 @@ def _products_of_images(
         return None
     parts = 8 * image.shape[0] * out * into * (name == "convolution_weights")  # bytes that are written and read again
     nbytes = sum(a.type.nbytes for a in given) + type.nbytes + parts
-    flops = 2.0 * image.type.size * (into if name == "convolution_image" else out)
+    flops = 2.0 * image.size * (into if name == "convolution_image" else out)
     if PRODUCT_SLOWNESS * model.time(nbytes, flops / HALF_SPEED) + (parts and model.launch) >= limit:
         return None
     columns, rows = (builder.reshape(builder.cast(a, FLOAT32), (*a.shape[:2], math.prod(a.shape[2:]))) for a in given)
@@ -171,7 +170,7 @@ def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:
         node = graph.nodes[number]
         if operation_of_dnn_call(node) in CALLS:
             ends |= set(node.args)
-        elif number in ends or OPS[node.op].kind == "reduce":
+        elif number in ends or node.kind == "reduce":
             ends |= {number, *(node.args if _row_of_turning(node) else ())}
     return frozenset(graph.nodes[n] for n in ends)
 
@@ -184,7 +183,7 @@ Row = Callable[[GraphBuilder, Node, Sequence[Value], dict[int, tuple[int, ...]]]
 
 
 def _row_of_turning(node: Node) -> Row | None:
-    return _ROWS.get(node.op) or _ROWS.get(OPS[node.op].kind)
+    return _ROWS.get(node.op) or _ROWS.get(node.kind)
 
 
 def _inverse_axes(axes: Sequence[int]) -> list[int]:
@@ -195,10 +194,10 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
     """An operand of what is computed before its axes are permuted so."""
     if places.get(x.number) == tuple(axes):
         return builder.at(builder.nodes[x.number].args[0])
-    if x.type.size == 1:
+    if x.size == 1:
         return builder.reshape(x, ())
     node, back = builder.nodes[x.number], _inverse_axes(axes)
-    whole = (*(1,) * (len(axes) - len(x.shape)), *x.shape)
+    whole = (*(1,) * (len(axes) - x.ndim), *x.shape)
     if node.op == "cast":
         return builder.cast(_turned_operand(builder, builder.at(node.args[0]), axes, places), x.dtype)
     if node.op == "broadcast":
@@ -210,18 +209,18 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
 def _turn_map(
     builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
-    axes = next((places[a.number] for a in args if a.number in places and a.shape == node.type.shape), None)
+    axes = next((places[a.number] for a in args if a.number in places and a.shape == node.shape), None)
     if axes is None:
         return None
     given = tuple(_turned_operand(builder, a, axes, places).number for a in args)
-    shape = tuple(node.type.shape[i] for i in _inverse_axes(axes))
-    return builder.add(node.op, given, ArrayType(shape, node.type.dtype), node.attrs), axes
+    shape = tuple(node.shape[i] for i in _inverse_axes(axes))
+    return builder.add(node.op, given, ArrayType(shape, node.dtype), node.attrs), axes
 
 
 def _turn_slice(builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]) -> Turned:
     axes = places[args[0].number]
     back = _inverse_axes(axes)
-    starts, steps, shape = ([given[i] for i in back] for given in (*_slice_attrs(node), node.type.shape))
+    starts, steps, shape = ([given[i] for i in back] for given in (*_slice_attrs(node), node.shape))
     return builder.slice(_turned_operand(builder, args[0], axes, places), starts, steps, shape), axes
 
 
@@ -243,7 +242,7 @@ def _turn_update(
     back = _inverse_axes(axes)
     starts, steps = ([given[i] for i in back] for given in _slice_attrs(node))
     base, value = (_turned_operand(builder, a, axes, places) for a in args)
-    return builder.update(builder.broadcast(base, [node.type.shape[i] for i in back]), value, starts, steps), axes
+    return builder.update(builder.broadcast(base, [node.shape[i] for i in back]), value, starts, steps), axes
 
 
 def _turn_reduction(
@@ -254,7 +253,7 @@ def _turn_reduction(
         return None
     source = _turned_operand(builder, args[0], axes, places)
     kept = [i for i in range(len(axes)) if i not in {axes[g] for g in gone}]
-    type = ArrayType(tuple(source.shape[i] for i in kept), node.type.dtype)
+    type = ArrayType(tuple(source.shape[i] for i in kept), node.dtype)
     total = builder.add(node.op, (source.number,), type, (("axes", tuple(sorted(axes[g] for g in gone))),))
     return total, [kept.index(a) for i, a in enumerate(axes) if i not in gone]
 
@@ -263,17 +262,17 @@ def _turn_broadcast(
     builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     axes = places[args[0].number]
-    if len(axes) != len(node.type.shape):
+    if len(axes) != node.ndim:
         return None
     source = _turned_operand(builder, args[0], axes, places)
-    return builder.broadcast(source, [node.type.shape[i] for i in _inverse_axes(axes)]), axes
+    return builder.broadcast(source, [node.shape[i] for i in _inverse_axes(axes)]), axes
 
 
 def _turn_reshape(
     builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     """Of axes that are split, and of those that become one and follow each other before they are turned too."""
-    axes, before, after = places[args[0].number], args[0].shape, node.type.shape
+    axes, before, after = places[args[0].number], args[0].shape, node.shape
     groups = _groups_of_reshaped_axes(before, after)
     if groups is None:
         return None

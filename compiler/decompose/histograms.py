@@ -27,14 +27,12 @@ from .searching import comparison_dtype_of_decomposed_search
 
 def decompose_bincount(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """bincount(x, weights) -> zeros after add.at(zeros, x, weights)"""
-    if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.type.shape):
+    if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.shape):
         return ""
     numbers, weights = args
-    if len(numbers.shape) != 1 or numbers.dtype.kind not in "iu" or weights.dtype.kind not in "biuf":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or weights.dtype.kind not in "biuf":
         return "numbers that are not integers, or complex weights"
-    return (
-        _histogram_weight_sums(builder, numbers, weights, node.type) if numbers.type.size < 2**31 else "2**31 numbers"
-    )
+    return _histogram_weight_sums(builder, numbers, weights, node.type) if numbers.size < 2**31 else "2**31 numbers"
 
 
 def _histogram_weight_sums(builder: GraphBuilder, numbers: Value, weights: Value, type: ArrayType) -> Value:
@@ -46,11 +44,11 @@ def _histogram_weight_sums(builder: GraphBuilder, numbers: Value, weights: Value
 
 def decompose_histogram_in_range(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """histogram(x, count, (first, last)), of edges that are known -> counts of computed bins"""
-    options = dict(node.attr("options"))
+    options = node.options
     x, *others = args
     given = dict(zip(options.get("named", ()), others, strict=True))
     edges, weights, limits = given.get("edges"), given.get("weights"), options.get("range", ())
-    if edges is None or not x.type.size:
+    if edges is None or not x.size:
         return ""
     if x.dtype.kind not in "iuf" or x.dtype == np.float16 or (weights is not None and weights.dtype.kind not in "iuf"):
         return f"bins of {x.dtype}, or weights that are not real numbers"
@@ -82,7 +80,7 @@ def _compare_with_histogram_limit(builder: GraphBuilder, op: str, x: Value, limi
 def decompose_histogram(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """histogram(x, edges) -> counts (or sums of weights) of bins that are searched for; of a number of bins, after the
     least and the greatest value"""
-    options = dict(node.attr("options"))
+    options = node.options
     x, *others = args
     given = dict(zip(options.get("named", ()), others, strict=True))
     edges, weights, count = given.get("bins"), given.get("weights"), int(options.get("bins", 0))

@@ -19,7 +19,6 @@ from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..layout.operands import contiguous_strides, strides_of_memory_view_node
-from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
 from . import own_kernels as own
@@ -315,10 +314,10 @@ def _keep_call_undecomposed(
     layouts: Sequence[MemoryLayout] | None,
 ) -> Value | str:
     """The call, for kernels of the target's own, or why they do not take it."""
-    if way.kernels is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
+    if way.kernels is None or not args or any(0 in shape for shape in (node.shape, *(a.shape for a in args))):
         return "no elements"
     strides = _predicted_strides_for_decomposition(builder, args[0].number, layouts)
-    refusal = way.kernels(own.DecomposableCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    refusal = way.kernels(own.DecomposableCall(node.options, [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), *((("contiguous", True),) if way.contiguous else ()), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
@@ -332,11 +331,11 @@ def _predicted_strides_for_decomposition(
     if node.op == "input" and layouts is not None:
         layout: MemoryLayout = layouts[node.attr("index")]
         return layout.strides
-    if OPS[node.op].kind == "view":
-        base = builder.nodes[node.args[0]].type.shape
+    if node.kind == "view":
+        base = builder.nodes[node.args[0]].shape
         found = strides_of_memory_view_node(
             node, base, _predicted_strides_for_decomposition(builder, node.args[0], layouts)
         )
         if found is not None:
             return found
-    return contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+    return contiguous_strides(node.shape, node.dtype.itemsize)

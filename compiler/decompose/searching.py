@@ -22,10 +22,10 @@ def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Val
     dtype = np.result_type(a.dtype, v.dtype)
     if dtype.kind not in "iuf" or dtype.itemsize < 4:
         return f"comparisons of {dtype}"
-    if len(a.shape) != 1 or not 0 < a.shape[0] <= LONGEST or not v.type.size:
+    if a.ndim != 1 or not 0 < a.shape[0] <= LONGEST or not v.size:
         return f"no values, or more than {LONGEST} that are sorted"
     at = element_loader_of_search(builder, builder.cast(a, dtype), v.shape)
-    return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), dict(node.attr("options"))["side"])
+    return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), node.options["side"])
 
 
 def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -35,7 +35,7 @@ def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value])
     dtype = comparison_dtype_of_decomposed_search(x, edges)
     if dtype is None or not 0 < n <= LONGEST or 0 in x.shape:
         return f"no values, more than {LONGEST} edges, or a dtype without kernels"
-    side = "left" if dict(node.attr("options"))["right"] else "right"
+    side = "left" if node.options["right"] else "right"
     wanted, known = builder.cast(x, dtype), builder.cast(edges, dtype)
     at = element_loader_of_search(builder, known, x.shape)
     if n == 1:
@@ -65,5 +65,5 @@ def decompose_isin(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> 
     if not 0 < count <= SMALL:
         return f"more than {SMALL} elements to look for, or none"
     equal = builder.map("equal", builder.reshape(x, (*x.shape, 1)), builder.reshape(tests, (count,)))
-    found = builder.reduce("any", equal, (len(x.shape),))
-    return builder.map("logical_not", found) if dict(node.attr("options"))["invert"] else found
+    found = builder.reduce("any", equal, (x.ndim,))
+    return builder.map("logical_not", found) if node.options["invert"] else found

@@ -23,7 +23,6 @@ from ..graph.control_flow import (
 )
 from ..graph.graph import Graph, Node, Value
 from ..graph.precision import precision_of_attrs
-from ..ops.table import OPS
 
 
 def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
@@ -36,8 +35,8 @@ def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> G
     for _, node in nodes_to_copy(graph, batcher.builder):
         if node.op == "input":
             is_batched = next(inputs)
-            shape = (size, *node.type.shape) if is_batched else node.type.shape
-            value = batcher.builder.input(ArrayType(shape, node.type.dtype))
+            shape = (size, *node.shape) if is_batched else node.shape
+            value = batcher.builder.input(ArrayType(shape, node.dtype))
             batcher.rows |= {value.number} if is_batched else set()
         elif node.op == "number":
             value = batcher.builder.add("number", (), node.type, node.attrs)
@@ -45,7 +44,7 @@ def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> G
         else:
             value = batcher.batched_node(node, [new[a] for a in node.args])
         new.append(value)
-    return batcher.builder.finish([batcher.spread_to_rows(new[o], graph.nodes[o].type.shape) for o in graph.outputs])
+    return batcher.builder.finish([batcher.spread_to_rows(new[o], graph.nodes[o].shape) for o in graph.outputs])
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class GraphBatcher:
         """A node on values of which some are batched."""
         if not any(a.number in self.rows for a in args):
             return self.builder.copy(node, args)
-        rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _batch_by_loop_over_rows)
+        rule = _RULES.get(node.op) or _KINDS.get(node.kind, _batch_by_loop_over_rows)
         value = rule(self, node, args)
         self.rows.add(value.number)
         return value
@@ -91,12 +90,12 @@ class GraphBatcher:
     def add_batched_node(self, node: Node, args: Sequence[Value], **attrs: object) -> Value:
         """The node with rows, some attributes changed."""
         given = tuple((k, attrs.get(k, v)) for k, v in node.attrs)
-        type = ArrayType((self.size, *node.type.shape), node.type.dtype)
+        type = ArrayType((self.size, *node.shape), node.dtype)
         return self.builder.add(node.op, tuple(a.number for a in args), type, given)
 
 
 def _batch_elementwise(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add_batched_node(node, [b.widened_to_rank(a, len(node.type.shape)) for a in args])
+    return b.add_batched_node(node, [b.widened_to_rank(a, node.ndim) for a in args])
 
 
 def _batch_reduction(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
@@ -112,11 +111,11 @@ def _batch_permute(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
 
 
 def _batch_broadcast(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.broadcast(b.widened_to_rank(args[0], len(node.type.shape)), (b.size, *node.type.shape))
+    return b.builder.broadcast(b.widened_to_rank(args[0], node.ndim), (b.size, *node.shape))
 
 
 def _batch_reshape(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.reshape(args[0], (b.size, *node.type.shape))
+    return b.builder.reshape(args[0], (b.size, *node.shape))
 
 
 def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
@@ -131,7 +130,7 @@ def _batch_update(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
 
 def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     a, *indices = args
-    rank = len(node.type.shape)
+    rank = node.ndim
     axes, rest = node.attr("axes"), tuple(r + 1 for r in node.attr("rest"))
     if b.is_batched(a):
         axes, rest = tuple(i + 1 for i in axes), (0, *rest)
@@ -140,12 +139,12 @@ def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
 
 def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     (left, right), own = args, precision_of_attrs(node.attrs)
-    if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and len(right.shape) == 2:
+    if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and right.ndim == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
         return b.builder.reshape(
-            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right, precision=own), (b.size, *node.type.shape)
+            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right, precision=own), (b.size, *node.shape)
         )
-    rank = len(node.type.shape)
+    rank = node.ndim
     return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank), precision=own)
 
 
@@ -165,7 +164,7 @@ def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     made = replace(loop, body=batch_graph_over_rows(loop.body, flags, b.size), windows=windows)
     part = node.attr("part")
     value = add_control_flow_node(b.builder, made, [*initial, *args[loop.carried :]])[part]
-    return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, len(value.shape))))
+    return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, value.ndim)))
 
 
 def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
@@ -199,24 +198,24 @@ def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     has an axis more; of other calls each row is one."""
     arrays = {"attention": 3, "attention_gradient": 6}.get(node.attr("function"), 0)
     if arrays and all(b.is_batched(a) for a in args[:arrays]):
-        rank = len(args[0].shape)
+        rank = args[0].ndim
         masks = (
-            b.builder.reshape(a, (b.size, *(1,) * (rank - len(a.shape)), *a.shape[1:])) if b.is_batched(a) else a
+            b.builder.reshape(a, (b.size, *(1,) * (rank - a.ndim), *a.shape[1:])) if b.is_batched(a) else a
             for a in args[arrays:]
         )
         numbers = tuple(a.number for a in (*args[:arrays], *masks))
-        return b.builder.add("host", numbers, ArrayType((b.size, *node.type.shape), node.type.dtype), node.attrs)
+        return b.builder.add("host", numbers, ArrayType((b.size, *node.shape), node.dtype), node.attrs)
     if node.attr("function") not in ("convolution", "convolution_image") or b.is_batched(args[1]):
         return _batch_by_loop_over_rows(b, node, args)
     x, weights = args
     images = b.builder.reshape(x, (b.size * x.shape[1], *x.shape[2:]))
-    n, *rest = node.type.shape
+    n, *rest = node.shape
     numbers = (images.number, weights.number)
     (function, (_, options), part), shape = node.attrs, (b.size * n, *rest)
     options = tuple((name, shape if name == "shape" else value) for name, value in options)
     attrs = (function, ("options", options), part)
-    result = b.builder.add("host", numbers, ArrayType(shape, node.type.dtype), attrs)
-    return b.builder.reshape(result, (b.size, *node.type.shape))
+    result = b.builder.add("host", numbers, ArrayType(shape, node.dtype), attrs)
+    return b.builder.reshape(result, (b.size, *node.shape))
 
 
 def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
@@ -238,7 +237,7 @@ def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value])
         known[a.number] = add_body_scalar(made, a.type)
     places = tuple(known[a.number].number for a in args)
     values = [made.add(result.op, places, result.type, result.attrs) for result in results]
-    windows = tuple(_batch_window_of_rows(len(a.shape)) for a in rows)
+    windows = tuple(_batch_window_of_rows(a.ndim) for a in rows)
     loop = Loop(made.finish(values), 0, windows, b.size)
     return add_control_flow_node(b.builder, loop, [*rows, *others, *numbers])[results.index(node)]
 

@@ -12,7 +12,6 @@ from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.operands import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
-from ..ops.table import OPS
 
 # Why a kernel loads what another one has stored. `amount` and `limit` are what was compared, where numbers decide.
 RULES = {
@@ -302,7 +301,7 @@ class FusionCover:
     def reader_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
         """Why a group that reads a node must find it in memory, whatever that costs. None where it need not."""
         node = self.graph.nodes[number]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if node.op in ("loop", "branch"):
             return Reason("control flow")
         if kind in ("library", "assembly"):

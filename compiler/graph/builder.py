@@ -90,7 +90,7 @@ class GraphBuilder:
 
     def map(self, op: str, *args: Operand, dtype: Any = None, **attrs: Any) -> Value:
         """Row `op` on broadcast arguments, in NumPy's loop for their dtypes. dtype: as ufuncs take it."""
-        shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
+        shape = self.broadcast_shapes(op, [a.shape for a in args if isinstance(a, Value)])
         try:
             loop, result = _resolved_dtypes_of_node(op, tuple(_weak_kind_of_node_operand(a) for a in args), dtype)
         except TypeError as error:
@@ -108,7 +108,7 @@ class GraphBuilder:
     def cast(self, a: Value, dtype: Any) -> Value:
         """astype: `a` itself where it has that dtype already."""
         wanted = np.dtype(dtype)
-        if a.type.dtype == wanted:
+        if a.dtype == wanted:
             return a if a.weak is None else Value(a.number, a.type)
         node = self.nodes[a.number]
         if node.op == "const":  # a constant stays a constant, converted by NumPy
@@ -135,7 +135,7 @@ class GraphBuilder:
     def slice(self, a: Value, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Value:
         """Element i of the result is element `starts + i * steps` of `a`."""
         if (
-            tuple(shape) == a.type.shape
+            tuple(shape) == a.shape
             and all(s == 0 for s in starts)
             and all(step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True))
         ):
@@ -145,7 +145,7 @@ class GraphBuilder:
 
     def permute(self, a: Value, axes: Sequence[int]) -> Value:
         """Axis i of the result is axis `axes[i]` of `a`."""
-        if tuple(axes) == tuple(range(len(a.shape))):
+        if tuple(axes) == tuple(range(a.ndim)):
             return a
         shape = tuple(a.shape[i] for i in axes)
         return self.add("permute", (a.number,), ArrayType(shape, a.dtype), (("axes", tuple(axes)),))
@@ -164,11 +164,11 @@ class GraphBuilder:
         wanted = tuple(int(n) for n in shape)
         if sum(n == -1 for n in wanted) == 1:
             rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
-            if rest == 0 or a.type.size % rest:
-                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
-            wanted = tuple(a.type.size // rest if n == -1 else n for n in wanted)
-        if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.type.size:
-            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+            if rest == 0 or a.size % rest:
+                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.size} elements")
+            wanted = tuple(a.size // rest if n == -1 else n for n in wanted)
+        if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.size:
+            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.size} elements")
         if wanted == a.shape:
             return a
         node = self.nodes[a.number]
@@ -186,7 +186,7 @@ class GraphBuilder:
         """Joins parts along an axis. They have one dtype, and equal shapes but for that axis."""
         first = parts[0]
         for part in parts:
-            if len(part.shape) != len(first.shape) or any(
+            if len(part.shape) != first.ndim or any(
                 m != n for i, (m, n) in enumerate(zip(part.shape, first.shape, strict=True)) if i != axis
             ):
                 shapes = ", ".join(str(p.shape) for p in parts)
@@ -199,7 +199,7 @@ class GraphBuilder:
 
     def update(self, base: Value, value: Value, starts: Sequence[int], steps: Sequence[int]) -> Value:
         """`base` with the elements `starts + i * steps` replaced by `value[i]`. The value has base's dtype and rank."""
-        if value.type.size == 0:
+        if value.size == 0:
             return base
         attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
         return self.add("update", (base.number, value.number), base.type, attrs)

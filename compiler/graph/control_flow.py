@@ -13,7 +13,6 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import INT64, ArrayType
-from ..ops.table import OPS
 from .builder import GraphBuilder
 from .graph import Graph, Node, Value
 
@@ -227,14 +226,14 @@ def should_body_graph_repeat_node(nodes: Sequence[Node], number: int) -> bool:
     """Whether each iteration had better make the node again. It is one of constants, indices, views of
     them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
-    single = nodes[number].type.size == 1
+    single = nodes[number].size == 1
     while todo:
         n = todo.pop()
         if n in seen:
             continue
         seen.add(n)
         node = nodes[n]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if len(seen) > 32 or node.op in ("input", "placeholder") or (n == number and node.op == "number"):
             return False
         if not (kind in ("source", "view") or node.op == "cast" or (kind == "map" and single)):

@@ -133,8 +133,8 @@ def _copy_body_into_joined_loop(
 def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
     """The same view of each piece of a stacked result, where the rows stay apart; else none."""
     first = pieces[0].shape
-    if node.op == "reshape" and node.type.shape[:1] == (sum(p.shape[0] for p in pieces),) and first[0] > 1:
-        return [builder.reshape(p, (p.shape[0], *node.type.shape[1:])) for p in pieces]
+    if node.op == "reshape" and node.shape[:1] == (sum(p.shape[0] for p in pieces),) and first[0] > 1:
+        return [builder.reshape(p, (p.shape[0], *node.shape[1:])) for p in pieces]
     return [builder.permute(p, node.attr("axes")) for p in pieces] if node.op == "permute" else []
 
 
@@ -167,7 +167,7 @@ def _add_loop_of_joined_iterations(
         parts = []
         for base, window, number in zip(bases, loop.windows, loop.body.inputs[first:last], strict=True):
             starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
-            parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].type.shape))
+            parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].shape))
         index = builder.const(turn, ITERATION.dtype)
         given = _copy_body_into_joined_loop(builder, loop.body, [*values, *parts, *rest], [index, *numbers])
         values = given[: loop.carried]

@@ -77,7 +77,7 @@ def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, Buffer
     described: list[Any] = []
     for number in numbers:
         node = nodes[number]
-        op, shape, dtype = node.op, node.type.shape, node.type.dtype
+        op, shape, dtype = node.op, node.shape, node.dtype
         if number in corners:
             described.append(("slices of", tuple([n == 1 for n in shape]), dtype, describe_buffer_location(number)))
         elif number in inputs:
@@ -176,7 +176,7 @@ def _local_graph_of_group(
         if old in local.inputs:
             made.append(Node("input", (), node.type, (("index", number[old]),)))
         elif node.op == "const":
-            constant = Constant(node.attr("value"), dtype_name(node.type.dtype))
+            constant = Constant(node.attr("value"), dtype_name(node.dtype))
             made.append(Node("const", (), node.type, (("value", values.get(constant, constant).value),)))
         else:
             attrs = _group_slice_from_corner(node, local.corners) if node.op == "slice" else node.attrs

@@ -57,7 +57,7 @@ def _inputs_that_nodes_are_made_of(graph: Graph, indices: Collection[int]) -> Se
     for number, node in enumerate(graph.nodes):
         its = [found[a] for a in node.args]
         if number in places:
-            is_index = places[number] in indices and node.type.dtype.kind in "iu"
+            is_index = places[number] in indices and node.dtype.kind in "iu"
             found.append(frozenset({places[number]}) if is_index else None)
         elif None in its or not (node.op in PURE or _is_order(node)):
             found.append(None)

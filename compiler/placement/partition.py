@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
-from ..ops.table import OPS
 from .places import is_node_copy_on_device
 
 
@@ -61,7 +60,7 @@ def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
     depths: list[int] = []
     for n, node in enumerate(graph.nodes):
         below = max((depths[a] for a in node.args), default=0)
-        own = node.op != "input" and OPS[node.op].kind != "view"
+        own = node.op != "input" and node.kind != "view"
         depths.append(given.get(n, below + own))
     return depths
 
@@ -138,7 +137,7 @@ class _DevicePartitioner:
             node, slot = self.graph.nodes[number], self.slots[number]
             if slot is None or self.root[number] != number:
                 continue
-            kind = OPS[node.op].kind
+            kind = node.kind
             once = kind == "map" or node.op == "concat" or (kind == "view" and (number, slot) not in copied)
             if not once:
                 copied |= {(self.root[a], slot) for a in node.args}
@@ -153,7 +152,7 @@ class _DevicePartitioner:
             if number not in self.level:
                 continue
             its = readers.get(number, [])
-            if OPS[node.op].kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
+            if node.kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
                 self.level[number] = min((self.level[r] for r in its), default=self.level[number])
             for a in self._computed_arguments(node):
                 readers.setdefault(a, []).append(number)

@@ -188,7 +188,7 @@ def _reduced_by_this_rank(builder: GraphBuilder, node: Node, value: Value, size:
     shape = every.shape[1:]
 
     def of_rank(r: int) -> Value:
-        starts, steps = (r, *(0 for _ in shape)), (1,) * len(every.shape)
+        starts, steps = (r, *(0 for _ in shape)), (1,) * every.ndim
         return builder.reshape(builder.slice(every, starts, steps, (1, *shape)), shape)
 
     found = of_rank(0)
@@ -224,7 +224,7 @@ def _kept_attributes(node: Node) -> list[tuple[str, Any]]:
 
 def _move_axis_of_rank_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
     """NumPy's moveaxis."""
-    axes = [i for i in range(len(value.shape)) if i != axis]
+    axes = [i for i in range(value.ndim) if i != axis]
     return builder.permute(value, [*axes[:to], axis, *axes[to:]])
 
 

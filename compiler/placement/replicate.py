@@ -16,7 +16,6 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
-from ..ops.table import OPS
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
@@ -43,7 +42,7 @@ def graph_exchanges_between_devices(graph: Graph) -> bool:
 
 def graph_computes_beside_exchanges(graph: Graph) -> bool:
     """Whether there are products, or other work of libraries or loops, that may run while devices exchange arrays."""
-    return any(OPS[node.op].kind == "library" for node in graph.nodes)
+    return any(node.kind == "library" for node in graph.nodes)
 
 
 def bodies_exchange_between_devices(node: Node) -> bool:
@@ -140,7 +139,7 @@ class _GraphReplicator:
             if node.op == "input":
                 arguments.add(n)
             elif n in self.slots and n not in operations:
-                if OPS[node.op].kind != "map" and node.op != "reshape":
+                if node.kind != "map" and node.op != "reshape":
                     return False
                 operations.add(n)
                 todo += node.args
@@ -196,7 +195,7 @@ class _GraphReplicator:
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
-        starts = tuple(number * length if i == axis else 0 for i in range(len(value.shape)))
+        starts = tuple(number * length if i == axis else 0 for i in range(value.ndim))
         shape = tuple(length if i == axis else n for i, n in enumerate(value.shape))
         return self.builder.slice(value, starts, (1,) * len(starts), shape)
 

@@ -69,13 +69,13 @@ def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Val
                 array,
                 tuple(s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)),
                 window.steps,
-                body.nodes[given].type.shape,
+                body.nodes[given].shape,
             )
             for array, window, given in zip(
                 args[loop.carried : split], loop.windows, body.inputs[loop.carried : split], strict=True
             )
         ]
-        first = builder.const(iteration, body.nodes[body.numbers[0]].type.dtype)
+        first = builder.const(iteration, body.nodes[body.numbers[0]].dtype)
         known = dict(zip(body.inputs, [*carried, *slices, *args[split:memory]], strict=True))
         known |= dict(zip(body.numbers, [first, *args[memory:]], strict=True))
         results = _inlined_body(builder, body, known)

@@ -23,7 +23,6 @@ from ...compiler.graph.control_flow import (
     cut_body_graphs_from_builder,
 )
 from ...compiler.graph.graph import Graph, Node, Value
-from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import UnsupportedError
 from ..core.object_journal import CONTENTS, Slot
@@ -152,7 +151,7 @@ class RepeatedBodyLoop(CompiledLoop):
         found = None
         while found is None:
             found = self._traced_once(before, False)
-        if any(OPS[node.op].kind == "device" for node in builder.nodes[self.began :]):
+        if any(node.kind == "device" for node in builder.nodes[self.began :]):
             raise LoopNotRecordable("devices exchange arrays in its body")
         again = self._traced_once(before, True)
         if again is None or not _are_same_repeated_bodies(found.raw, again.raw):

@@ -304,7 +304,7 @@ class MeshFunction(PicklableDecoratedFunction):
             axes += [axis] * _count_mesh_leaves(part)
         found: list[Axis] = []
         for (kind, x), axis in zip(captured.results, axes, strict=True):
-            shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
+            shape = graph.nodes[graph.outputs[x]].shape if kind == "array" else ()
             try:
                 found.append(axis_on_mesh(self._mesh, axis, len(shape)) if kind == "array" else axis)
             except ShapeError:

@@ -519,10 +519,10 @@ def _type_and_size_checks_of_scalars(whole: Subgraph) -> list[str]:
 
 def _limits_of_call_number(graph: Graph, number: int) -> tuple[int, int]:
     """The Python ints that fit all uses of a number. Bodies of loops and branches count too."""
-    low, high = _argument_integers_of_dtype(graph.nodes[number].type.dtype)
+    low, high = _argument_integers_of_dtype(graph.nodes[number].dtype)
     for user in graph.users[number]:
         node = graph.nodes[user]
-        found = [_argument_integers_of_dtype(node.type.dtype)] if node.op == "cast" else []
+        found = [_argument_integers_of_dtype(node.dtype)] if node.op == "cast" else []
         if node.op in ("loop", "branch"):
             for body in node.attr("control").bodies:
                 own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's

@@ -152,5 +152,5 @@ def _traced_node_text_for_check(node: Node | None) -> str:
     if node is None:
         return "nothing"
     if node.op == "const":
-        return str(np.frombuffer(node.attr("value"), node.type.dtype)[0])
+        return str(np.frombuffer(node.attr("value"), node.dtype)[0])
     return f"{node.op} {node.type}"

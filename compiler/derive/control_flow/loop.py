@@ -24,7 +24,6 @@ from ...graph.control_flow import (
     memory_argument_count_of_node,
 )
 from ...graph.graph import Graph, Value
-from ...ops.table import OPS
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
 from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents
@@ -117,7 +116,7 @@ class ReverseLoopIteration:
                 continue
             seen.add(number)
             node = nodes[number]
-            dear = OPS[node.op].kind == "library" and node.op in ("matmul", "host")
+            dear = node.kind == "library" and node.op in ("matmul", "host")
             if number in carried or (dear and number in self.primal):
                 kept.add(number)
             else:
@@ -198,7 +197,7 @@ class ReverseLoopIteration:
             known[value.number] = _loop_window_at_reversed_turn(made, array, window, index, value.shape)
         known |= {v.number: g for v, g in zip(inner[self.windows :], given[self.windows :], strict=False)}
         for seed, array in zip(self.seeds[len(self.state) :], given[len(inner) :], strict=True):
-            row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * len(seed.shape)))
+            row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * seed.ndim))
             known[seed.number] = made.reshape(
                 _loop_window_at_reversed_turn(made, array, row, index, (1, *seed.shape)), seed.shape
             )
@@ -286,7 +285,7 @@ def _derivative_loop_window(window: Window, count: int) -> Window:
 
 def _flip_stacked_loop_cotangents(builder: GraphBuilder, stacked: Value) -> Value:
     """From the first turn to the last."""
-    rank = len(stacked.shape)
+    rank = stacked.ndim
     starts, steps = (stacked.shape[0] - 1, *(0,) * (rank - 1)), (-1, *(1,) * (rank - 1))
     return builder.slice(stacked, starts, steps, stacked.shape)
 
@@ -330,13 +329,13 @@ def _loop_window_at_reversed_turn(
 
 
 def _flattened_loop_cotangent(builder: GraphBuilder, value: Value) -> Value:
-    return builder.reshape(value, (value.type.size,))
+    return builder.reshape(value, (value.size,))
 
 
 def _element_numbers_of_loop_windows(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
     """The numbers of the elements of an array that a window shows, turn after turn."""
     total = builder.const(0, INT64)
-    stride = like.type.size
+    stride = like.size
     turn = builder.index(stacked.shape, 0)
     for axis, (start, step, move) in enumerate(zip(window.starts, window.steps, window.moves, strict=True)):
         stride //= like.shape[axis]

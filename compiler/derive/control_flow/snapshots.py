@@ -185,8 +185,7 @@ class ReversedIterations:
             results = self.reverse_stretch(made, piece, own, rest)
         body = made.finish(results)
         windows = tuple(
-            Window((pieces - 1, *(0,) * (len(v.shape) - 1)), (1,) * len(v.shape), (-1, *(0,) * (len(v.shape) - 1)))
-            for v in kept
+            Window((pieces - 1, *(0,) * (v.ndim - 1)), (1,) * v.ndim, (-1, *(0,) * (v.ndim - 1))) for v in kept
         )
         loop = Loop(body, len(cotangents), windows, pieces, kept=states)
         return add_control_flow_node(builder, loop, [*stretch.cotangents, *kept, *shared, *numbers])

@@ -83,7 +83,7 @@ class RuleCall:
     @property
     def options(self) -> dict[str, Any]:
         """Of a host call."""
-        return dict(self.node.attr("options"))
+        return self.node.options
 
     @property
     def name(self) -> str:
@@ -162,7 +162,7 @@ WITHIN_ONE = frozenset({"sin", "cos", "tanh", "erf", "sigmoid"})
 def _sums_cannot_overflow(builder: GraphBuilder, value: Value) -> bool:
     """Whether no element is beyond 1, by what it is: one of these functions, or exp(x - max(x))."""
     node = builder.nodes[value.number]
-    if value.dtype.kind != "f" or not 0 < value.type.size <= float(np.finfo(value.dtype).max):
+    if value.dtype.kind != "f" or not 0 < value.size <= float(np.finfo(value.dtype).max):
         return False  # of no elements it is 0, whatever the factor
     if node.op != "exp":
         return node.op in WITHIN_ONE
@@ -175,7 +175,7 @@ def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes
     while builder.nodes[number].op == "broadcast":
         number = builder.nodes[number].args[0]
     value = builder.at(number)
-    lengths = (*(1,) * (len(shape) - len(value.shape)), *value.shape)
+    lengths = (*(1,) * (len(shape) - value.ndim), *value.shape)
     if any(lengths[axis] != 1 for axis in axes):
         return None
     return builder.reshape(value, [n for axis, n in enumerate(lengths) if axis not in axes])
@@ -183,7 +183,7 @@ def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes
 
 def transpose_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed."""
-    last = len(value.shape) - 1
+    last = value.ndim - 1
     return builder.permute(value, (*range(last - 1), last, last - 1))
 
 

@@ -40,13 +40,13 @@ class CotangentPart:
 
 def whole_cotangent(value: Value) -> CotangentPart:
     """All of an array."""
-    return CotangentPart(value, (0,) * len(value.shape), (1,) * len(value.shape))
+    return CotangentPart(value, (0,) * value.ndim, (1,) * value.ndim)
 
 
 def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> Value:
     """The sum of cotangents of an array of the type of `like`."""
     full = [p.value for p in parts if p.is_whole(like.shape)]
-    others = [p for p in parts if not p.is_whole(like.shape) and p.value.type.size]
+    others = [p for p in parts if not p.is_whole(like.shape) and p.value.size]
     result = _sum_of_cotangents(builder, full)
     if others:
         result = _sum_of_cotangents(
@@ -73,8 +73,8 @@ def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -
     for value in values:
         node = builder.nodes[value.number]
         args = [builder.at(n) for n in node.args]
-        small = sum(a.type.size for a in args) <= value.type.size
-        plain = node.op == "matmul" and not node.attrs and all(len(a.shape) == 2 for a in args)
+        small = sum(a.size for a in args) <= value.size
+        plain = node.op == "matmul" and not node.attrs and all(a.ndim == 2 for a in args)
         if small and plain and all(a.dtype == value.dtype for a in args):
             alike.setdefault((value.shape, value.dtype), []).append((args[0], args[1]))
         else:
@@ -230,10 +230,10 @@ def _is_broadcast_cotangent_number(builder: GraphBuilder, value: Value) -> bool:
     """Whether it is one number, broadcast."""
     node = builder.nodes[value.number]
     while node.op in ("broadcast", "reshape"):
-        if node.type.size == 1:
+        if node.size == 1:
             return True
         node = builder.nodes[node.args[0]]
-    return node.type.size == 1
+    return node.size == 1
 
 
 def _masked_cotangent_in_box(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
@@ -293,19 +293,19 @@ def _strip_cotangent_constant_factors(builder: GraphBuilder, value: Value) -> tu
 def _constant_factor_of_cotangent(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
     for one, other in ((0, 1), (1, 0)):
         factor, x = builder.nodes[node.args[one]], builder.at(node.args[other])
-        if factor.op == "const" and _is_finite_cotangent_factor(factor) and x.shape == node.type.shape:
+        if factor.op == "const" and _is_finite_cotangent_factor(factor) and x.shape == node.shape:
             return x, node.args[one]
     return None
 
 
 def _is_finite_cotangent_factor(node: Node) -> bool:
-    return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
+    return bool(np.isfinite(np.frombuffer(node.attr("value"), node.dtype)[0]))
 
 
 def _cotangent_factors_are_small(builder: GraphBuilder, factors: Sequence[int]) -> bool:
     """Whether their product is below 1."""
     nodes = [builder.nodes[factor] for factor in factors if factor != -1]
-    return math.prod(abs(complex(np.frombuffer(n.attr("value"), n.type.dtype)[0])) for n in nodes) < 1
+    return math.prod(abs(complex(np.frombuffer(n.attr("value"), n.dtype)[0])) for n in nodes) < 1
 
 
 def _scaled_cotangent(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:

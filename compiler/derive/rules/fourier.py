@@ -83,7 +83,7 @@ def _weighted_frequencies_of_cotangent(builder: GraphBuilder, ct: Value, axis: i
 
 def _cut_or_padded_in_fourier_rule(builder: GraphBuilder, value: Value, like: Value) -> Value:
     """Cut or extended by zeros to another shape."""
-    ones, start = (1,) * len(like.shape), (0,) * len(like.shape)
+    ones, start = (1,) * like.ndim, (0,) * like.ndim
     both = tuple(min(m, n) for m, n in zip(value.shape, like.shape, strict=True))
     value = builder.slice(value, start, ones, both)
     if both == like.shape:

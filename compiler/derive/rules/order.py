@@ -29,7 +29,7 @@ from .structure import rule_tangents_or_zeros
 
 def _take_along_axis_in_rule(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
     """take_along_axis."""
-    others = [i for i in range(len(x.shape)) if i != axis]
+    others = [i for i in range(x.ndim) if i != axis]
     return builder.gather(x, [places], [axis], others, places.shape, checked=False)
 
 
@@ -39,7 +39,7 @@ def sorted_places_in_rule(builder: GraphBuilder, x: Value, axis: int) -> Value:
 
 
 def _sorted_axis_of_rule(call: RuleCall) -> int:
-    return int(call.options.get("axis", -1)) % len(call.args[0].shape)
+    return int(call.options.get("axis", -1)) % call.args[0].ndim
 
 
 def _rule_of_sorted_places(places: Callable[[RuleCall], Value]) -> Linear:
@@ -75,7 +75,7 @@ def _rewrite_kth_for_derivative(call: RuleCall) -> dict[int, Value]:
     """kth(x) -> those places of sort(x)"""
     builder, (x,) = call.builder, call.args
     (ordered,) = builder.host("sort", [x], [x.type], axis=-1)
-    lead, ones = (0,) * (len(x.shape) - 1), (1,) * len(x.shape)
+    lead, ones = (0,) * (x.ndim - 1), (1,) * x.ndim
     parts = [builder.slice(ordered, (*lead, k), ones, (*x.shape[:-1], 1)) for k in call.options["kth"]]
     return {0: builder.concat(parts, len(lead))}
 
@@ -179,8 +179,8 @@ def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     cosine = builder.cast(builder.map("cos", angle), x.dtype)
     wide = builder.broadcast(builder.reshape(x, (*x.shape, 1)), shape)
     terms = builder.map("multiply", cosine, builder.map("exp", builder.map("multiply", wide, cosine)))
-    mean = builder.map("divide", builder.reduce("sum", terms, (len(x.shape),), x.dtype), kind(POINTS))
-    return {0: builder.cast(builder.map("multiply", t, mean), call.node.type.dtype)}
+    mean = builder.map("divide", builder.reduce("sum", terms, (x.ndim,), x.dtype), kind(POINTS))
+    return {0: builder.cast(builder.map("multiply", t, mean), call.node.dtype)}
 
 
 # histograms
