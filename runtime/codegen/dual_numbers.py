@@ -29,6 +29,10 @@ def partial(x: Any, place: int, tag: int, bits: int) -> Any:
     raise TypeError("partial is a function of compiled code")
 
 
+def _jet_operator(name: str) -> Callable[..., DualJet]:
+    return lambda jet, *others: jet.code.apply(name, jet, *others)
+
+
 class DualJet:
     """A value in code that is being made: a number of numba's, or a dual one. parts: along each direction."""
 
@@ -39,28 +43,15 @@ class DualJet:
     ) -> None:
         self.code, self.type, self.value, self.parts, self.tag = code, type, value, tuple(parts), tag
 
-    def __add__(self, other: Any) -> DualJet:
-        return self.code.apply("add", self, other)
-
-    def __sub__(self, other: Any) -> DualJet:
-        return self.code.apply("sub", self, other)
-
-    def __mul__(self, other: Any) -> DualJet:
-        return self.code.apply("mul", self, other)
-
-    def __truediv__(self, other: Any) -> DualJet:
-        return self.code.apply("truediv", self, other)
+    __add__ = __radd__ = _jet_operator("add")
+    __mul__ = __rmul__ = _jet_operator("mul")
+    __sub__, __truediv__, __neg__ = map(_jet_operator, ("sub", "truediv", "neg"))
 
     def __rsub__(self, other: Any) -> DualJet:
         return self.code.apply("sub", other, self)
 
     def __rtruediv__(self, other: Any) -> DualJet:
         return self.code.apply("truediv", other, self)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __neg__(self) -> DualJet:
-        return self.code.apply("neg", self)
 
     def of(self, name: str, *others: Any) -> DualJet:
         """A function of FUNCTIONS of this and of others."""

@@ -116,7 +116,7 @@ def _nvvm_negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
     if nvvm_dtype_kind_letter(dtype) != "f":
         return b.neg(x)
     integer = ir.IntType(BITS[dtype])  # flip the sign bit, also of zero and NaN
-    sign = ir.Constant(integer, 1 << (BITS[dtype] - 1))
+    sign = integer(1 << (BITS[dtype] - 1))
     return b.bitcast(b.xor(b.bitcast(x, integer), sign), x.type)
 
 
@@ -133,11 +133,11 @@ def _nvvm_shift_like_numpy(method: str) -> Emit:
 
     def emit_shift(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
         bits = BITS[dtype]
-        inside = b.icmp_unsigned("<", count, ir.Constant(x.type, bits))
+        inside = b.icmp_unsigned("<", count, x.type(bits))
         if method == "shr" and nvvm_dtype_kind_letter(dtype) == "i":
-            return b.ashr(x, b.select(inside, count, ir.Constant(x.type, bits - 1)))
-        shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, ir.Constant(x.type, 0)))
-        return b.select(inside, shifted, ir.Constant(x.type, 0))
+            return b.ashr(x, b.select(inside, count, x.type(bits - 1)))
+        shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, x.type(0)))
+        return b.select(inside, shifted, x.type(0))
 
     return emit_shift
 
@@ -154,7 +154,7 @@ def _nvvm_multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Valu
 
 def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """Euclid's algorithm on unsigned integers."""
-    zero = ir.Constant(x.type, 0)
+    zero = x.type(0)
     before = b.block
     head, body, done = (b.append_basic_block(n) for n in ("gcd", "gcd.body", "gcd.done"))
     b.branch(head)
@@ -182,7 +182,7 @@ def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
         return nvvm_call_of_libdevice("hypot")(b, dtype, x, y)
 
     def hypot_constant(number: float) -> Value:
-        return ir.Constant(F64, number)
+        return F64(number)
 
     def emit_fma(x: Value, y: Value, z: Value) -> Value:
         return call_external_nvvm_function(b, "__nv_fma", F64, x, y, z)
@@ -290,7 +290,7 @@ def _nvvm_float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
 
 
 def _nvvm_bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
-    return b.bitcast(b.shl(b.zext(x, I32), ir.Constant(I32, 16)), F32)
+    return b.bitcast(b.shl(b.zext(x, I32), I32(16)), F32)
 
 
 def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
@@ -317,13 +317,13 @@ def _nvvm_float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> V
     """Through 64 bits (32 for what a signed int holds), then wrapped, as x86-64 does and so NumPy there."""
     if target == "u64":
         low = b.fptosi(x, I64)
-        return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 0.0)), low, b.fptoui(x, I64))
+        return b.select(b.fcmp_ordered("<", x, x.type(0.0)), low, b.fptoui(x, I64))
     through = "i64" if BITS[target] >= 32 and target != "i32" else "i32"
     return _nvvm_resize_integer(b, b.fptosi(x, LLVM[through]), through, target)
 
 
 def _nvvm_is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    zero = ir.Constant(x.type, 0.0 if nvvm_dtype_kind_letter(source) == "f" else 0)
+    zero = x.type(0.0 if nvvm_dtype_kind_letter(source) == "f" else 0)
     return b.fcmp_unordered("!=", x, zero) if nvvm_dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 

@@ -176,7 +176,7 @@ def _any_numba_lane_of_mask(b: ir.IRBuilder, mask: Sequence[Value], k: int, coun
 
 def _nvvm_result_of_failed_user_function(flat: Sequence[str]) -> list[Value]:
     """What an error gives: nan, or 0 for whole numbers."""
-    return [ir.Constant(LLVM[part], float("nan") if part[0] == "f" else 0) for part in flat]
+    return [LLVM[part](float("nan") if part[0] == "f" else 0) for part in flat]
 
 
 def _take_numba_cuda_argument(
