@@ -114,10 +114,6 @@ def _batch_broadcast(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     return b.builder.broadcast(b.widened_to_rank(args[0], node.ndim), (b.size, *node.shape))
 
 
-def _batch_reshape(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.reshape(args[0], (b.size, *node.shape))
-
-
 def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """Of windows and joins."""
     return b.add_batched_node(node, [b.spread_to_rows(a, a.shape) for a in args], axis=node.attr("axis") + 1)
@@ -257,7 +253,7 @@ _RULES: dict[str, Rule] = {
     "slice": _batch_slice_node,
     "permute": _batch_permute,
     "broadcast": _batch_broadcast,
-    "reshape": _batch_reshape,
+    "reshape": lambda b, node, args: b.builder.reshape(args[0], (b.size, *node.shape)),
     "windows": _batch_windows_or_concat,
     "concat": _batch_windows_or_concat,
     "update": _batch_update,

@@ -109,7 +109,10 @@ class KernelValue:
                 self.body.constant(value)  # a mask stays in the text: it tells which bits are known
         return self.body.emit("and", self, other)
 
-    __or__, __xor__, __invert__, __lshift__, __rshift__ = map(_kernel_value_method, ("or", "xor", "not", "shl", "shr"))
+    def __or__(self, other: KernelValue | int) -> KernelValue:
+        return self.body.emit("or", self, other)
+
+    __xor__, __invert__, __lshift__, __rshift__ = map(_kernel_value_method, ("xor", "not", "shl", "shr"))
     __lt__, __le__, __gt__, __ge__ = map(_kernel_value_method, ("lt", "le", "gt", "ge"))
     eq, ne = map(_kernel_value_method, ("eq", "ne"))
     quot, rem, gcd, mulhi, popcount = map(_kernel_value_method, ("quot", "rem", "gcd", "mulhi", "popcount"))

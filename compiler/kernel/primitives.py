@@ -51,10 +51,6 @@ def _ufunc_as_kernel_primitive(function: Callable[..., Any]) -> Callable[..., An
     return lambda *args: function(*args[:-1])
 
 
-def _evaluate_quotient_primitive(a: Array, b: Array) -> Array:
-    return (a - np.fmod(a, b)) // b
-
-
 def _evaluate_cast_primitive(x: Array, dtype: DType) -> Array:
     if x.dtype in HALVES:
         x = x.astype(np.float32)
@@ -160,7 +156,7 @@ PRIMITIVES: dict[str, Primitive] = {
         np.divide, FLOATS, row="approximate_divide", costly=True
     ),  # to two units in the last place
     "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1, row="negative"),
-    "quot": _same_dtype_kernel_primitive(_evaluate_quotient_primitive, INTS),
+    "quot": _same_dtype_kernel_primitive(lambda a, b: (a - np.fmod(a, b)) // b, INTS),
     "rem": _same_dtype_kernel_primitive(np.fmod, INTS),
     "and": _same_dtype_kernel_primitive(np.bitwise_and, BITS),
     "or": _same_dtype_kernel_primitive(np.bitwise_or, BITS),

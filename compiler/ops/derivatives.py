@@ -14,14 +14,6 @@ from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
 
-def _term_operator(op: str) -> Callable[..., Any]:
-    return lambda x, *others: x.map(op, *others)
-
-
-def _reflected_term_operator(op: str) -> Callable[..., Any]:
-    return lambda x, other: type(x)(x.builder, x.builder.map(op, other, x.value))
-
-
 class Term:
     """A value of a graph that is being built, with Python's operators. builder: a GraphBuilder."""
 
@@ -38,10 +30,30 @@ class Term:
     def is_complex(self) -> bool:
         return bool(self.value.dtype.kind == "c")
 
-    __add__ = __radd__ = _term_operator("add")
-    __mul__ = __rmul__ = _term_operator("multiply")
-    __sub__, __truediv__, __neg__ = map(_term_operator, ("subtract", "approximate_divide", "negative"))
-    __rsub__, __rtruediv__ = map(_reflected_term_operator, ("subtract", "approximate_divide"))
+    def __add__(self, other: Any) -> Self:
+        return self.map("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Self:
+        return self.map("subtract", other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return type(self)(self.builder, self.builder.map("subtract", other, self.value))
+
+    def __mul__(self, other: Any) -> Self:
+        return self.map("multiply", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Self:
+        return self.map("approximate_divide", other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return type(self)(self.builder, self.builder.map("approximate_divide", other, self.value))
+
+    def __neg__(self) -> Self:
+        return self.map("negative")
 
 
 def derivative_formula_operand(x: Any) -> Any:
@@ -111,15 +123,21 @@ def bounded_derivative_formulas(*formulas: Formula | Pair | None, complex: Any =
     return Partials(formulas, complex, True)
 
 
+def _derivative_term_function(op: str) -> Formula:
+    return lambda x, *others: x.map(op, *others)
+
+
 sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(
-    _term_operator, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"]
+    _derivative_term_function, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"]
 )
-sign, floor_divide, conj, real, imag = map(_term_operator, ["sign", "floor_divide", "conjugate", "real", "imag"])
+sign, floor_divide, conj, real, imag = map(
+    _derivative_term_function, ["sign", "floor_divide", "conjugate", "real", "imag"]
+)
 equal, not_equal, less, greater, isfinite, isinf = map(
-    _term_operator, ["equal", "not_equal", "less", "greater", "isfinite", "isinf"]
+    _derivative_term_function, ["equal", "not_equal", "less", "greater", "isfinite", "isinf"]
 )
 logical_and, logical_or, ldexp, sigmoid, hypot, clip = map(
-    _term_operator, ["logical_and", "logical_or", "ldexp", "sigmoid", "hypot", "clip"]
+    _derivative_term_function, ["logical_and", "logical_or", "ldexp", "sigmoid", "hypot", "clip"]
 )
 LN2, LN10 = math.log(2), math.log(10)
 

@@ -223,10 +223,6 @@ def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]
     return [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
 
 
-def _replicate_all_gather_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    return made.concatenated_on_device(parts, node.attr("axis"))
-
-
 def _replicate_reduce_scatter(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     pieces = made.split_on_each_device(parts, node.attr("axis"))
     how, count = node.attr("how"), made.count
@@ -277,7 +273,7 @@ def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Val
 
 COLLECTIVES: dict[str, Callable[[_GraphReplicator, Node, list[Value]], list[Value]]] = {
     "all_reduce": _replicate_all_reduce,
-    "all_gather": _replicate_all_gather_node,
+    "all_gather": lambda made, node, parts: made.concatenated_on_device(parts, node.attr("axis")),
     "reduce_scatter": _replicate_reduce_scatter,
     "all_to_all": _replicate_all_to_all,
     "from_root": _replicate_broadcast_node,

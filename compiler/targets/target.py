@@ -85,10 +85,6 @@ def cpu_vector_features() -> tuple[str | None, int]:
     return widest_vector_libm_of_cpu(), jit_vector_register_bytes()
 
 
-def _dispatch_kernel_to_cpu_target(form: LoopNest) -> Kernel:
-    return _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features())
-
-
 @lru_cache(4096)
 def _dispatch_kernel_printing_to_cpu_target(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .cpu.kernel import print_llvm_kernel
@@ -188,10 +184,6 @@ def _dispatch_reduction_width_to_cuda_target(
     return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
 
 
-def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float, again: bool) -> int:
-    return 1
-
-
 def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
     from .cpu.kernel import cpu_rows_are_short
 
@@ -213,9 +205,9 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             name,
             CPU,
             cpu,
-            _dispatch_kernel_to_cpu_target,
+            lambda form: _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features()),
             _dispatch_launch_shape_to_cpu_target,
-            _dispatch_reduction_width_to_cpu_target,
+            lambda reduced, itemsize, flops, again: 1,
             _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,

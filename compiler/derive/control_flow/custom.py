@@ -8,7 +8,7 @@ from ...graph.control_flow import CustomDerivativeNode
 from ...graph.graph import Graph, GraphError, Value
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import inline_graph_into_builder
-from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangent, Tangents
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Tangent, Tangents
 
 
 def _custom_derivative_of_call(call: RuleCall) -> CustomDerivativeNode:
@@ -66,8 +66,4 @@ _FORWARD = Tangent(
 )
 
 
-def _custom_derivative_rule(call: RuleCall) -> Rule:
-    return _REVERSE if _custom_derivative_of_call(call).forward is None else _FORWARD
-
-
-CUSTOM = Choice(_custom_derivative_rule)
+CUSTOM = Choice(lambda call: _REVERSE if _custom_derivative_of_call(call).forward is None else _FORWARD)

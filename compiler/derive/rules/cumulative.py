@@ -60,10 +60,6 @@ def _rewrite_scan_for_derivative(call: RuleCall, ufunc: str) -> dict[int, Value]
     return {0: value}
 
 
-def _rewrite_cumprod_for_derivative(call: RuleCall) -> dict[int, Value]:
-    return _rewrite_scan_for_derivative(call, "multiply")
-
-
 def _differentiable_inverse_scan(call: RuleCall, ufunc: str, inverse: str) -> dict[int, Value]:
     """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
@@ -169,7 +165,10 @@ def _scan_rule_by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
     return Choice(rule_of_ufunc)
 
 
-_SUM, _PRODUCT = Linear(_cumsum_tangents, _cumsum_cotangents), Written(_rewrite_cumprod_for_derivative)
+_SUM, _PRODUCT = (
+    Linear(_cumsum_tangents, _cumsum_cotangents),
+    Written(lambda call: _rewrite_scan_for_derivative(call, "multiply")),
+)
 _ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")
 _ACCUMULATED: dict[str, Rule] = {
     "add": _SUM,

@@ -198,11 +198,11 @@ def _histogramdd_derivative_rule(call: RuleCall) -> Rule:
         return Refused("the density of points has none; divide the counts yourself")
     if call.active[0] and options.get("range") is None and not options["edges"]:
         return Refused("the edges follow the points; pass range=, or edges as bins=")
-    return Linear(_histogramdd_tangents, _histogramdd_cotangents, _is_differentiated_histogramdd_weights)
-
-
-def _is_differentiated_histogramdd_weights(call: RuleCall, place: int) -> bool:
-    return bool(place == len(call.args) - 1 > call.options["edges"])
+    return Linear(
+        _histogramdd_tangents,
+        _histogramdd_cotangents,
+        lambda call, place: bool(place == len(call.args) - 1 > call.options["edges"]),
+    )
 
 
 def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:

@@ -21,10 +21,6 @@ def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.dtype)}
 
 
-def _sum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    return [_spread_with_mask(call, cts[0], cts[0])]
-
-
 def _spread_with_mask(call: RuleCall, ct: Value, value: Value) -> Value:
     """`spread_over_reduced_axes`, under the mask of the cotangent."""
 
@@ -81,7 +77,7 @@ def _extremum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)
 REDUCTIONS: dict[str, Rule] = {
-    "sum": Linear(_sum_tangents, _sum_cotangents),
+    "sum": Linear(_sum_tangents, lambda call, cts: [_spread_with_mask(call, cts[0], cts[0])]),
     "prod": Written(_rewrite_product_for_derivative),
     "min": EXTREMUM,
     "max": EXTREMUM,

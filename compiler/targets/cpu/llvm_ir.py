@@ -220,7 +220,10 @@ class LlvmValue:
         return self.f.let(f"{name} {llvm_type(a.elem, a.lanes)} {a.text}, {b.text}", a.elem, a.lanes)
 
     __add__, __sub__, __mul__, __truediv__ = map(_arithmetic_operator, ("add", "sub", "mul", "div"))
-    __and__, __or__, __xor__, __lshift__, __rshift__ = map(_bit_operator, ("and", "or", "xor", "shl", "ashr"))
+    __and__, __xor__, __lshift__, __rshift__ = map(_bit_operator, ("and", "xor", "shl", "ashr"))
+
+    def __or__(self, other: LlvmValue | Number) -> LlvmValue:
+        return self.binary("or", other)
 
     def __rsub__(self, other: Number) -> LlvmValue:
         return self._arithmetic("sub", other, flip=True)

@@ -171,10 +171,6 @@ def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     return p
 
 
-def _nvvm_select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
-    return b.select(condition, x, y)
-
-
 def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
     libdevice's is an ulp too large near the largest number, which is infinity."""
@@ -239,7 +235,7 @@ ROWS: dict[str, PrimitiveRow] = {
     "ge": PrimitiveRow(2, _nvvm_comparison(">="), "b1"),
     "eq": PrimitiveRow(2, _nvvm_comparison("=="), "b1"),
     "ne": PrimitiveRow(2, _nvvm_comparison("!="), "b1"),
-    "select": PrimitiveRow(3, _nvvm_select),
+    "select": PrimitiveRow(3, lambda b, dtype, condition, x, y: b.select(condition, x, y)),
     "maximum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max(">")),
     "minimum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max("<")),
     "popcount": PrimitiveRow(1, _nvvm_popcount, "u8"),
@@ -285,14 +281,6 @@ _TO_FLOAT = {
 }
 
 
-def _nvvm_float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
-    return _TO_HALF[double](b, x)
-
-
-def _nvvm_bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
-    return b.bitcast(b.shl(b.zext(x, I32), I32(16)), F32)
-
-
 def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     """Round to nearest even; from float64 by way of a float32 rounded to odd, so that only one rounding counts."""
     if double:
@@ -303,8 +291,8 @@ def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     return emit_inline_ptx("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
-_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _nvvm_bfloat_to_float}
-_NARROW: dict[str, Emit] = {"f16": _nvvm_float_to_half, "bf16": _nvvm_float_to_bfloat}
+_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": lambda b, x: b.bitcast(b.shl(b.zext(x, I32), I32(16)), F32)}
+_NARROW: dict[str, Emit] = {"f16": lambda b, x, double: _TO_HALF[double](b, x), "bf16": _nvvm_float_to_bfloat}
 
 
 def _nvvm_resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
@@ -327,12 +315,8 @@ def _nvvm_is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Val
     return b.fcmp_unordered("!=", x, zero) if nvvm_dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 
-def _nvvm_float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    return _TO_FLOAT[target](b, x)
-
-
 _CONVERT: dict[tuple[str, str], Emit] = {
-    ("f", "f"): _nvvm_float_to_float,
+    ("f", "f"): lambda b, x, source, target: _TO_FLOAT[target](b, x),
     ("i", "f"): lambda b, x, source, target: b.sitofp(x, LLVM[target]),
     **{(k, "f"): lambda b, x, source, target: b.uitofp(x, LLVM[target]) for k in "ub"},
     **{("f", k): _nvvm_float_to_int for k in "iu"},
