@@ -212,9 +212,9 @@ def _turn_map(
     axes = next((places[a.number] for a in args if a.number in places and a.shape == node.shape), None)
     if axes is None:
         return None
-    given = tuple(_turned_operand(builder, a, axes, places).number for a in args)
+    given = [_turned_operand(builder, a, axes, places) for a in args]
     shape = tuple(node.shape[i] for i in _inverse_axes(axes))
-    return builder.add(node.op, given, ArrayType(shape, node.dtype), node.attrs), axes
+    return builder.copy(node, given, ArrayType(shape, node.dtype)), axes
 
 
 def _turn_slice(builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]) -> Turned:

@@ -291,9 +291,9 @@ class GraphBuilder:
             self.lines.append(self.where())
         return Value(number, type)
 
-    def copy(self, node: Node, args: Iterable[Value]) -> Value:
-        """A node of another graph, on arguments of this one."""
-        return self.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
+    def copy(self, node: Node, args: Iterable[Value], type: ArrayType | None = None) -> Value:
+        """A node of this graph or another, on other arguments; of another type, where one is given."""
+        return self.add(node.op, tuple([a.number for a in args]), type or node.type, node.attrs)
 
     def placed(self, a: Value, device: tuple[str, int]) -> Value:
         """The same array on a device, a kind and a number. What is made of no array is everywhere."""

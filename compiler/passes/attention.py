@@ -156,7 +156,7 @@ def _narrow(builder: GraphBuilder, graph: Graph, number: int, new: list[Value]) 
     if node.op == "cast":
         return new[node.args[0]]
     base = _narrow(builder, graph, node.args[0], new)
-    return builder.add(node.op, (base.number,), ArrayType(node.shape, base.dtype), node.attrs)
+    return builder.copy(node, [base], ArrayType(node.shape, base.dtype))
 
 
 _VIEWS = ("permute", "reshape", "broadcast", "slice")

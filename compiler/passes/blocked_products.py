@@ -475,7 +475,7 @@ class _BlockedRegionWriter:
                 continue
             args = [made[each] for each in self._uses_of_node(number, axis)]
             type = node.type if axis in (None, SUMMED) else _cut_shape(node.type, axis, rows)
-            made[use] = builder.add(node.op, tuple(a.number for a in args), type, node.attrs)
+            made[use] = builder.copy(node, args, type)
             if node.op == "index" and node.attr("axis") == axis:
                 made[use] = builder.map("add", made[use], start)
         return {n: made[n, self._axis_of(n, {})] for n in self.results.get(phase, ())}

@@ -124,7 +124,7 @@ class _CopyMaterializer:
             elif node.op == "windows":
                 if self.strides.get(args[0].number) is None:
                     args = [self._copy_unless_contiguous(args[0])]
-                value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
+                value = self.builder.copy(node, args[:1])
             else:
                 value = self.builder.copy(node, args)
                 if number in self.turned:

@@ -41,7 +41,7 @@ def _cast_before_views_of_product(builder: GraphBuilder, node: Node, args: Seque
         return None
     value = builder.cast(builder.at(number), node.dtype)
     for view in reversed(views):
-        value = builder.add(view.op, (value.number,), ArrayType(view.shape, value.dtype), view.attrs)
+        value = builder.copy(view, [value], ArrayType(view.shape, value.dtype))
     return value
 
 
@@ -97,7 +97,7 @@ def _array_before_widening(builder: GraphBuilder, value: Value) -> Value | None:
     if node.op == "cast":
         return given if given.dtype in HALVES else None
     inner = _array_before_widening(builder, given) if node.kind == "view" else None
-    return inner and builder.add(node.op, (inner.number,), ArrayType(value.shape, inner.dtype), node.attrs)
+    return inner and builder.copy(node, [inner], ArrayType(value.shape, inner.dtype))
 
 
 def _product_in_tf32(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str = "tf32") -> Value:

@@ -168,7 +168,7 @@ def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Se
         return None
     if kind == "odd":
         return _simplified_negative(builder, node.op, [inner], node)
-    return builder.add(node.op, (inner.number,), node.type, node.attrs)
+    return builder.copy(node, [inner])
 
 
 def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -282,8 +282,7 @@ def push_reshape_into_args(
                 push_reshape_into_args(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
                 for a in every
             ]
-            kind = type(value.type)(shape, value.dtype)
-            known[value.number] = builder.add(node.op, tuple(a.number for a in args), kind, node.attrs)
+            known[value.number] = builder.copy(node, args, type(value.type)(shape, value.dtype))
     return known[value.number]
 
 

@@ -71,12 +71,11 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
             values.append([builder.input(node.type) for _ in range(count)])
         elif node.op == "number":
             builder.numbers.append(len(builder.nodes))
-            values.append([builder.add(node.op, (), node.type, node.attrs)] * count)
+            values.append([builder.copy(node, ())] * count)
         elif node.op in COLLECTIVES:
             values.append(made.replicated_collective(node, args[0]))
         elif anywhere[number]:
-            own = tuple(a[0].number for a in args)
-            values.append([builder.add(node.op, own, node.type, node.attrs)] * count)
+            values.append([builder.copy(node, [a[0] for a in args])] * count)
         else:
             values.append([made.repeat_node_on_device(r, node, [a[r] for a in args]) for r in range(count)])
     outputs = [v for o in body.outputs for v in values[o]]
@@ -117,8 +116,7 @@ class _GraphReplicator:
         return made
 
     def repeat_node_on_device(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
-        numbers = tuple(a.number for a in args)
-        return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
+        return self.build_on_device(slot, lambda: self.builder.copy(node, args))
 
     def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
         """Values as a device sees them: what each device makes of the same ones is not the same node. Those that follow
@@ -155,8 +153,7 @@ class _GraphReplicator:
             return self.builder.placed(self.builder.at(number), ("mesh", self.devices[slot]))
         if number not in self.slots:  # what each device makes itself
             return self.builder.at(number)
-        args = tuple(self._computed_on_device(slot, a).number for a in node.args)
-        return self.builder.add(node.op, args, node.type, node.attrs)
+        return self.builder.copy(node, [self._computed_on_device(slot, a) for a in node.args])
 
     def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
         """Arrays joined element by element, in their order, on a device."""

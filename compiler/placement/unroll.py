@@ -48,7 +48,7 @@ def _unrolled_once(graph: Graph) -> Graph:
             builder.inputs.append(len(builder.nodes))
         elif node.op == "number":
             builder.numbers.append(len(builder.nodes))
-        new.append(builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs))
+        new.append(builder.copy(node, args))
     return builder.finish([new[o] for o in graph.outputs])
 
 
@@ -99,5 +99,5 @@ def _inlined_body(builder: GraphBuilder, body: Graph, known: dict[int, Value]) -
     for number, node in enumerate(body.nodes):
         if number not in made:
             builder.where = partial(str, body.lines[number] if body.lines else "")
-            made[number] = builder.add(node.op, tuple(made[a].number for a in node.args), node.type, node.attrs)
+            made[number] = builder.copy(node, [made[a] for a in node.args])
     return [made[o] for o in body.outputs]

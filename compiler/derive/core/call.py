@@ -68,6 +68,10 @@ class RuleCall:
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
 
+    def copy(self, *args: Value) -> Value:
+        """The operation on others."""
+        return self.builder.copy(self.node, args)
+
     def put_under_mask_of(self, ct: Value, turned: Value, turn: Callable[[Value], Value]) -> Value:
         """A value with the mask of the cotangent that it is made of, turned as that was."""
         mask = self.masks.get(ct.number)

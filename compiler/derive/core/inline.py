@@ -44,7 +44,7 @@ def inline_nodes_into_builder(
                 todo += missing
                 continue
             line = lines[number] if lines else ""
-            made[number] = builder.add(node.op, tuple(made[a].number for a in args), node.type, node.attrs)
+            made[number] = builder.copy(node, [made[a] for a in args])
             todo.pop()
     finally:
         builder.where = before

@@ -69,11 +69,7 @@ def _gather_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 def _combine_at_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     base, _, values = rule_tangents_or_zeros(call, tangents)
-    return {0: _same_assignment_in_rule(call, [base, call.args[1], values])}
-
-
-def _same_assignment_in_rule(call: RuleCall, args: Sequence[Value]) -> Value:
-    return call.builder.add("host", tuple(a.number for a in args), call.node.type, call.node.attrs)
+    return {0: call.copy(base, call.args[1], values)}
 
 
 def _combine_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -83,7 +79,7 @@ def _combine_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 def _assignment_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     given = rule_tangents_or_zeros(call, tangents)
-    return {0: _same_assignment_in_rule(call, [given[0], *call.args[1:-1], given[-1]])}
+    return {0: call.copy(given[0], *call.args[1:-1], given[-1])}
 
 
 def are_last_assigned_in_rule(builder: GraphBuilder, places: Value, size: int) -> Value:
@@ -96,9 +92,7 @@ def _assignment_cotangents(call: RuleCall, cts: Cotangents, places: Value, shape
     """The base keeps the cotangent where nothing was assigned; the value gets it at its places."""
     builder, ct, value = call.builder, cts[0], call.args[-1]
     keys = call.args[1:-1]
-    base = _same_assignment_in_rule(
-        call, [ct, *keys, builder.const(0, value.dtype) if not value.shape else zero_cotangent(builder, value)]
-    )
+    base = call.copy(ct, *keys, builder.const(0, value.dtype) if not value.shape else zero_cotangent(builder, value))
     found: Maybe = None
     if call.active[-1]:
         seen = take_flat_elements_in_rule(builder, ct, places)
@@ -132,7 +126,7 @@ def _masked_setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Mayb
     place = builder.reshape(builder.map("minimum", place, np.int64(n - 1)), (m, *(1 for _ in rest)))
     rows = builder.reshape(ct, (n, *rest))
     seen = builder.gather(rows, [place], [0], list(range(1, len(rest) + 1)), (m, *rest), checked=False)
-    base = _same_assignment_in_rule(call, [ct, mask, zero_cotangent(builder, value)]) if call.active[0] else None
+    base = call.copy(ct, mask, zero_cotangent(builder, value)) if call.active[0] else None
     shaped = builder.reshape(value, value.shape[-len(rest) - 1 :])
     return [
         base,
@@ -245,9 +239,7 @@ def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
         at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
     kept = are_last_assigned_in_rule(builder, at, n)
     zero = builder.const(0, a.dtype)
-    base = (
-        _same_assignment_in_rule(call, [cts[0], indices, zero_cotangent(builder, values)]) if call.active[0] else None
-    )
+    base = call.copy(cts[0], indices, zero_cotangent(builder, values)) if call.active[0] else None
     seen = builder.map("where", kept, take_flat_elements_in_rule(builder, cts[0], at), zero)
     numbers = builder.map("remainder", builder.index((count,), 0), np.int64(given))
     found = add_cotangents_at_places(builder, builder.broadcast(zero, (given,)), numbers, seen)

@@ -17,7 +17,7 @@ def _attributes(call: RuleCall, **own: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _collective_tangent(call: RuleCall, t: Value) -> Value:
-    return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
+    return call.copy(t)
 
 
 def _all_gather_cotangent(call: RuleCall, ct: Value) -> Value:

@@ -25,7 +25,7 @@ def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
 
 def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
-    return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t)}
 
 
 def _cumsum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -109,8 +109,7 @@ def _rewrite_ufunc_reduce_for_derivative(call: RuleCall) -> dict[int, Value]:
 
 def _reduceat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[0]
-    args = (0 if t is None else t.number, call.args[1].number)
-    return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t, call.args[1])}
 
 
 def _reduceat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:

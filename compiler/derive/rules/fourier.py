@@ -50,7 +50,7 @@ def _fourier_rule_lengths(call: RuleCall) -> list[int]:
 
 def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
-    return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t)}
 
 
 def _fourier_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:

@@ -101,8 +101,7 @@ def _derivative_rule_by_decomposition(decompose: Callable[..., Value | str]) -> 
 
 
 def _choose_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
-    args = (call.args[0].number, *(t.number for t in rule_tangents_or_zeros(call, tangents)[1:]))
-    return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: call.copy(call.args[0], *rule_tangents_or_zeros(call, tangents)[1:])}
 
 
 def _choose_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -209,8 +208,7 @@ def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents
     t = tangents[-1]
     if t is None:
         return {}
-    args = (*(a.number for a in call.args[:-1]), t.number)
-    return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: call.copy(*call.args[:-1], t)}
 
 
 def _histogramdd_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:

@@ -35,7 +35,7 @@ def linear_view_derivative_rule(
 
 def _same_view_of_tangent(call: RuleCall, t: Value) -> Value:
     """The same view of the tangent."""
-    return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
+    return call.copy(t)
 
 
 def _slice_cotangent_part(call: RuleCall, part: CotangentPart) -> CotangentPart:
