@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 
 DType: TypeAlias = np.dtype[Any]
 WeakType: TypeAlias = type[bool] | type[int] | type[float] | type[complex]
@@ -126,7 +126,7 @@ def promoted_dtype(*dtypes: DType | WeakType) -> DType:
 _NORMAL: dict[Any, tuple[tuple[int, ...], DType]] = {}  # shapes and dtypes that are as they should be
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayType:
     """A shape (Python ints, no negative ones) and a supported dtype. `ArrayType((3, 4), "f4")` normalises.
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
 from ..core.cost import HALF_SPEED, WorkCostModel
@@ -91,7 +91,7 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
     return simplify_graph(rewrite_nodes(graph, rule)) if ends else graph
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _FinishedConvolution:
     """bias: of each channel. inner: what else vanishes, the call last."""
 

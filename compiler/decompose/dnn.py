@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.dnn import DnnLibrary, DnnPart, Order, dnn_call_of_arrays
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
@@ -303,7 +303,7 @@ FOUR_AXES: Order = (0, 1, 2, 3)
 LARGE_MASK = f"a mask or bias of more than {MOST_BIAS >> 20} MiB"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Additions:
     """To the scores of an attention. bound: how many places after its own a query sees keys at most; None: all. bias:
     of four axes, if there is one. rows: which queries see something, where scores that are hidden are numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ...runtime.core.settings import settings
 from ...runtime.program.device import H200
 from ...runtime.program.dnn import DnnLibrary
@@ -69,7 +69,7 @@ Condition = Callable[[own.DecomposableCall], str]
 DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Sequence[Value]], Value | str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecompositionRule:
     """fuses: ops in the call's place. kernels: the target's own do it as it stands. dnn: a library for deep neural
     networks does it. checked: no error of NumPy's that

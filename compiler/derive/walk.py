@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import BOOL, ArrayType
 from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value, needed_nodes
@@ -94,7 +94,7 @@ def no_derivative_error_of_walk(call: RuleCall, line: str, why: str) -> GraphErr
     return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DifferentiationWalks:
     """The two walks."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import dataclass, field, frozen
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.operands import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
@@ -36,7 +36,7 @@ RULES = {
 LIMITS = ("nodes", "stores", "loads")  # of one kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """A rule of `RULES`, and the numbers that it compared."""
 
@@ -51,7 +51,7 @@ class Reason:
 LIBRARY_RESULT, ASSEMBLED = Reason("library result"), Reason("assembled")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A node that group `writer` stores and group `reader` loads, and why they are not one kernel."""
 
@@ -67,7 +67,7 @@ class Cut:
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """kind: `kernel`, `library` or `assembly` (whose parts are stored in place). domain: the iteration space; reduced:
     its reduced axes. computes: the nodes evaluated inside; stores: those written to memory."""
@@ -88,7 +88,7 @@ class Group:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fusion:
     """Groups in an order in which they can run. cuts: what passes from one to another through memory."""
 

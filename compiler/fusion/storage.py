@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel
 from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
 from ..graph.graph import Graph
@@ -32,7 +32,7 @@ UNIT = 16  # capacities are whole numbers, sixteenths of a flop
 Place = int  # a number of `_Places`
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorageCost:
     """Flops an element: of storing a value, and of computing it again with all that it is made of."""
 
@@ -40,7 +40,7 @@ class StorageCost:
     again: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _CutValue:
     """own: the places of a value if what uses it and is not decided yet is computed once; everywhere: if that is
     computed again. demand, again: its vertices; cost: in flops, of computing it again, or of loading what is in

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ..core.types import INT64, ArrayType
 from .builder import GraphBuilder
 from .graph import Graph, Node, Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A slice that moves with the iteration. At iteration t it starts at `starts + t * moves`, in `steps`."""
 
@@ -41,7 +41,7 @@ class _ControlFlowNodeBodies:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptStates:
     """What a loop that goes back through another one's iterations has of their states. passes: how often those are run,
     on average; curve: (bytes, passes) for more states and for fewer, the most first."""
@@ -163,7 +163,7 @@ def memory_argument_count_of_node(node: Node) -> int:
     return len(node.args) - (numbers - 1) - control.counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A body, and the nodes outside of it that fill its inputs after the placeholders, and its numbers."""
 

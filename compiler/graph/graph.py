@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import dataclass, field, frozen
 from ..core.types import ArrayType, DType, WeakType
 from ..ops.table import OPS
 
@@ -49,7 +49,7 @@ class Typed:
         return self.type.size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node(Typed):
     """One array. `args` are numbers of earlier nodes."""
 
@@ -173,7 +173,7 @@ def _text_of_node_attr(node: Node, key: str, value: Any) -> str:
     return f"({value})" if key == "control" else str(value).replace(" ", "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value(Typed):
     """A handle on a node of one builder. weak: the Python type that the value is of, where it is no NumPy scalar.
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -25,7 +25,7 @@ BITS = INTS | {BOOL}
 STORED = NUMBERS | {BOOL, *HALVES}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Primitive:
     """`numpy(*args, dtype)` gives its meaning on arrays.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ...runtime.program.program import Int, Pointer, Region
 from ..core.combiners import COMBINERS
 from ..core.types import BOOL, FLOAT32, HALVES, INT64, ArrayType, DType, dtype_name, dtype_of
@@ -179,7 +179,7 @@ UINT8 = np.dtype(np.uint8)
 ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferLocation:
     """Where a node lies: byte offset and strides (bytes) in a buffer. aligned: is byte 0 of the buffer 16-aligned."""
 
@@ -193,7 +193,7 @@ class BufferLocation:
         return Region(self.buffer, self.offset, kind.shape, self.strides, kind.dtype.itemsize, dtype_name(kind.dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StridedBufferArray:
     """Where an array lies. aligned: its first element is at a multiple of 16 bytes."""
 
@@ -268,7 +268,7 @@ class OperandAccess:
         return Pointer(self.place.buffer, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedLoopNest:
     """A kernel's form with the numbers of one task."""
 

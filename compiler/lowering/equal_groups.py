@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.program import Argument, Buffer, Constant, Pointer, Region, Task
 from ..core.types import FLOAT32, FLOAT64, DType, dtype_name
 from ..fusion.groups import Group
@@ -30,7 +30,7 @@ SOURCES = frozenset({"const", "number", "index"})  # what is neither computed no
 LowerGroup = Callable[[Graph, Group, dict[int, BufferLocation], list[Buffer]], tuple[list[Task], bool]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalGroup:
     """A group in numbers of its own. key: all that its kernels depend on but for the constants.
 
@@ -47,7 +47,7 @@ class LocalGroup:
     constants: Sequence[Constant]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LoweredGroup:
     """tasks: in a group's own numbers, each with its arguments, where numbers stand for the group's constants. new:
     the buffers that it adds."""

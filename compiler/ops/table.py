@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import field, frozen
 from ..core import types as rules
 from ..core.types import DType, WeakType, dtype_kind
 from ..kernel.body_builder import (
@@ -30,7 +30,7 @@ Formula: TypeAlias = Callable[..., KernelValue]
 TOO_MANY_BITS = "an int of more than 64 bits"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonError:
     """What Python's operator raises among Python's own numbers. where: of the operands and NumPy's result.
 
@@ -42,7 +42,7 @@ class PythonError:
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Op:
     """One row.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import FLOAT32, HALVES, ArrayType
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
@@ -23,7 +23,7 @@ class _NoAttention(Exception):
     """A graph computes something else."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attention:
     """end: the node that it ends in; scores: what they are made of."""
 
@@ -32,7 +32,7 @@ class _Attention:
     scores: _AttentionScores
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionScores:
     """where(mask, q @ k_transposed * scale + bias, hidden), where there is a bias and a mask."""
 
@@ -52,7 +52,7 @@ class _AttentionScores:
         return self.q, self.k_transposed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionBias:
     """What is added to scores: a node's elements times a factor."""
 
@@ -60,7 +60,7 @@ class _AttentionBias:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionMask:
     """condition: a node; visible: whether it says what is seen or what is hidden; hidden: the score of what is."""
 

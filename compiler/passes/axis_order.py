@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.combiners import COMBINERS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
@@ -31,7 +31,7 @@ def keep_axis_order_of_products(graph: Graph) -> Graph:
     return graph
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnedRegion:
     """Maps of one shape. axes: of the permutation that leads to their order of axes."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
@@ -15,7 +15,7 @@ VIEWS = ("slice", "reshape")
 PURE = frozenset({"const", "index", "cast", "gather", "permute", "broadcast", *VIEWS, *OPS})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CutGraph:
     """orders: a graph of the inputs with these places. rest: all else, of the first inputs, the results of `orders`,
     and the other inputs."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...runtime.core.box_index import Box, boxes_meet
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count_of_node
@@ -32,7 +32,7 @@ SMALL_PART = 8  # one element in so many is copied rather than all of them store
 LARGE = 1 << 16  # elements of an array that is not reduced with long strides
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryLayout:
     """How an input lies in memory: strides in bytes, and whether it is aligned. Strides are multiples of the itemsize;
     aligned is a first element at a multiple of 16 bytes."""

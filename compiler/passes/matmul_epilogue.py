@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value, joined_user_lines
@@ -39,7 +39,7 @@ def absorb_matmul_epilogues(graph: Graph) -> Graph:
     return rewrite_nodes(graph, absorb_epilogue)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chain:
     """parts: of the epilogue, in order; args: of the call, a bias last; inner: what vanishes, the product last; narrow:
     whether it is wanted in fewer bits than it has."""

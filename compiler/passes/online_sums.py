@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value, own_maximum_of_comparison
@@ -24,7 +24,7 @@ LARGE = 1 << 20  # elements of x: fewer are read again from a cache
 LONGEST, SHORTEST = 1024, 256  # elements of a part
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     """The parts of rows, the maximum of each, and that of each whole row."""
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.combiners import COMBINERS
 from ..core.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, UINT64, ArrayType, DType
 from ..graph.builder import GraphBuilder
@@ -39,7 +39,7 @@ RowRoutine: TypeAlias = tuple[Routine, list[int]]
 Join: TypeAlias = Callable[[KernelValue, KernelValue], KernelValue]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table(Typed):
     """An array in memory that all rows share, of which nothing has been read: which of the routine's."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
@@ -415,7 +415,7 @@ def rewrite_sums_as_vector_products(graph: Graph, layouts: Sequence[MemoryLayout
     return rewrite_nodes(graph, replace_by_matmul)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sum:
     """The numbers of a sum and of the product that it adds up."""
 

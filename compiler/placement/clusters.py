@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel
 from ..graph.graph import Graph
 from ..ops.table import OPS
 from .places import Places
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceLink:
     """What a copy from one device to another takes: microseconds before its first byte, bytes per microsecond."""
 
@@ -34,7 +34,7 @@ LINKS = {"cuda": DeviceLink(12.0, 3.5e5), "fake": DeviceLink(12.0, 3.5e5), "cpu"
 BETWEEN_RANKS = DeviceLink(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """Open nodes that stay together. after: the clusters that it reads from, with the bytes that it reads of each."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from .places import is_node_copy_on_device
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedValue:
     """An array on a device. source: which input of the whole graph it is; -1 for what a part or a move makes. depth:
     the operations on the longest way to it, which tells what is there first."""
@@ -26,7 +26,7 @@ class PlacedValue:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A graph that runs on one device. reads, writes: the values that its inputs and its outputs are; numbers: which of
     the whole graph's numbers it takes."""
@@ -38,7 +38,7 @@ class Part:
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """Value `source` is copied to another device, as value `target`."""
 
@@ -46,7 +46,7 @@ class Move:
     target: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partition:
     """Parts and moves, in an order in which each comes after what it reads. outputs: values."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ...runtime.program.collective import Collective
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
@@ -28,7 +28,7 @@ UNSIGNED = {1: "uint8", 2: "uint16"}  # what stands for dtypes that only move
 METHODS = {"from_root": "broadcast", "exchange": "permute"}  # other names of World's
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReductionDtypes:
     """What a library's reductions can do. wider: the dtype that stands for one that it lacks. apart: (kind of dtype,
     operation) that it does not do as NumPy does: then the arrays are gathered, and joined by this rank's kernels."""
@@ -43,7 +43,7 @@ NCCL_REDUCTIONS = ReductionDtypes(  # whose maximum drops NaN; a complex sum is 
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meeting:
     """A collective between parts."""
 
@@ -52,7 +52,7 @@ class Meeting:
     writes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankPartition:
     """Parts and collectives of one rank, in an order in which each comes after what it reads. outputs: values."""
 

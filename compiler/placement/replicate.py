@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
@@ -27,7 +27,7 @@ UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replicas:
     """graph: input i of the body on device r is its input i * count + r; so are outputs. slots: of the nodes."""
 

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
@@ -19,7 +19,7 @@ from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchShape:
     """units and grain: parallel units of a CPU kernel and a chunk of them; grid and block: a GPU's launch."""
 
@@ -36,7 +36,7 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents

@@ -17,7 +17,7 @@ from ...compiler.graph.precision import own_precision
 from ...compiler.joining.iterations import join_loop_iterations
 from ...compiler.passes.unused_results import drop_unused_loop_results
 from ...runtime.core.errors import add_note_to_error_once
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
@@ -108,7 +108,7 @@ def trace_function(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TraceRequest:
     """What is to be traced: see `trace_function`."""
 

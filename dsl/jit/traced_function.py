@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Graph, Node
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import TraceError
 from ..core.host_scalars import Host
 from ..core.pytree import LEAF, Tree
@@ -25,7 +25,7 @@ from ..trace.failures import Failures
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
@@ -41,7 +41,7 @@ class TracedArgument:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecializationEvent:
     """Something that happened to a function's versions.
 
@@ -56,7 +56,7 @@ class SpecializationEvent:
     tree: Tree = LEAF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from ...compiler.graph.graph import Node
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.settings import settings
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
@@ -42,7 +42,7 @@ UNWRITTEN = 8192  # and there are functions without source, whose loops cannot b
 ENDLESS = 65_536  # whatever they are; half as many in a nest of loops
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserLoop:
     """A loop of the user's. site: the code of its body. count: of its turns, if that is known. functions: all that it
     calls. turns: runs it turn by turn, and calls what it is given after each. captures: the ways to make it a node."""

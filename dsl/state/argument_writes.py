@@ -11,13 +11,13 @@ from typing import Any
 
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Graph, Node
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 
 MOST_WRITES = 16  # to one argument; with more, what differs is written
 View = tuple[str, tuple[Any, ...]]  # ("reshape", a shape) or ("key", (start, stop, step) for each axis)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArgumentWrite:
     """One assignment to an argument. leaf: which one. output: the result with the values, which are broadcast.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import (
@@ -32,7 +32,7 @@ from .branch import zeros_for_missing_body_derivatives
 from .snapshots import ReversedIterations, Stretch, kept_loop_snapshots, snapshot_levels_within_budget
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """A loop's arguments, by what they are."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass, replace
+from ....runtime.core.frozen import frozen, replace
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, KeptStates, Loop, Window, add_body_scalar, add_control_flow_node
@@ -55,7 +55,7 @@ def kept_loop_snapshots(turns: int, state: int, saved: int, levels: Sequence[int
     return KeptStates(turns, *here, tuple(curve))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """Values in one builder: a stretch of turns. state: what its first turn begins with; cotangents: of what its last
     turn gives, and sums of the invariants'; first: the number of its first turn; count: how many turns; expected: about
@@ -70,7 +70,7 @@ class Stretch:
     total: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReversedIterations:
     """step: (state, invariants, turn) -> the next state; back: (state, cotangents, invariants, turn) -> the cotangents
     before the turn. Graphs whose last input is the number of the turn; their numbers are those of the call."""

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value, own_maximum_of_comparison
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReverseOptions:
     """budget: bytes that a loop may keep of its states. ieee: whether a cotangent of zero that comes out of a `where`
     is multiplied as IEEE's arithmetic does; else nothing comes back from what was not taken, be it infinite."""
@@ -50,7 +50,7 @@ class RuleWalks(Protocol):
     def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleCall:
     """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
     differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it.

@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
 from .call import transpose_matrices_in_rule, zero_cotangent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CotangentPart:
     """Zeros, but for the elements `starts + i * steps`, which are the value's."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from ....program.program import Kernel
 from .lanes import NUMBA
 from .numba_parts import (
@@ -30,7 +30,7 @@ _PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "fl
 _PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumbaFunction:
     """A Python function in LLVM IR: its name and type, the text of the modules that have it, and how NVVM compiles
     these. machine: their triple and the layout of data."""

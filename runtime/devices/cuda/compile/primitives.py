@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -40,7 +40,7 @@ def nvvm_dtype_kind_letter(dtype: str) -> str:
     return {"f32": "f", "f64": "f", "f16": "h", "bf16": "h"}.get(dtype, dtype[0])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrimitiveRow:
     """emit(builder, dtype, *lanes) -> lane, where dtype is that of the last argument. result: its dtype if another."""
 
