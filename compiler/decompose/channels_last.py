@@ -17,7 +17,7 @@ from ..core.combiners import COMBINERS
 from ..core.cost import HALF_SPEED, WorkCostModel
 from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..passes.matmul_epilogue import match_epilogue_activation, match_epilogue_bias
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
@@ -37,7 +37,7 @@ def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) 
     ends = _nodes_that_lead_to_channels_last(graph)
     turned = dict[int, tuple[int, ...]]()
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node in calls:
             leads = any(graph.nodes[user] in ends for user in graph.users[calls[node]])
             return None if leads else _call_with_channels_second(library, model, builder, node, args)
@@ -69,7 +69,7 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
         and all(operation_of_dnn_call(graph.nodes[user]) for user in graph.users[number])
     }
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         given = Node(node.op, tuple(a.number for a in args), node.type, node.attrs)
         found = _match_finished_convolution(builder.nodes, given) if node in ends else None
         if found is None:
@@ -109,7 +109,7 @@ def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedCo
 
 
 def _call_with_channels_second(
-    library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | None:
     """A call of arrays that are there with channels second, and whose result is read so, if it takes less by the clock
     than the other one, its arrays turned before and after; or products of matrices, if they take less."""
@@ -136,7 +136,7 @@ def _products_of_images(
     model: WorkCostModel,
     builder: GraphBuilder,
     options: dict[str, Any],
-    given: Sequence[Value],
+    given: Values,
     type: ArrayType,
     limit: float,
 ) -> Value | None:
@@ -179,7 +179,7 @@ def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:
 
 # a value, and the axes of the permutation that leads from it to what it stands for
 Turned = tuple[Value, Sequence[int]]
-Row = Callable[[GraphBuilder, Node, Sequence[Value], dict[int, tuple[int, ...]]], Turned | None]
+Row = Callable[[GraphBuilder, Node, Values, dict[int, tuple[int, ...]]], Turned | None]
 
 
 def _row_of_turning(node: Node) -> Row | None:
@@ -206,9 +206,7 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
     return builder.permute(builder.reshape(x, whole), back)
 
 
-def _turn_map(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned | None:
+def _turn_map(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned | None:
     axes = next((places[a.number] for a in args if a.number in places and a.shape == node.shape), None)
     if axes is None:
         return None
@@ -217,7 +215,7 @@ def _turn_map(
     return builder.copy(node, given, ArrayType(shape, node.dtype)), axes
 
 
-def _turn_slice(builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]) -> Turned:
+def _turn_slice(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = places[args[0].number]
     back = _inverse_axes(axes)
     starts, steps, shape = ([given[i] for i in back] for given in (*_slice_attrs(node), node.shape))
@@ -228,16 +226,12 @@ def _slice_attrs(node: Node) -> tuple[Sequence[int], Sequence[int]]:
     return node.attr("starts"), node.attr("steps")
 
 
-def _turn_concat(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_concat(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = next(iter(places.values()))
     return builder.concat([_turned_operand(builder, a, axes, places) for a in args], axes[node.attr("axis")]), axes
 
 
-def _turn_update(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_update(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = next(iter(places.values()))
     back = _inverse_axes(axes)
     starts, steps = ([given[i] for i in back] for given in _slice_attrs(node))
@@ -246,7 +240,7 @@ def _turn_update(
 
 
 def _turn_reduction(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
+    builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     axes, gone = places[args[0].number], node.attr("axes")
     if len(gone) > 1 and COMBINERS[node.op].carries_index:
@@ -259,7 +253,7 @@ def _turn_reduction(
 
 
 def _turn_broadcast(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
+    builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     axes = places[args[0].number]
     if len(axes) != node.ndim:
@@ -268,9 +262,7 @@ def _turn_broadcast(
     return builder.broadcast(source, [node.shape[i] for i in _inverse_axes(axes)]), axes
 
 
-def _turn_reshape(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned | None:
+def _turn_reshape(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned | None:
     """Of axes that are split, and of those that become one and follow each other before they are turned too."""
     axes, before, after = places[args[0].number], args[0].shape, node.shape
     groups = _groups_of_reshaped_axes(before, after)
@@ -310,9 +302,7 @@ def _groups_of_reshaped_axes(before: Sequence[int], after: Sequence[int]) -> lis
     return groups
 
 
-def _turn_permute(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_permute(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = places[args[0].number]
     return _turned_operand(builder, args[0], axes, places), [axes[i] for i in node.attr("axes")]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 
-def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str) -> Value | str:
+def decompose_cumulative(builder: GraphBuilder, node: Node, args: Values, name: str) -> Value | str:
     """cumulative_sum(a, include_initial=True) -> 0, then cumsum(a)"""
     (a,), options = args, node.options
     axis = options.get("axis", 0)
@@ -23,7 +21,7 @@ def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value
     return result
 
 
-def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str = "") -> Value | str:
+def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Values, name: str = "") -> Value | str:
     """cumprod(z) -> products of 2, 4, 8, ... neighbours; cumsum(x, dtype=complex) -> cumsum of complex numbers"""
     (a,), options = args, node.options
     name = name or {"add": "cumsum", "multiply": "cumprod"}.get(options["ufunc"], "")

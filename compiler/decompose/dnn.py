@@ -14,7 +14,7 @@ from ...runtime.program.dnn import DnnLibrary, DnnPart, Order, dnn_call_of_array
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import ALIGNMENT, contiguous_strides, strides_of_memory_view_node
 from ..passes.attention import bound_of_mask, matrix_transpose
 from ..passes.simplify import rewrite_nodes, simplify_graph
@@ -44,7 +44,7 @@ def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
 def add_dnn_call(
     library: DnnLibrary,
     builder: GraphBuilder,
-    args: Sequence[Value],
+    args: Values,
     results: Sequence[ArrayType],
     options: dict[str, Any],
     part: int = 0,
@@ -113,7 +113,7 @@ CONVOLUTION_CALLS = tuple(_PLACES)
 
 
 def call_dnn_convolution(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """A convolution or a gradient of one. Zeros around the image are part of the call where that is not refused; one
     axis is an image of one row; of 16 bits the channels come last, as tensor cores take them. Of float32 the library's
@@ -183,7 +183,7 @@ def undecided_options_of_dnn_call(node: Node) -> dict[str, Any]:
     return {name: value for name, value in node.attr("options") if name not in ("results", "workspace")}
 
 
-def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[Value]:
+def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Values) -> list[Value]:
     """The arrays of a call before their axes were put into the order in which they lie."""
     orders: Sequence[Order] = node.options["orders"]
     return [_permuted(builder, a, order) for a, order in zip(args, orders, strict=False)]
@@ -200,7 +200,7 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
         is_section = node.op == "slice" and all(step == 1 for step in node.attr("steps"))
         return (node.attr("starts")[2:], node.shape[2:]) if is_section else None
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         kept = inside(node)
         if kept is None:
             return None
@@ -232,7 +232,7 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
 
 
 def call_dnn_attention(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
@@ -268,7 +268,7 @@ def call_dnn_attention(
 
 
 def call_dnn_attention_gradient(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
     stats, masks, options = args[5], args[6:], node.options
@@ -326,14 +326,12 @@ class _Additions:
         return x if self.rows is None else builder.map("where", self.rows, x, builder.const(0, x.dtype))
 
 
-def split_attention_masks(masks: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+def split_attention_masks(masks: Values) -> tuple[list[Value], list[Value]]:
     """What is added to scores, and what says which are seen."""
     return [m for m in masks if m.dtype != np.bool_], [m for m in masks if m.dtype == np.bool_]
 
 
-def _additions_to_scores(
-    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], hidden: float
-) -> _Additions:
+def _additions_to_scores(builder: GraphBuilder, q: Value, k: Value, masks: Values, hidden: float) -> _Additions:
     """A mask that compares places is a bound; any other, and one beside a bias, becomes part of the bias."""
     biases, seen = split_attention_masks(masks)
     bound = bound_of_mask(builder, seen[0].number) if seen else None
@@ -392,7 +390,7 @@ def _mask_with_four_axes(builder: GraphBuilder, x: Value, q: Value) -> Value:
     return builder.reshape(x, (math.prod(wide), own[len(batch)] if outer else 1, *own[-2:]))
 
 
-def _why_no_dnn_attention(library: DnnLibrary | None, given: Sequence[Value], arrays: Sequence[Value]) -> str:
+def _why_no_dnn_attention(library: DnnLibrary | None, given: Values, arrays: Values) -> str:
     q, k, v = arrays
     if refusal := _why_no_dnn_arrays([a.type for a in given]):
         return refusal
@@ -430,7 +428,7 @@ def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
     return order if order[-1] == len(order) - 1 else tuple(range(len(order)))
 
 
-def decompose_attention(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_attention(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """attention(q, k, v) -> softmax(q @ k.T * scale) @ v, or the logarithms of the sums of its rows"""
     options = node.options
     wanted = np.dtype(options["dtype"])
@@ -442,7 +440,7 @@ def decompose_attention(builder: GraphBuilder, node: Node, args: Sequence[Value]
 
 
 def _weights_of_attention(
-    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], options: dict[str, Any]
+    builder: GraphBuilder, q: Value, k: Value, masks: Values, options: dict[str, Any]
 ) -> tuple[Value, Value, Value]:
     """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
     scores = builder.map("multiply", builder.matmul(q, matrix_transpose(builder, k)), options["scale"])
@@ -457,7 +455,7 @@ def _weights_of_attention(
     return powers, builder.reshape(builder.reduce("sum", powers, axes, scores.dtype), kept), largest
 
 
-def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """attention_gradient(q, k, v, o, ct, stats) -> with weights computed again, from the scores alone, and what comes
     back to scores, products of these with the other arrays"""
     options = node.options

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.types import ArrayType, real_dtype
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 MANY = 128  # smaller matrices that are as much work
@@ -23,7 +23,7 @@ def gpu_factorization_pays(shape: Sequence[int]) -> bool:
     return 0 not in shape and (min(shape[-2:]) >= LEAST or (math.prod(shape[:-2]) >= MANY and min(shape[-2:]) > 1))
 
 
-def decompose_det(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_det(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """det(a) -> sign * exp(log |det|), as NumPy has it"""
     if not gpu_factorization_pays(args[0].shape):
         return SMALL
@@ -31,7 +31,7 @@ def decompose_det(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> V
     return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.dtype))
 
 
-def decompose_slogdet(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_slogdet(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """slogdet(a) -> from the diagonal of its LU factors and the row exchanges"""
     real = node.dtype.kind == "f" and args[0].dtype.kind != "c"
     if not gpu_factorization_pays(args[0].shape) or not (real or args[0].dtype.kind == "c"):
@@ -73,7 +73,7 @@ def _decompose_product_by_halves(builder: GraphBuilder, x: Value) -> Value:
     return builder.reshape(x, x.shape[:-1])
 
 
-def decompose_qr(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_qr(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """qr(a) -> its factors, with zeros where cuSOLVER leaves what it needs of Q"""
     mode = node.options["mode"]
     (a,) = args
@@ -95,7 +95,7 @@ def decompose_qr(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Va
     return builder.map("where", inside, r, builder.const(0, x.dtype))
 
 
-def decompose_cholesky(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_cholesky(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """cholesky of many matrices -> their factors, with zeros beside them"""
     (a,) = args
     if a.ndim == 2 or not gpu_factorization_pays(a.shape) or node.options.get("upper"):
@@ -112,7 +112,7 @@ def _small_matrices_repay_decomposition(shape: Sequence[int], longest: int) -> b
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
 
-def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_eigh(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
     if not _small_matrices_repay_decomposition(a.shape, LEAST - 1):
@@ -123,7 +123,7 @@ def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> 
     return _decomposed_eigenvectors_of_rows(builder, rows) if node.attr("part") else values
 
 
-def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_svd(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """svd of many small matrices -> all singular vectors, then those that are wanted"""
     (a,), options = args, node.options
     if not _small_matrices_repay_decomposition(a.shape, SHORT) or options.get("hermitian"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.types import INT64, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 NO_ROWS = "no elements, a dtype without kernels, or rows of 2**31 elements"
 FEW = 5  # places of an order that are looked for one by one; for more, all is sorted
@@ -28,7 +28,7 @@ ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.a
 STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
 
 
-def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """sort(z) -> z at argsort(z)"""
     (a,) = args
     axis = node.options.get("axis", -1)
@@ -40,7 +40,7 @@ def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Val
     )
 
 
-def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """argsort(z) -> stable argsorts by imaginary part, by real part, and by which are NaN"""
     (a,) = args
     axis = node.options.get("axis", -1)
@@ -50,7 +50,7 @@ def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[
     return builder.permute(decompose_stable_argsort(builder, x), np.argsort(order).tolist())
 
 
-def decompose_lexsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_lexsort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """lexsort(keys) -> stable argsorts, the least key first"""
     axis = node.options["axis"]
     if 0 in args[0].shape or not args[0].shape:
@@ -79,7 +79,7 @@ def decompose_stable_argsort(builder: GraphBuilder, x: Value, places: Value | No
     return places
 
 
-def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_median(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """median(a) -> the mean of the one or two middle values of the order"""
     x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None:
@@ -95,7 +95,7 @@ def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -
     return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """nanmedian(a) -> the mean of the middle values that are not NaN"""
     if args[0].dtype.kind != "f":
         return decompose_median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
@@ -115,7 +115,7 @@ def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]
     return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_quantile(builder: GraphBuilder, node: Node, args: Values, scale: int = 1) -> Value | str:
     """quantile(a, q) -> values at known places of the order, interpolated as NumPy does"""
     options = node.options
     x = _merge_median_axes_into_rows(builder, node, args[0])
@@ -147,7 +147,7 @@ def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value],
     return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Values, scale: int = 1) -> Value | str:
     """nanquantile(a, q) -> as `quantile`, at places that follow from the count without NaN"""
     if args[0].dtype.kind != "f":
         return decompose_quantile(builder, node, args, scale)
@@ -347,7 +347,7 @@ def _quantile_interpolation_weights(x: Value, t: np.ndarray[Any, Any], q: Any) -
     return t.astype(kind), (1 - t).astype(kind)
 
 
-def _interpolate_quantile_linearly(builder: GraphBuilder, a: Value, b: Value, known: Sequence[Value]) -> Value:
+def _interpolate_quantile_linearly(builder: GraphBuilder, a: Value, b: Value, known: Values) -> Value:
     """NumPy's a + (b - a) * t, from b where t is at least a half. known: t, 1 - t, and whether it is."""
     t, rest, far = known
     step = builder.map("subtract", b, a)

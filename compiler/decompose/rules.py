@@ -17,7 +17,7 @@ from ..core.combiners import COMBINERS
 from ..core.cost import WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import contiguous_strides, strides_of_memory_view_node
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
@@ -64,9 +64,9 @@ from .sorting_networks import decompose_call_of_short_rows, decompose_kth_of_sho
 
 HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
-Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
+Rule = Callable[[GraphBuilder, Node, Values], Value | str]
 Condition = Callable[[own.DecomposableCall], str]
-DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Sequence[Value]], Value | str]
+DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Values], Value | str]
 
 
 @frozen
@@ -95,12 +95,12 @@ def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule
     return DecompositionRule(kernels=condition)
 
 
-def _decompose_require(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_require(builder: GraphBuilder, node: Node, args: Values) -> Value:
     """require(a, condition) -> a"""
     return args[0]
 
 
-def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Values) -> Value:
     """prod(z) -> NumPy's"""
     return builder.host("reduce", args, [node.type], op=node.op, axes=node.attr("axes"))[0]
 
@@ -258,7 +258,7 @@ class _Decomposer:
     model: WorkCostModel
     changed: bool = True
 
-    def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def decide_call(self, builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
         name, line, start = (
             _decomposition_rule_name_of_node(node, [a.type for a in args]),
@@ -310,7 +310,7 @@ def _keep_call_undecomposed(
     way: DecompositionRule,
     builder: GraphBuilder,
     node: Node,
-    args: Sequence[Value],
+    args: Values,
     layouts: Sequence[MemoryLayout] | None,
 ) -> Value | str:
     """The call, for kernels of the target's own, or why they do not take it."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 from .binary_search import LONGEST, decompose_binary_search, element_loader_of_search
 
 SMALL = 32  # up to so many elements are looked for one by one
 
 
-def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """searchsorted(a, v) -> for each v a search by halving"""
     if len(args) != 2:
         return "a sorter"
@@ -28,7 +27,7 @@ def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Val
     return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), node.options["side"])
 
 
-def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_digitize(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """digitize(x, edges) -> searchsorted, from behind where the edges fall"""
     x, edges = args
     (n,) = edges.shape
@@ -58,7 +57,7 @@ def comparison_dtype_of_decomposed_search(x: Value, edges: Value) -> np.dtype[np
     return dtype if dtype.itemsize >= 4 else np.dtype("f4" if dtype.kind == "f" else "i4")
 
 
-def decompose_isin(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_isin(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """isin(x, tests) -> any(x[..., None] == tests, -1), of few tests"""
     x, tests = args
     count = math.prod(tests.shape)

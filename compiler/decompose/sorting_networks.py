@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 LONGEST = 9  # rows of which some places are wanted
 LONGEST_SORTED = 8  # rows that are wanted whole: what stores longer ones takes half a second to compile
 FEWEST = 4096  # fewer rows would have to be sorted thousands of times to win back what the kernel takes to compile
 
 
-def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """sort(a) -> its slices along the axis, through a network, put together again"""
     (a,) = args
     options = node.options
@@ -27,7 +27,7 @@ def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Sequen
     return builder.concat(_sorted_slices(builder, a, axis), axis)
 
 
-def decompose_kth_of_short_rows(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_kth_of_short_rows(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """kth(a) -> those slices of `sort(a)`; what only others need is never computed"""
     (a,) = args
     last = a.ndim - 1
@@ -38,10 +38,10 @@ def decompose_kth_of_short_rows(builder: GraphBuilder, node: Node, args: Sequenc
 
 
 def decompose_call_of_short_rows(
-    rule: Callable[[GraphBuilder, Node, Sequence[Value]], Value | str],
+    rule: Callable[[GraphBuilder, Node, Values], Value | str],
     builder: GraphBuilder,
     node: Node,
-    args: Sequence[Value],
+    args: Values,
 ) -> Value | str:
     """What `rule` makes of a call, where a network finds the places in it."""
     axes = node.options.get("axis")

@@ -21,7 +21,7 @@ from ..graph.control_flow import (
     add_control_flow_node,
     memory_argument_count_of_node,
 )
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..graph.precision import precision_of_attrs
 
 
@@ -60,7 +60,7 @@ class GraphBatcher:
     def __init__(self, builder: GraphBuilder, size: int) -> None:
         self.builder, self.size, self.rows, self.results = builder, size, set(), {}
 
-    def batched_node(self, node: Node, args: Sequence[Value]) -> Value:
+    def batched_node(self, node: Node, args: Values) -> Value:
         """A node on values of which some are batched."""
         if not any(a.number in self.rows for a in args):
             return self.builder.copy(node, args)
@@ -87,44 +87,44 @@ class GraphBatcher:
             return value
         return self.builder.reshape(value, (self.size, *(1,) * (rank - len(shape)), *shape))
 
-    def add_batched_node(self, node: Node, args: Sequence[Value], **attrs: object) -> Value:
+    def add_batched_node(self, node: Node, args: Values, **attrs: object) -> Value:
         """The node with rows, some attributes changed."""
         given = tuple((k, attrs.get(k, v)) for k, v in node.attrs)
         type = ArrayType((self.size, *node.shape), node.dtype)
         return self.builder.add(node.op, tuple(a.number for a in args), type, given)
 
 
-def _batch_elementwise(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_elementwise(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, [b.widened_to_rank(a, node.ndim) for a in args])
 
 
-def _batch_reduction(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_reduction(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, axes=tuple(a + 1 for a in node.attr("axes")))
 
 
-def _batch_slice_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_slice_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, starts=(0, *node.attr("starts")), steps=(1, *node.attr("steps")))
 
 
-def _batch_permute(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_permute(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, axes=(0, *(a + 1 for a in node.attr("axes"))))
 
 
-def _batch_broadcast(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_broadcast(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.builder.broadcast(b.widened_to_rank(args[0], node.ndim), (b.size, *node.shape))
 
 
-def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Values) -> Value:
     """Of windows and joins."""
     return b.add_batched_node(node, [b.spread_to_rows(a, a.shape) for a in args], axis=node.attr("axis") + 1)
 
 
-def _batch_update(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_update(b: GraphBatcher, node: Node, args: Values) -> Value:
     base, value = (b.spread_to_rows(a, a.shape) for a in args)
     return b.builder.update(base, value, (0, *node.attr("starts")), (1, *node.attr("steps")))
 
 
-def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_gather(b: GraphBatcher, node: Node, args: Values) -> Value:
     a, *indices = args
     rank = node.ndim
     axes, rest = node.attr("axes"), tuple(r + 1 for r in node.attr("rest"))
@@ -133,7 +133,7 @@ def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, [a, *(b.widened_to_rank(i, rank) for i in indices)], axes=axes, rest=rest)
 
 
-def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_matmul(b: GraphBatcher, node: Node, args: Values) -> Value:
     (left, right), own = args, precision_of_attrs(node.attrs)
     if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and right.ndim == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
@@ -144,7 +144,7 @@ def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank), precision=own)
 
 
-def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_loop_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     """All that is carried has rows; so have those of the windows and invariants that had them."""
     loop: Loop = node.attr("control")
     memory = memory_argument_count_of_node(node)
@@ -163,7 +163,7 @@ def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, value.ndim)))
 
 
-def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_branch(b: GraphBatcher, node: Node, args: Values) -> Value:
     memory = memory_argument_count_of_node(node)
     if any(b.is_batched(a) for a in (args[0], *args[memory:])):
         return _batch_by_loop_over_rows(b, node, args)
@@ -174,7 +174,7 @@ def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return results[part]
 
 
-def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     """Its rule has rows too."""
     control: CustomDerivativeNode = node.attr("control")
     numbers = len(control.bodies[0].numbers)
@@ -189,7 +189,7 @@ def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Va
     )
 
 
-def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_host_call(b: GraphBatcher, node: Node, args: Values) -> Value:
     """A convolution with the same weights for each row has so many more images, its image's cotangent too; attention
     has an axis more; of other calls each row is one."""
     arrays = {"attention": 3, "attention_gradient": 6}.get(node.attr("function"), 0)
@@ -214,7 +214,7 @@ def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     return b.builder.reshape(result, (b.size, *node.shape))
 
 
-def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Values) -> Value:
     """A loop over the rows. All results of a call are made in the same one."""
     nodes = b.builder.nodes
     results = b.results[_call_of_result(node)]
@@ -247,7 +247,7 @@ def _batch_window_of_rows(rank: int) -> Window:
     return Window((0,) * rank, (1,) * rank, (1, *(0,) * (rank - 1)))
 
 
-Rule = Callable[[GraphBatcher, Node, Sequence[Value]], Value]
+Rule = Callable[[GraphBatcher, Node, Values], Value]
 _KINDS: dict[str, Rule] = {"map": _batch_elementwise, "reduce": _batch_reduction}
 _RULES: dict[str, Rule] = {
     "slice": _batch_slice_node,

@@ -14,7 +14,7 @@ from ..core.combiners import COMBINERS
 from ..core.cost import SMALL, SWEPT_ELEMENTS, WorkCostModel, rereading_rows_costs_little
 from ..core.types import FLOAT32, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..passes.materialize import boxes_to_copy_outside_update
 from ..passes.simplify import rewrite_nodes
 from .groups import FusionCover, OpenFusionGroup
@@ -80,7 +80,7 @@ def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph
         return graph
     following = iter(rows_of_each)
 
-    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def split(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         rows = next(following) if node.kind == "reduce" else None
         if not rows:
             return None
@@ -103,7 +103,7 @@ def reduce_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
         part = staged(builder, op, x, axes[first:], dtype)
         return builder.reduce(op, part, axes[:first], dtype)
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node.kind != "reduce" or COMBINERS[node.op].carries_index:
             return None
         axes, dtype = node.attr("axes"), node.dtype
@@ -135,7 +135,7 @@ def split_sums_around_insides(graph: Graph) -> Graph:
     if not insides:
         return graph
 
-    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def split(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node not in insides:
             return None
         (starts, shape), value = insides[node], args[0]

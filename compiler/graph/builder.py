@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_op_row_dtypes
 from ..sequential.form import Routine
-from .graph import Attrs, Graph, GraphError, Node, Value, needed_nodes
+from .graph import Attrs, Graph, GraphError, Node, Value, Values, needed_nodes
 from .precision import precision_attrs
 
 Scalar = bool | int | float | complex
@@ -182,7 +182,7 @@ class GraphBuilder:
         shape = (*(n - length + 1 if i == axis else n for i, n in enumerate(a.shape)), length)
         return self.add("windows", (a.number,), ArrayType(shape, a.dtype), (("axis", axis), ("length", length)))
 
-    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+    def concat(self, parts: Values, axis: int) -> Value:
         """Joins parts along an axis. They have one dtype, and equal shapes but for that axis."""
         first = parts[0]
         for part in parts:
@@ -224,7 +224,7 @@ class GraphBuilder:
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 
     def gather(
-        self, a: Value, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
+        self, a: Value, indices: Values, axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
         checked: bool = True,
     ) -> Value:  # fmt: skip
         """Loads elements of `a` at computed indices. Element i of the result, of `shape`, is that of `a` at
@@ -254,21 +254,21 @@ class GraphBuilder:
         args = self.cast(a, dtype).number, self.cast(b, dtype).number
         return self.add("matmul", args, ArrayType(shape, dtype), precision_attrs(dtype, precision))
 
-    def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
+    def host(self, function: str, args: Values, types: Sequence[ArrayType], **options: Any) -> list[Value]:
         """What row `function` of `runtime/interpret/numpy_calls.py`'s table gives for the arrays and options
         (hashable, in any order): one value for each of `types`. `compiler/decompose` says who does it."""
         fixed = ("function", function), ("options", tuple(sorted(options.items())))
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[NewArray]) -> list[Value]:
+    def kernel(self, own: CustomKernel, args: Values, writes: Sequence[NewArray]) -> list[Value]:
         """What a GPU kernel of the user's writes, given its arrays. Those that it reads come first, then initial
         values."""
         numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
         return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def sequential(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
+    def sequential(self, routine: Routine, args: Values) -> list[Value]:
         """What a loop nest writes, given its arrays. They are those that it reads and those that it starts from, in its
         order."""
         numbers, fixed = tuple(a.number for a in args), (("routine", routine),)
@@ -319,12 +319,12 @@ class GraphBuilder:
                 raise self.error(f"{op}: arrays of shapes {text} have more elements than there can be") from None
             raise self.error(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
 
-    def finish_copy(self, graph: Graph, new: Mapping[int, Value] | Sequence[Value]) -> Graph:
+    def finish_copy(self, graph: Graph, new: Mapping[int, Value] | Values) -> Graph:
         """The graph whose inputs, numbers and outputs are the copies of a graph's. new: of each of its nodes."""
         self.inputs, self.numbers = ([new[n].number for n in numbers] for numbers in (graph.inputs, graph.numbers))
         return self.finish([new[n] for n in graph.outputs])
 
-    def finish(self, outputs: Sequence[Value]) -> Graph:
+    def finish(self, outputs: Values) -> Graph:
         """The graph of all that `outputs` need; inputs and numbers stay even when unused."""
         keep = {*self.inputs, *self.numbers}
         order = sorted(keep.union(needed_nodes(self.nodes, [o.number for o in outputs], keep)))

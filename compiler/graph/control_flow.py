@@ -14,7 +14,7 @@ from typing import Any
 from ...runtime.core.frozen import dataclass, frozen
 from ..core.types import INT64, ArrayType
 from .builder import GraphBuilder
-from .graph import Graph, Node, Value
+from .graph import Graph, Node, Value, Values
 
 
 @frozen
@@ -146,7 +146,7 @@ class CustomDerivativeNode(_ControlFlowNodeBodies):
         return f"{self.results} results, {self.inputs} inputs, a rule for {mode}"
 
 
-def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
+def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Values) -> list[Value]:
     """The node of each result."""
     op = "loop" if isinstance(control, Loop) else "branch"
     numbers = tuple(a.number for a in args)
@@ -174,8 +174,8 @@ class Cut:
 
 def cut_body_graphs_from_builder(
     builder: GraphBuilder,
-    placeholders: Sequence[Sequence[Value]],
-    outputs: Sequence[Sequence[Value]],
+    placeholders: Sequence[Values],
+    outputs: Sequence[Values],
     first: int,
     index: Value | None = None,
     *,
@@ -244,12 +244,12 @@ def should_body_graph_repeat_node(nodes: Sequence[Node], number: int) -> bool:
 
 def _build_body_graph(
     builder: GraphBuilder,
-    placeholders: Sequence[Value],
+    placeholders: Values,
     index: Value | None,
     order: Sequence[int],
     inputs: Sequence[int],
     numbers: Sequence[int],
-    outputs: Sequence[Value],
+    outputs: Values,
 ) -> Graph:
     made = GraphBuilder("body")
     line = ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -188,6 +188,9 @@ class Value(Typed):
     def promotes_as(self) -> np.dtype[Any] | WeakType:
         """What NumPy's promotion (NEP 50) sees: a Python type that has no dtype of its own there, or the dtype."""
         return self.type.dtype if self.weak is None or self.weak is bool else self.weak
+
+
+Values: TypeAlias = Sequence[Value]
 
 
 class Line(str):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...runtime.core.frozen import field, frozen
 from ..core import types as rules
-from ..core.types import DType, WeakType, dtype_kind
+from ..core.types import DType, dtype_kind
 from ..kernel.body_builder import (
     KernelBody,
     KernelValue,
@@ -80,7 +80,7 @@ class Op:
         return self.formulas[dtype_kind(vals[0].dtype)](*vals, **attrs)
 
 
-def resolve_op_row_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
+def resolve_op_row_dtypes(op: Op | str, dtypes: rules.DTypes, dtype: DType | None = None) -> rules.Loop:
     """(dtypes of the loop's inputs, dtype of its result), as NumPy promotes.
 
     dtypes: a dtype each, or int, float or complex for a weak Python scalar. dtype: as the ufunc's argument `dtype=`.

@@ -8,12 +8,10 @@ transposed once it is small, it is read as it lies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...runtime.core.frozen import frozen
 from ..core.combiners import COMBINERS
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from .simplify import rewrite_nodes, simplify_graph
 
 LEAST = 1 << 12  # elements of an array that is worth it
@@ -122,7 +120,7 @@ def _turn_region_axis_order(graph: Graph, region: TurnedRegion) -> Graph:
             return builder.at(node.args[0])
         return builder.permute(builder.broadcast(value, shape), back)
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node in inside:
             given = tuple(turned(builder, a).number for a in args)
             return builder.permute(builder.add(node.op, given, type(node.type)(before, node.dtype), node.attrs), axes)

@@ -8,11 +8,10 @@ few columns leaves most of a tile unused.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ..core.types import FLOAT32, FLOAT64
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from .simplify import rewrite_nodes, simplify_graph
 
 TILE = 64  # rows and columns of a library's tile
@@ -27,7 +26,7 @@ def join_thin_products(graph: Graph) -> Graph:
     rows with one matrix likewise. What is copied for it is little beside the products."""
     joined = False
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         nonlocal joined
         if node.op != "matmul" or node.attrs or args[0].dtype not in (FLOAT32, FLOAT64):
             return None
@@ -63,7 +62,7 @@ def cut_long_products(graph: Graph) -> Graph:
     """a @ b -> the sum of products of parts of a's rows and b's columns, where results are few and sums long."""
     cut = False
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         nonlocal cut
         parts = _parts_of_product(builder, node, args[0], args[1]) if node.op == "matmul" and not node.attrs else 0
         cut = cut or bool(parts)

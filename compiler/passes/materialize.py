@@ -16,7 +16,7 @@ from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count_of_node
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import (
     contiguous_strides,
     has_matrix_order,
@@ -139,7 +139,7 @@ class _CopyMaterializer:
             results.append(self._materialize_output(new[output]))
         return self.builder.finish(results)
 
-    def _materialize_control_flow_args(self, node: Node, args: Sequence[Value]) -> list[int]:
+    def _materialize_control_flow_args(self, node: Node, args: Values) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
         control, memory = node.attr("control"), memory_argument_count_of_node(node)
         carried = control.carried if node.op == "loop" else 0
@@ -162,7 +162,7 @@ class _CopyMaterializer:
         self.whole.add(value.number)
         return value
 
-    def _add_assembly_node(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
+    def _add_assembly_node(self, type: ArrayType, parts: Values, regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
 
     def _materialize_update(self, number: int, node: Node, base: Value, value: Value) -> Value:
@@ -213,7 +213,7 @@ class _CopyMaterializer:
                 todo += node.args
         return False
 
-    def _materialize_library_call(self, node: Node, args: Sequence[Value]) -> Value:
+    def _materialize_library_call(self, node: Node, args: Values) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
         contiguous = OPS[node.op].contiguous or ("contiguous", True) in node.attrs
         if node.op in ("loop", "branch"):
@@ -450,7 +450,7 @@ def _is_innermost_axis_moved(graph: Graph, number: int) -> bool:
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _materialized_regions_of_concat(parts: Sequence[Value], axis: int) -> list[Region]:
+def _materialized_regions_of_concat(parts: Values, axis: int) -> list[Region]:
     """(starts, steps) of each part."""
     regions, start = [], 0
     for part in parts:

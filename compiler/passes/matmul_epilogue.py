@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value, joined_user_lines
+from ..graph.graph import Graph, Node, Value, Values, joined_user_lines
 from .simplify import rewrite_nodes
 
 DTYPES = (*HALVES, FLOAT32)
@@ -33,7 +33,7 @@ def absorb_matmul_epilogues(graph: Graph) -> Graph:
     if not ends:
         return graph
 
-    def absorb_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def absorb_epilogue(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         return _matmul_call_with_epilogue(builder, node, args) if node in ends else None
 
     return rewrite_nodes(graph, absorb_epilogue)
@@ -74,7 +74,7 @@ def _epilogue_chain_to_absorb(graph: Graph, end: int, stored: bool) -> Chain | N
     return chain if private and node.dtype in DTYPES and node.size and summed else None
 
 
-def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Values) -> Value:
     chain = _match_epilogue_chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
     assert chain is not None
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()

@@ -14,7 +14,7 @@ import numpy as np
 from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value, own_maximum_of_comparison
+from ..graph.graph import Graph, Node, Value, Values, own_maximum_of_comparison
 from ..layout.operands import contiguous_strides
 from ..ops.table import OPS
 from .materialize import MemoryLayout
@@ -47,7 +47,7 @@ def sum_exponentials_in_parts(graph: Graph, layouts: Sequence[MemoryLayout], mod
         return graph
     found: dict[Node, _Parts] = {}
 
-    def replace_by_parts(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def replace_by_parts(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node in maxima:
             found[node] = _parts_of_rows(builder, node, args[0], maxima[node])
             return builder.reshape(found[node].most, node.shape)

@@ -6,13 +6,11 @@ one place. As a gather of what is in memory anyway it reads no more than that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..core.types import HALVES, INT64, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from .simplify import constant_value_of_node, rewrite_nodes, simplify_graph
 
 LARGE = 1 << 20  # elements of an array of which a mask picks some
@@ -27,7 +25,7 @@ def compute_picked_elements(graph: Graph) -> Graph:
         return graph
     picked = False
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         nonlocal picked
         found = rules[node.op](builder, node, args) if node.op in rules else None
         picked = picked or found is not None
@@ -37,7 +35,7 @@ def compute_picked_elements(graph: Graph) -> Graph:
     return simplify_graph(written) if picked else graph
 
 
-def _pick_by_index(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _pick_by_index(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """The sum of a row of which a comparison of a label with the places leaves one element; of none it is 0."""
     masked, rank = builder.nodes[args[0].number], args[0].ndim
     if masked.op != "where" or node.attr("axes") != (rank - 1,) or args[0].size < LARGE:
@@ -83,7 +81,7 @@ def _counts_from_zero(builder: GraphBuilder, number: int) -> bool:
     return node.op == "index" and node.ndim == 1
 
 
-def _gather_arguments(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _gather_arguments(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """Elements of what is computed -> computed of elements"""
     x, *indices = args
     source = builder.nodes[x.number]
@@ -95,7 +93,7 @@ def _gather_arguments(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
 class _Gather:
     """Of what is made of arrays of a shape, and of such that repeat along its axes: the elements at some indices."""
 
-    def __init__(self, builder: GraphBuilder, shape: tuple[int, ...], node: Node, indices: Sequence[Value]) -> None:
+    def __init__(self, builder: GraphBuilder, shape: tuple[int, ...], node: Node, indices: Values) -> None:
         """node: the gather of such an array."""
         self.builder, self.shape, self.result = builder, shape, node.shape
         self.checked = node.attr("checked")

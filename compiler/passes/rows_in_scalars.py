@@ -20,7 +20,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, UINT64, ArrayType, DType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import Branch, Loop, memory_argument_count_of_node
-from ..graph.graph import Graph, Node, Typed, Value, bodies_of_node, needed_nodes
+from ..graph.graph import Graph, Node, Typed, Value, Values, bodies_of_node, needed_nodes
 from ..graph.interpret import interpret_slice_node, interpret_view_node
 from ..kernel.body_builder import KernelValue, kernel_select
 from ..ops.table import OPS
@@ -60,7 +60,7 @@ def compute_rows_in_scalars(graph: Graph) -> Graph:
         return graph
     made: dict[tuple[int, ...], RowRoutine | None] = {}
 
-    def routine_in_place_of_loop(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def routine_in_place_of_loop(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if not _is_loop_over_deciding_rows(node):
             return None
         key = id(node.attr("control")), *(a.number for a in args)

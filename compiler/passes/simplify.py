@@ -11,12 +11,12 @@ import numpy as np
 from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
 from ..graph.builder import GraphBuilder, nodes_to_copy
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import contiguous_strides, reshape_strides
 from ..ops.table import OPS
 from .materialize import MemoryLayout
 
-Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
+Rule = Callable[[GraphBuilder, Node, Values], Value | None]
 
 
 def simplify_graph(graph: Graph) -> Graph:
@@ -33,7 +33,7 @@ def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Values, rule: Rule) -> Value:
     """What the rule gives for a node; a copy where it gives None."""
     if node.op == "input":
         return builder.input(node.type)
@@ -45,7 +45,7 @@ def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value
     return builder.copy(node, args) if found is None else found
 
 
-def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     for rule in RULES.get(node.op, ANYWHERE):
         found = rule(builder, node, args)
         if found is not None:
@@ -75,7 +75,7 @@ def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: flo
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
-def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_constants(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """f(2, 3) -> the number NumPy gives"""
     if not args or node.kind != "map":
         return None
@@ -92,7 +92,7 @@ def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.broadcast(builder.const(result.reshape(1)[0], node.dtype), node.shape)
 
 
-def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
     if node.dtype.kind == "c":
         return None
@@ -102,14 +102,14 @@ def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Sequence[V
     return None
 
 
-def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x / 1 -> x (real x)"""
     if node.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 1):
         return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
     divisor = constant_value_of_node(builder, args[1].number) if is_real_float_dtype(node.dtype) else None
@@ -130,20 +130,20 @@ def _is_view_of_reduction(builder: GraphBuilder, value: Value) -> bool:
     return node.kind == "reduce"
 
 
-def simplify_subtract_zero(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_zero(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
     if node.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 0):
         return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def simplify_double_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """-(-x) -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "negative" else None
 
 
-def simplify_double_invert(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_invert(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """~~x -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "invert" else None
@@ -155,12 +155,12 @@ def _argument_of_negative(builder: GraphBuilder, value: Value) -> Value | None:
     return builder.at(node.args[0]) if node.op == "negative" and is_real_float_dtype(node.dtype) else None
 
 
-def _simplified_negative(builder: GraphBuilder, op: str, args: Sequence[Value], node: Node) -> Value:
+def _simplified_negative(builder: GraphBuilder, op: str, args: Values, node: Node) -> Value:
     value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
     return builder.add("negative", (value.number,), node.type)
 
 
-def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
     kind = OPS[node.op].parity
     inner = _argument_of_negative(builder, args[0]) if kind else None
@@ -171,7 +171,7 @@ def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Se
     return builder.copy(node, [inner])
 
 
-def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
     x, y = args
     left, right = _argument_of_negative(builder, x), _argument_of_negative(builder, y)
@@ -182,7 +182,7 @@ def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[V
     return _simplified_negative(builder, node.op, [x, right], node) if right is not None else None
 
 
-def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     for one, other in ((0, 1), (1, 0)):
         inner = _argument_of_negative(builder, args[other])
@@ -191,13 +191,13 @@ def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Sequence[V
     return None
 
 
-def simplify_subtract_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x - (-y) -> x + y"""
     inner = _argument_of_negative(builder, args[1])
     return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
 
 
-def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
     inner = builder.nodes[args[0].number]
     if inner.op == "negative" and is_real_float_dtype(inner.dtype):
@@ -205,7 +205,7 @@ def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Seque
     return None
 
 
-def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_small_power(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
     exponent = constant_value_of_node(builder, args[1].number)
     if exponent is None or node.dtype.kind not in "fiu" or args[0].dtype != node.dtype:
@@ -222,28 +222,28 @@ def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value
     return builder.add("multiply", (square.number, other.number), node.type)
 
 
-def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """stop_gradient(x) -> x: derivatives have been made"""
     return args[0]
 
 
-def simplify_device_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_device_place(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """place(x) -> x: on one device all is there"""
     return args[0]
 
 
-def drop_custom_derivative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_custom_derivative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """custom(results, ...) -> the result: derivatives have been made"""
     part: int = node.attr("part")
     return args[part]
 
 
-def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """where(c, x, x) -> x"""
     return _simplified_to_value(builder, node, args[1]) if args[1].number == args[2].number else None
 
 
-def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
     if node.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
         return None
@@ -286,7 +286,7 @@ def push_reshape_into_args(
     return known[value.number]
 
 
-def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[a::s][b::t] -> x[a + b s::s t]"""
     inner = builder.nodes[args[0].number]
     if inner.op != "slice" or 0 in node.shape:
@@ -296,7 +296,7 @@ def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Va
     return builder.slice(builder.at(inner.args[0]), starts, steps, node.shape)
 
 
-def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
     inner = builder.nodes[args[0].number]
     if inner.op != "permute":
@@ -304,7 +304,7 @@ def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequenc
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
-def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x.astype(wider).astype(x.dtype) -> x, of floats"""
     inner = builder.nodes[args[0].number]
     if inner.op != "cast" or not all(is_real_float_dtype(n.dtype) for n in (inner, node)):
@@ -314,13 +314,13 @@ def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Sequence[Valu
     return source if wider and source.dtype == node.dtype else None
 
 
-def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
     return builder.broadcast(builder.at(inner.args[0]), node.shape) if inner.op == "broadcast" else None
 
 
-def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[:] = v -> v"""
     whole = args[1].shape == node.shape and all(
         start == 0 and (step == 1 or n == 1)
@@ -329,7 +329,7 @@ def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[V
     return args[1] if whole else None
 
 
-def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
     shape, parts = node.shape, _updates_that_cover(builder, node, args)
     cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
@@ -352,7 +352,7 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
     return None
 
 
-def _updates_that_cover(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[tuple[Node, Value]]:
+def _updates_that_cover(builder: GraphBuilder, node: Node, args: Values) -> list[tuple[Node, Value]]:
     """The updates one on another, with their values, that are as large as the array; the last one where none are."""
     found, covered, below = [(node, args[1])], args[1].size, builder.nodes[args[0].number]
     while covered < node.size and len(found) < CONCATENATED and below.op == "update":
@@ -402,7 +402,7 @@ def rewrite_sums_as_vector_products(graph: Graph, layouts: Sequence[MemoryLayout
     if not found:
         return graph
 
-    def replace_by_matmul(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def replace_by_matmul(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node not in found:
             return None
         total = _row_sum_that_is_matmul(

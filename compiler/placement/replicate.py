@@ -15,7 +15,7 @@ from functools import partial
 from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
+from ..graph.graph import Graph, GraphError, Node, Value, Values, bodies_of_node, graph_and_bodies, needed_nodes
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
@@ -115,10 +115,10 @@ class _GraphReplicator:
             self.slots[number] = self.devices[slot]
         return made
 
-    def repeat_node_on_device(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
+    def repeat_node_on_device(self, slot: int, node: Node, args: Values) -> Value:
         return self.build_on_device(slot, lambda: self.builder.copy(node, args))
 
-    def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
+    def values_on_device(self, slot: int, values: Values) -> list[Value]:
         """Values as a device sees them: what each device makes of the same ones is not the same node. Those that follow
         from few arguments element by element are computed there, where it reads the arguments of others."""
         return [
@@ -155,7 +155,7 @@ class _GraphReplicator:
             return self.builder.at(number)
         return self.builder.copy(node, [self._computed_on_device(slot, a) for a in node.args])
 
-    def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
+    def joined_elementwise(self, slot: int, how: str, parts: Values) -> Value:
         """Arrays joined element by element, in their order, on a device."""
         parts = self.values_on_device(slot, parts)
 
@@ -169,7 +169,7 @@ class _GraphReplicator:
 
         return self.build_on_device(slot, reduce_parts)
 
-    def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
+    def split_on_each_device(self, parts: Values, axis: int) -> list[list[Value]]:
         """Each device's array in as many pieces along an axis as there are devices, made where it is, or read there."""
 
         return [
@@ -196,11 +196,11 @@ class _GraphReplicator:
         shape = tuple(length if i == axis else n for i, n in enumerate(value.shape))
         return self.builder.slice(value, starts, (1,) * len(starts), shape)
 
-    def concatenated_on_device(self, parts: Sequence[Value], axis: int) -> list[Value]:
+    def concatenated_on_device(self, parts: Values, axis: int) -> list[Value]:
         seen = [self.values_on_device(r, parts) for r in range(self.count)]
         return [self.build_on_device(r, partial(self.builder.concat, its, axis)) for r, its in enumerate(seen)]
 
-    def device_slots_of_outputs(self, outputs: Sequence[Value]) -> tuple[int | None, ...]:
+    def device_slots_of_outputs(self, outputs: Values) -> tuple[int | None, ...]:
         """Of the nodes of the graph that these are the outputs of: of what they need, of inputs and of numbers."""
         builder = self.builder
         kept = {*builder.inputs, *builder.numbers}

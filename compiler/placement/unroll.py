@@ -6,14 +6,13 @@ iterations that the trace knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count_of_node
-from ..graph.graph import Graph, GraphError, Node, Value
+from ..graph.graph import Graph, GraphError, Node, Value, Values
 from .replicate import bodies_exchange_between_devices
 
 MOST_NODES = 1 << 12  # of a graph whose loops are written out
@@ -52,7 +51,7 @@ def _unrolled_once(graph: Graph) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Value], line: str) -> list[Value]:
+def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Values, line: str) -> list[Value]:
     """The results of a loop: what it carries, then what its iterations add to stacked results."""
     loop, memory = node.attr("control"), memory_argument_count_of_node(node)
     body, split = loop.body, loop.carried + len(loop.windows)

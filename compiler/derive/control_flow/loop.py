@@ -23,7 +23,7 @@ from ...graph.control_flow import (
     add_control_flow_node,
     memory_argument_count_of_node,
 )
-from ...graph.graph import Graph, Value
+from ...graph.graph import Graph, Value, Values
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
 from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents
@@ -161,7 +161,7 @@ class ReverseLoopIteration:
         added = [made.map("add", s, v) for s, v in zip(sums, found[count_state:], strict=False)]
         return made.finish([*ends, *added, *found[count_state + len(sums) :]]), windows, invariants
 
-    def iterations_for_snapshots(self, shared: Sequence[Value]) -> ReversedIterations:
+    def iterations_for_snapshots(self, shared: Values) -> ReversedIterations:
         """The forward turn and the backward one as graphs of their own, whose windows are read where the number of the
         turn says. shared: the arrays that windows look at, the invariants, the stacked results' cotangents."""
         nodes, lines, count = self.builder.nodes, self.builder.lines, len(self.state)
@@ -179,7 +179,7 @@ class ReverseLoopIteration:
         return ReversedIterations(forward, made.finish([*added[:count], *ends]))
 
     def _inputs_of_separate_iteration(
-        self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Sequence[Value]
+        self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Values
     ) -> tuple[GraphBuilder, dict[int, Value]]:
         """The inputs of a turn on its own, and what they stand for: the state, for a backward turn the cotangents and
         sums, what is shared, the number of the turn."""

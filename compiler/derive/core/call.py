@@ -10,7 +10,7 @@ import numpy as np
 from ....runtime.core.frozen import frozen
 from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node, Value, own_maximum_of_comparison
+from ...graph.graph import Node, Value, Values, own_maximum_of_comparison
 
 
 @frozen
@@ -31,9 +31,9 @@ class RuleWalks(Protocol):
     def pull_back(
         self,
         builder: GraphBuilder,
-        outputs: Sequence[Value],
+        outputs: Values,
         cotangents: Sequence[Value | None],
-        inputs: Sequence[Value],
+        inputs: Values,
         replaced: dict[int, int],
         masks: dict[int, Value] | None = None,
     ) -> list[Value | None]: ...
@@ -41,13 +41,13 @@ class RuleWalks(Protocol):
     def push_forward(
         self,
         builder: GraphBuilder,
-        inputs: Sequence[Value],
+        inputs: Values,
         tangents: Sequence[Value | None],
-        outputs: Sequence[Value],
+        outputs: Values,
         replaced: dict[int, int],
     ) -> list[Value | None]: ...
 
-    def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]: ...
+    def following(self, builder: GraphBuilder, inputs: Values, outputs: Values) -> list[bool]: ...
 
 
 @frozen

@@ -17,7 +17,7 @@ import numpy as np
 from ....runtime.core.frozen import frozen
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node, Value
+from ...graph.graph import Node, Value, Values
 from .call import transpose_matrices_in_rule, zero_cotangent
 
 
@@ -55,7 +55,7 @@ def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like:
     return zero_cotangent(builder, like) if result is None else result
 
 
-def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
+def _sum_of_cotangents(builder: GraphBuilder, values: Values) -> Value | None:
     found = None
     for value in _joined_cotangent_products(builder, values):
         found = value if found is None else builder.map("add", found, value)
@@ -65,7 +65,7 @@ def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value 
 TOGETHER = 64  # products that become one
 
 
-def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Value]:
+def _joined_cotangent_products(builder: GraphBuilder, values: Values) -> list[Value]:
     """a @ b + c @ d -> [a c] @ [b; d], where both are small beside the products: the gradient of a matrix that each
     turn of a loop multiplies by is one product."""
     alike: dict[tuple[tuple[int, ...], np.dtype[Any]], list[tuple[Value, Value]]] = {}
@@ -91,7 +91,7 @@ def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -
     return found
 
 
-def _join_cotangent_factors_side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
+def _join_cotangent_factors_side_by_side(builder: GraphBuilder, values: Values, axis: int) -> Value:
     """Matrices joined, by their rows in memory where all are transposed."""
     nodes = [builder.nodes[v.number] for v in values]
     if len(values) == 1:

@@ -21,7 +21,7 @@ from ...decompose.order_statistics import (
     decompose_quantile,
 )
 from ...graph.builder import GraphBuilder
-from ...graph.graph import GraphError, Value
+from ...graph.graph import GraphError, Value, Values
 from ..core.call import RuleCall, cotangent_fitted_to
 from ..core.kinds import ZERO, Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangent, Tangents, Written
 from .structure import rule_tangents_or_zeros
@@ -185,7 +185,7 @@ def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
 # histograms
 
 
-def _decompose_histogram_in_rule(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
+def _decompose_histogram_in_rule(builder: GraphBuilder, node: Any, args: Values) -> Value | str:
     found = decompose_histogram_in_range(builder, node, args)
     return found if isinstance(found, Value) else decompose_histogram(builder, node, args)
 
