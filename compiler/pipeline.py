@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..runtime.core.frozen import dataclass, replace
+from ..runtime.core.frozen import frozen, replace
 from ..runtime.core.gc_pause import paused_garbage_collection
 from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.dnn import DnnLibrary
@@ -113,7 +113,7 @@ def run_graph_pass_stages(
     return (simple,) if finished is simple else (finished, simple)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineStages:
     """What becomes of a graph. passes: a name and the graph after that pass, from the graph that was given to the
     prepared one, which `fusion` and the tasks' `nodes` number. bodies: of loops and branches, the plan that a task
@@ -174,7 +174,7 @@ def run_decomposition_stage(
     model: WorkCostModel | None = None,
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
-    if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
+    if not any(node.op == "host" or node.dtype.kind == "c" for node in graph.nodes):
         return graph
     from .decompose.rules import decompose_host_calls
 

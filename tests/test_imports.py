@@ -60,16 +60,14 @@ ALLOWED: dict[str, str] = {
     ),
     "compiler/core": "runtime/core runtime/program",
     "compiler/decompose": (
-        "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret "
-        "runtime/program"
+        "compiler/core compiler/graph compiler/layout compiler/passes runtime/core runtime/interpret runtime/program"
     ),
     "compiler/derive": (
         "compiler/core compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph "
         "compiler/ops compiler/passes runtime/core"
     ),
     "compiler/derive/control_flow": (
-        "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops compiler/sequential "
-        "runtime/core"
+        "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/sequential runtime/core"
     ),
     "compiler/derive/core": "compiler/core compiler/graph compiler/ops runtime/core",
     "compiler/derive/rules": (
@@ -112,7 +110,7 @@ ALLOWED: dict[str, str] = {
         "dsl/jit dsl/trace runtime/codegen runtime/core runtime/engine runtime/program"
     ),
     "dsl/array": "compiler/core dsl/core runtime/core runtime/devices runtime/program",
-    "dsl/control_flow": ("compiler/core compiler/graph compiler/ops dsl/core dsl/functions dsl/trace runtime/core"),
+    "dsl/control_flow": ("compiler/core compiler/graph dsl/core dsl/functions dsl/trace runtime/core"),
     "dsl/core": "compiler/core compiler/graph runtime/core",
     "dsl/devices": (
         "compiler compiler/core compiler/graph compiler/placement compiler/targets dsl/array dsl/core dsl/environment "
@@ -129,7 +127,7 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/derive compiler/derive/core compiler/graph dsl/array dsl/core dsl/jit dsl/trace "
         "runtime/codegen runtime/core"
     ),
-    "dsl/interop": "compiler/core compiler/graph compiler/ops dsl/array dsl/core runtime/core runtime/program",
+    "dsl/interop": "compiler/core compiler/graph dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
         "compiler compiler/core compiler/graph compiler/joining compiler/ops compiler/passes compiler/targets "
         "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state "
@@ -137,7 +135,7 @@ ALLOWED: dict[str, str] = {
         "runtime/tune"
     ),
     "dsl/report": "runtime/core",
-    "dsl/state": "compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core",
+    "dsl/state": "compiler/graph dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/stores": (
         "compiler/core compiler/graph dsl/array dsl/core dsl/devices dsl/jit runtime/core runtime/engine "
         "runtime/program"

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from .types import BOOL, DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Combiner:
     """primitive: the instruction that joins two values; the ufunc means the same. carries_index: the value that stays
     brings its index along, which is the answer: the first NaN wins, else the first index."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.device import GpuProperties
 from .types import DType
 
@@ -20,7 +20,7 @@ PRIVATE_COPY_VALUES = 4096  # at least
 PRIVATE_COPY_DENSITY = 16  # values to a place from which on this is faster than to sort them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;

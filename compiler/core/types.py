@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 
 DType: TypeAlias = np.dtype[Any]
 WeakType: TypeAlias = type[bool] | type[int] | type[float] | type[complex]
@@ -126,7 +126,7 @@ def promoted_dtype(*dtypes: DType | WeakType) -> DType:
 _NORMAL: dict[Any, tuple[tuple[int, ...], DType]] = {}  # shapes and dtypes that are as they should be
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayType:
     """A shape (Python ints, no negative ones) and a supported dtype. `ArrayType((3, 4), "f4")` normalises.
 
@@ -180,7 +180,8 @@ def array_type_of(array: Any) -> ArrayType:
 
 
 Loop: TypeAlias = tuple[tuple[DType, ...], DType]
-Rule: TypeAlias = Callable[[Sequence[DType | WeakType], DType | None], Loop]
+DTypes: TypeAlias = Sequence[DType | WeakType]
+Rule: TypeAlias = Callable[[DTypes, DType | None], Loop]
 
 
 class NoLoop(TypeError):
@@ -190,7 +191,7 @@ class NoLoop(TypeError):
 def ufunc_promotion_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     """NumPy's own promotion (ml_dtypes registers bfloat16 with it); result number `part`."""
 
-    def resolve_ufunc_dtypes(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_ufunc_dtypes(dtypes: DTypes, dtype: DType | None) -> Loop:
         outputs = (None,) * ufunc.nout
         given: Any = (*dtypes, *outputs)
         asked: Any = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
@@ -207,7 +208,7 @@ def ufunc_promotion_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
 def common_kind_promotion_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
-    def resolve_common_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_common_dtype(dtypes: DTypes, dtype: DType | None) -> Loop:
         common = dtype or promoted_dtype(*dtypes)
         if dtype_kind(common) not in kinds:
             raise NoLoop("")
@@ -216,7 +217,7 @@ def common_kind_promotion_rule(kinds: str = "biufc") -> Rule:
     return resolve_common_dtype
 
 
-def single_or_double_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def single_or_double_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """All arguments in float32, or all in float64: the loops of SciPy's functions."""
     common = dtype or promoted_dtype(*dtypes)
     if common not in (FLOAT32, FLOAT64):
@@ -227,7 +228,7 @@ def single_or_double_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: D
 def raw_bits_promotion_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 
-    def resolve_raw_bits_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_raw_bits_dtype(dtypes: DTypes, dtype: DType | None) -> Loop:
         first = dtypes[0]
         if isinstance(first, type) or {*dtypes, dtype or first} != {first} or first.str[1:] not in names:
             raise NoLoop("")
@@ -236,7 +237,7 @@ def raw_bits_promotion_rule(*names: str) -> Rule:
     return resolve_raw_bits_dtype
 
 
-def clip_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def clip_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """np.clip: as np.result_type, but bfloat16 with weak scalars as in ufuncs of two arguments."""
     if bfloat16 in dtypes and dtype is None:
         dtype = bfloat16
@@ -246,7 +247,7 @@ def clip_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None)
     return common_kind_promotion_rule()(dtypes, dtype)
 
 
-def float_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def float_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """As np.exp but for complex: small integers give small floats."""
     loop, result = ufunc_promotion_rule(np.exp)(dtypes, dtype)
     if dtype_kind(result) != "f":
@@ -254,13 +255,13 @@ def float_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None
     return loop, result
 
 
-def real_part_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def real_part_dtype_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """real and imag: the dtype of the parts."""
     common = dtype or promoted_dtype(*dtypes)
     return (common,), real_dtype(common)
 
 
-def complex_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def complex_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """Two halves of the same kind; the dtype of the whole."""
     common = promoted_dtype(*dtypes)
     if common not in (FLOAT32, FLOAT64):
@@ -268,7 +269,7 @@ def complex_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | No
     return (common, common), dtype_of(np.result_type(common, np.complex64))
 
 
-def angle_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def angle_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """np.angle: as np.arctan2(0, x), but for complex."""
     common = dtype or promoted_dtype(*dtypes)
     if dtype_kind(common) in "biu":
@@ -276,17 +277,17 @@ def angle_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None
     return (common,), real_dtype(common)
 
 
-def where_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def where_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     common = dtype or promoted_dtype(*dtypes[1:])
     return (BOOL, common, common), common
 
 
-def cast_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def cast_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     source = promoted_dtype(*dtypes)
     return (source,), dtype or source
 
 
-def sum_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def sum_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """sum and prod: small integers and bool grow to 64 bits."""
     source = promoted_dtype(*dtypes)
     grown = {"b": INT64, "i": INT64, "u": UINT64}
@@ -294,15 +295,15 @@ def sum_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) 
     return (result,), result
 
 
-def bool_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def bool_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     return (BOOL,), BOOL
 
 
-def index_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def index_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     return (promoted_dtype(*dtypes),), INT64
 
 
-def no_arguments_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def no_arguments_promotion_rule(dtypes: DTypes, dtype: DType | None) -> Loop:
     """Sources have no arguments to promote."""
     if dtype is None:
         raise NoLoop("give it a dtype")

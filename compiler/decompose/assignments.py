@@ -11,7 +11,7 @@ import numpy as np
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.types import INT64, UINT32, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
 PART = 64  # values that are combined one after another: at least 8
@@ -19,23 +19,23 @@ SPARSE = 2  # places to a value, from which on most get none
 SCALED = ("multiply", "divide")  # what a table's elements may be combined with one number by, as they are read
 
 
-def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_setitem(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """a[key] = value -> where(some index is here, value[the last of them], a)"""
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
         return "no elements, or booleans as indices"
-    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, node.options["key"], arrays)
     if 0 in shape:
         return a
     wide = _broadcast_to_assigned_shape(builder, value, shape)
     return _decompose_scatter_of_last_values(builder, a, places, builder.reshape(wide, (-1,)))
 
 
-def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """put_along_axis(a, indices, values, axis), as `setitem`"""
     a, indices, value = args
-    axis = dict(node.attr("options")).get("axis")
-    if axis is None or 0 in a.shape or 0 in indices.shape or len(indices.shape) != len(a.shape):
+    axis = node.options.get("axis")
+    if axis is None or 0 in a.shape or 0 in indices.shape or indices.ndim != a.ndim:
         return "no axis, or no elements"
     shape = builder.broadcast_shapes("put_along_axis", [indices.shape, *([value.shape] if value.shape else [])])
     others = [n for i, n in enumerate(a.shape) if i != axis]
@@ -59,9 +59,9 @@ def _decompose_scatter_of_last_values(builder: GraphBuilder, a: Value, places: V
     return builder.reshape(chosen, a.shape)
 
 
-def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """ufunc.at(a, key, values) -> the values combined with the elements, in order"""
-    options = dict(node.attr("options"))
+    options = node.options
     a, *arrays = args
     taken = sum(entry == ARRAY for entry in options["key"] if isinstance(entry, str))
     if len(arrays) != taken + 1 or options["ufunc"] not in ATS or 0 in a.shape or a.dtype.kind in "cb":
@@ -82,12 +82,12 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.reshape(result, a.shape)
 
 
-def decompose_combine_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_combine_at(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """combine_at(a, places, values) -> values combined in the order of their places, which is found once for all calls
     with these places; of values that are themselves taken from a table, the table's elements in that order, and of a
     table that is another times a number, that one's"""
     a, places, values = args
-    length, size, ufunc = places.shape[0], a.shape[0], dict(node.attr("options"))["ufunc"]
+    length, size, ufunc = places.shape[0], a.shape[0], node.options["ufunc"]
     if ufunc not in ATS or length >= 2**31 or size >= 2**32 - 1 or a.dtype.kind in "cb":
         return ""
     starts = size <= SPARSE * length
@@ -130,12 +130,12 @@ def _table_and_factor(builder: GraphBuilder, table: Value) -> tuple[str, Value, 
 
 def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
-    excess = max(len(value.shape) - len(shape), 0)
+    excess = max(value.ndim - len(shape), 0)
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 
 def flat_numbers_of_assigned_elements(
-    builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
+    builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Values
 ) -> tuple[Value, tuple[int, ...]]:
     """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""
     together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
@@ -177,7 +177,7 @@ def flat_numbers_of_assigned_elements(
 
 
 def _flat_element_numbers_of_axes(
-    builder: GraphBuilder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
+    builder: GraphBuilder, shape: Sequence[int], along: Values, computed: set[int], result: tuple[int, ...]
 ) -> Value:
     """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""
     total: Value | None = None

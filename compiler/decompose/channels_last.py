@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.dnn import DnnLibrary, dnn_call_of_arrays
 from ..core.combiners import COMBINERS
 from ..core.cost import HALF_SPEED, WorkCostModel
 from ..core.types import FLOAT32, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
-from ..ops.table import OPS
+from ..graph.graph import Graph, Node, Value, Values
 from ..passes.matmul_epilogue import match_epilogue_activation, match_epilogue_bias
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .dnn import add_dnn_call, logical_arrays_of_dnn_call, operation_of_dnn_call, undecided_options_of_dnn_call
@@ -34,11 +33,11 @@ def keep_channels_last(graph: Graph, library: DnnLibrary, model: WorkCostModel) 
     calls = {node: i for i, node in enumerate(graph.nodes) if operation_of_dnn_call(node) in CALLS}
     if not any(graph.nodes[a].op == "permute" for node in calls for a in node.args):
         return graph
-    orders = {order for node in calls for order in dict(node.attr("options"))["orders"]}
+    orders = {order for node in calls for order in node.options["orders"]}
     ends = _nodes_that_lead_to_channels_last(graph)
     turned = dict[int, tuple[int, ...]]()
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node in calls:
             leads = any(graph.nodes[user] in ends for user in graph.users[calls[node]])
             return None if leads else _call_with_channels_second(library, model, builder, node, args)
@@ -70,7 +69,7 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
         and all(operation_of_dnn_call(graph.nodes[user]) for user in graph.users[number])
     }
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         given = Node(node.op, tuple(a.number for a in args), node.type, node.attrs)
         found = _match_finished_convolution(builder.nodes, given) if node in ends else None
         if found is None:
@@ -81,9 +80,9 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
         took = library.microseconds(dnn_call_of_arrays([(t.shape, t.dtype.name) for t in every], options))
         if took is None:
             return None
-        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.type.shape) - 1), -1))
+        bias = builder.reshape(builder.at(found.bias), (*(1,) * (len(call.shape) - 1), -1))
         options |= {"orders": (*orders, orders[-1]), "bias": True, "relu": len(found.inner) > 1}
-        type = ArrayType(tuple(call.type.shape[i] for i in orders[-1]), call.type.dtype)
+        type = ArrayType(tuple(call.shape[i] for i in orders[-1]), call.dtype)
         logical = [builder.permute(a, order) for a, order in zip([*reads, bias], orders, strict=True)]
         limit = took + model.time(2 * type.nbytes, 0)
         made = add_dnn_call(library, builder, logical, [type], options, limit=limit)
@@ -92,7 +91,7 @@ def finish_convolutions(graph: Graph, library: DnnLibrary, model: WorkCostModel)
     return simplify_graph(rewrite_nodes(graph, rule)) if ends else graph
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _FinishedConvolution:
     """bias: of each channel. inner: what else vanishes, the call last."""
 
@@ -101,7 +100,7 @@ class _FinishedConvolution:
 
 
 def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedConvolution | None:
-    activated = match_epilogue_activation(nodes, end, end.type.dtype)
+    activated = match_epilogue_activation(nodes, end, end.dtype)
     inner = (activated[1],) if activated is not None and activated[0] == "relu" else ()
     biased = match_epilogue_bias(nodes, nodes[inner[0]] if inner else end, ("host",))
     if biased is None or operation_of_dnn_call(nodes[biased[0]]) != "convolution":
@@ -110,18 +109,18 @@ def _match_finished_convolution(nodes: Sequence[Node], end: Node) -> _FinishedCo
 
 
 def _call_with_channels_second(
-    library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | None:
     """A call of arrays that are there with channels second, and whose result is read so, if it takes less by the clock
     than the other one, its arrays turned before and after; or products of matrices, if they take less."""
-    options, places = dict(node.attr("options")), [builder.nodes[a.number] for a in args]
+    options, places = node.options, [builder.nodes[a.number] for a in args]
     images, gives = CALLS[options["operation"]]
     orders, results = options["orders"], options["results"]
     took = library.microseconds(dnn_call_of_arrays([*((a.shape, a.dtype.name) for a in args), *results], options))
     if took is None or any(place.op != "permute" for place in places[:images]):
         return None
     copied = [place.type.nbytes for place in places if place.op == "permute"] + [node.type.nbytes] * gives
-    type = ArrayType(tuple(node.type.shape[i] for i in orders[-1]), node.type.dtype)
+    type = ArrayType(tuple(node.shape[i] for i in orders[-1]), node.dtype)
     plain = undecided_options_of_dnn_call(node) | {"orders": (tuple(range(len(orders[-1]))),) * len(orders)}
     limit = took + sum(model.launch + 2 * nbytes / model.bandwidth for nbytes in copied)
     given = logical_arrays_of_dnn_call(builder, node, args)
@@ -137,7 +136,7 @@ def _products_of_images(
     model: WorkCostModel,
     builder: GraphBuilder,
     options: dict[str, Any],
-    given: Sequence[Value],
+    given: Values,
     type: ArrayType,
     limit: float,
 ) -> Value | None:
@@ -149,7 +148,7 @@ def _products_of_images(
         return None
     parts = 8 * image.shape[0] * out * into * (name == "convolution_weights")  # bytes that are written and read again
     nbytes = sum(a.type.nbytes for a in given) + type.nbytes + parts
-    flops = 2.0 * image.type.size * (into if name == "convolution_image" else out)
+    flops = 2.0 * image.size * (into if name == "convolution_image" else out)
     if PRODUCT_SLOWNESS * model.time(nbytes, flops / HALF_SPEED) + (parts and model.launch) >= limit:
         return None
     columns, rows = (builder.reshape(builder.cast(a, FLOAT32), (*a.shape[:2], math.prod(a.shape[2:]))) for a in given)
@@ -171,7 +170,7 @@ def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:
         node = graph.nodes[number]
         if operation_of_dnn_call(node) in CALLS:
             ends |= set(node.args)
-        elif number in ends or OPS[node.op].kind == "reduce":
+        elif number in ends or node.kind == "reduce":
             ends |= {number, *(node.args if _row_of_turning(node) else ())}
     return frozenset(graph.nodes[n] for n in ends)
 
@@ -180,11 +179,11 @@ def _nodes_that_lead_to_channels_last(graph: Graph) -> frozenset[Node]:
 
 # a value, and the axes of the permutation that leads from it to what it stands for
 Turned = tuple[Value, Sequence[int]]
-Row = Callable[[GraphBuilder, Node, Sequence[Value], dict[int, tuple[int, ...]]], Turned | None]
+Row = Callable[[GraphBuilder, Node, Values, dict[int, tuple[int, ...]]], Turned | None]
 
 
 def _row_of_turning(node: Node) -> Row | None:
-    return _ROWS.get(node.op) or _ROWS.get(OPS[node.op].kind)
+    return _ROWS.get(node.op) or _ROWS.get(node.kind)
 
 
 def _inverse_axes(axes: Sequence[int]) -> list[int]:
@@ -195,10 +194,10 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
     """An operand of what is computed before its axes are permuted so."""
     if places.get(x.number) == tuple(axes):
         return builder.at(builder.nodes[x.number].args[0])
-    if x.type.size == 1:
+    if x.size == 1:
         return builder.reshape(x, ())
     node, back = builder.nodes[x.number], _inverse_axes(axes)
-    whole = (*(1,) * (len(axes) - len(x.shape)), *x.shape)
+    whole = (*(1,) * (len(axes) - x.ndim), *x.shape)
     if node.op == "cast":
         return builder.cast(_turned_operand(builder, builder.at(node.args[0]), axes, places), x.dtype)
     if node.op == "broadcast":
@@ -207,21 +206,19 @@ def _turned_operand(builder: GraphBuilder, x: Value, axes: Sequence[int], places
     return builder.permute(builder.reshape(x, whole), back)
 
 
-def _turn_map(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned | None:
-    axes = next((places[a.number] for a in args if a.number in places and a.shape == node.type.shape), None)
+def _turn_map(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned | None:
+    axes = next((places[a.number] for a in args if a.number in places and a.shape == node.shape), None)
     if axes is None:
         return None
-    given = tuple(_turned_operand(builder, a, axes, places).number for a in args)
-    shape = tuple(node.type.shape[i] for i in _inverse_axes(axes))
-    return builder.add(node.op, given, ArrayType(shape, node.type.dtype), node.attrs), axes
+    given = [_turned_operand(builder, a, axes, places) for a in args]
+    shape = tuple(node.shape[i] for i in _inverse_axes(axes))
+    return builder.copy(node, given, ArrayType(shape, node.dtype)), axes
 
 
-def _turn_slice(builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]) -> Turned:
+def _turn_slice(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = places[args[0].number]
     back = _inverse_axes(axes)
-    starts, steps, shape = ([given[i] for i in back] for given in (*_slice_attrs(node), node.type.shape))
+    starts, steps, shape = ([given[i] for i in back] for given in (*_slice_attrs(node), node.shape))
     return builder.slice(_turned_operand(builder, args[0], axes, places), starts, steps, shape), axes
 
 
@@ -229,51 +226,45 @@ def _slice_attrs(node: Node) -> tuple[Sequence[int], Sequence[int]]:
     return node.attr("starts"), node.attr("steps")
 
 
-def _turn_concat(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_concat(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = next(iter(places.values()))
     return builder.concat([_turned_operand(builder, a, axes, places) for a in args], axes[node.attr("axis")]), axes
 
 
-def _turn_update(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_update(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = next(iter(places.values()))
     back = _inverse_axes(axes)
     starts, steps = ([given[i] for i in back] for given in _slice_attrs(node))
     base, value = (_turned_operand(builder, a, axes, places) for a in args)
-    return builder.update(builder.broadcast(base, [node.type.shape[i] for i in back]), value, starts, steps), axes
+    return builder.update(builder.broadcast(base, [node.shape[i] for i in back]), value, starts, steps), axes
 
 
 def _turn_reduction(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
+    builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     axes, gone = places[args[0].number], node.attr("axes")
     if len(gone) > 1 and COMBINERS[node.op].carries_index:
         return None
     source = _turned_operand(builder, args[0], axes, places)
     kept = [i for i in range(len(axes)) if i not in {axes[g] for g in gone}]
-    type = ArrayType(tuple(source.shape[i] for i in kept), node.type.dtype)
+    type = ArrayType(tuple(source.shape[i] for i in kept), node.dtype)
     total = builder.add(node.op, (source.number,), type, (("axes", tuple(sorted(axes[g] for g in gone))),))
     return total, [kept.index(a) for i, a in enumerate(axes) if i not in gone]
 
 
 def _turn_broadcast(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
+    builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]
 ) -> Turned | None:
     axes = places[args[0].number]
-    if len(axes) != len(node.type.shape):
+    if len(axes) != node.ndim:
         return None
     source = _turned_operand(builder, args[0], axes, places)
-    return builder.broadcast(source, [node.type.shape[i] for i in _inverse_axes(axes)]), axes
+    return builder.broadcast(source, [node.shape[i] for i in _inverse_axes(axes)]), axes
 
 
-def _turn_reshape(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned | None:
+def _turn_reshape(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned | None:
     """Of axes that are split, and of those that become one and follow each other before they are turned too."""
-    axes, before, after = places[args[0].number], args[0].shape, node.type.shape
+    axes, before, after = places[args[0].number], args[0].shape, node.shape
     groups = _groups_of_reshaped_axes(before, after)
     if groups is None:
         return None
@@ -311,9 +302,7 @@ def _groups_of_reshaped_axes(before: Sequence[int], after: Sequence[int]) -> lis
     return groups
 
 
-def _turn_permute(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], places: dict[int, tuple[int, ...]]
-) -> Turned:
+def _turn_permute(builder: GraphBuilder, node: Node, args: Values, places: dict[int, tuple[int, ...]]) -> Turned:
     axes = places[args[0].number]
     return _turned_operand(builder, args[0], axes, places), [axes[i] for i in node.attr("axes")]
 

@@ -33,7 +33,7 @@ def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value])
     x, weights = args
     if weights.shape[0] > FEW:
         return f"more than {FEW} weights"
-    return _decompose_full_convolution(builder, x, weights, dict(node.attr("options"))["mode"])
+    return _decompose_full_convolution(builder, x, weights, node.options["mode"])
 
 
 def decompose_correlate(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -44,7 +44,7 @@ def decompose_correlate(builder: GraphBuilder, node: Node, args: Sequence[Value]
         return f"more than {FEW} weights, or more than values"
     turned = builder.slice(weights, [m - 1], [-1], (m,))
     turned = builder.map("conjugate", turned) if turned.dtype.kind == "c" else turned
-    return _decompose_full_convolution(builder, x, turned, dict(node.attr("options"))["mode"])
+    return _decompose_full_convolution(builder, x, turned, node.options["mode"])
 
 
 def _decompose_full_convolution(builder: GraphBuilder, x: Value, weights: Value, mode: str) -> Value:
@@ -116,15 +116,15 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     """convolution(x, w) -> few products for each result: one sum of them; else the windows laid out as a matrix
     (im2col: Chellapilla, Puri and Simard, 2006), multiplied"""
     x, w = args
-    options = dict(node.attr("options"))
+    options = node.options
     out, each, *kernel = w.shape
-    groups, lengths = options["groups"], node.type.shape[2:]
+    groups, lengths = options["groups"], node.shape[2:]
     n, count = x.shape[0], each * math.prod(kernel)
     if count <= FEW:
         x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
         views = [_elements_at_place_in_window(builder, x, place, node) for place in product(*map(range, kernel))]
         result = _sum_of_convolution_windows(builder, views, builder.reshape(w, (groups, out // groups, each, -1)))
-        return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+        return builder.cast(builder.reshape(result, node.shape), node.dtype)
     if math.prod(kernel) == 1:
         windows = _elements_at_place_in_window(builder, x, (0,) * len(kernel), node)
     else:
@@ -132,16 +132,16 @@ def decompose_convolution(builder: GraphBuilder, node: Node, args: Sequence[Valu
     apart = (groups,) * (groups > 1)
     columns = builder.reshape(windows, (*(n,) * (n != 1), *apart, count, math.prod(lengths)))
     rows = builder.reshape(w, (*apart, out // groups, count))
-    both = (builder.cast(a, node.type.dtype) for a in (rows, columns))
+    both = (builder.cast(a, node.dtype) for a in (rows, columns))
     result = builder.matmul(*both, precision=options.get("precision", ""))
-    return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+    return builder.cast(builder.reshape(result, node.shape), node.dtype)
 
 
 def microseconds_of_convolution_as_products(node: Node, weights: ArrayType, model: WorkCostModel) -> float:
     """What `decompose_convolution` takes on a GPU, as measured on an H200 (float32, batches of 1 and 16): products in
     tiles, of sums that are added up one after another, and the windows laid out before."""
-    options = dict(node.attr("options"))
-    (out, each, *kernel), groups, (n, _, *lengths) = weights.shape, options["groups"], node.type.shape
+    options = node.options
+    (out, each, *kernel), groups, (n, _, *lengths) = weights.shape, options["groups"], node.shape
     summed, places = each * math.prod(kernel), math.prod(kernel)
     tiles = math.ceil(out / groups / TILE[0]) * math.ceil(math.prod(lengths) / TILE[1])
     work = n * groups * tiles * math.prod(TILE) * summed
@@ -154,9 +154,9 @@ def microseconds_of_convolution_as_products(node: Node, weights: ArrayType, mode
 
 def _elements_at_place_in_window(builder: GraphBuilder, x: Value, place: Sequence[int], node: Node) -> Value:
     """What all windows have at one place."""
-    options = dict(node.attr("options"))
+    options = node.options
     starts = (i * d for i, d in zip(place, options["dilation"], strict=True))
-    return builder.slice(x, (0, 0, *starts), (1, 1, *options["stride"]), (*x.shape[:2], *node.type.shape[2:]))
+    return builder.slice(x, (0, 0, *starts), (1, 1, *options["stride"]), (*x.shape[:2], *node.shape[2:]))
 
 
 Padding = tuple[tuple[int, int], ...]
@@ -164,7 +164,7 @@ Padding = tuple[tuple[int, int], ...]
 
 def image_within_zeros(builder: GraphBuilder, x: Value) -> tuple[Value, Padding]:
     """The image without the zeros that were put around it, and how many there are before and after, along each axis."""
-    around = [(0, 0)] * (len(x.shape) - 2)
+    around = [(0, 0)] * (x.ndim - 2)
     while (found := _image_within_zeros_of_axis(builder, x)) is not None:
         x, axis, (before, after) = found
         around[axis - 2] = (around[axis - 2][0] + before, around[axis - 2][1] + after)
@@ -179,7 +179,7 @@ def _image_within_zeros_of_axis(builder: GraphBuilder, x: Value) -> tuple[Value,
     places = [i for i, a in enumerate(node.args) if constant_value_of_node(builder, a) != 0]
     if len(places) != 1 or not builder.nodes[node.args[places[0]]].type.size:
         return None
-    lengths = [builder.nodes[a].type.shape[axis] for a in node.args]
+    lengths = [builder.nodes[a].shape[axis] for a in node.args]
     (place,) = places
     return builder.at(node.args[place]), axis, (sum(lengths[:place]), sum(lengths[place + 1 :]))
 
@@ -220,9 +220,7 @@ def _sum_of_convolution_windows(builder: GraphBuilder, views: Sequence[Value], w
     for place, view in enumerate(views):
         parts = builder.reshape(view, (n, groups, each, *lengths))
         for c in range(each):
-            part = builder.slice(
-                parts, (0, 0, c, *(0 for _ in lengths)), (1,) * len(parts.shape), (n, groups, 1, *lengths)
-            )
+            part = builder.slice(parts, (0, 0, c, *(0 for _ in lengths)), (1,) * parts.ndim, (n, groups, 1, *lengths))
             weight = builder.slice(w, (0, 0, c, place), (1,) * 4, (groups, out, 1, 1))
             terms.append(builder.map("multiply", part, builder.reshape(weight, (1, groups, out, *ones))))
     return _sum_convolution_terms(builder, "add", terms)
@@ -235,14 +233,14 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     if refusal := _why_no_convolution_of_rows(args, node):
         return refusal
     x, w = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
-    options = dict(node.attr("options"))
+    options = node.options
     out, each, *kernel = w.shape
     groups = options["groups"]
     few = out // groups <= FEW_OUT and each * math.prod(kernel) <= min(FEW, FEW_ON_CPU)
     if few and max(options["stride"]) == 1:
         return "few products for each element"
-    rows = _rows_of_convolution(builder, x, node.type.shape[2:], kernel, options)
-    wanted = node.type.shape[2:]
+    rows = _rows_of_convolution(builder, x, node.shape[2:], kernel, options)
+    wanted = node.shape[2:]
     width = wanted[0] * math.prod(rows.lengths[1:])
     weights = builder.reshape(w, (groups, out // groups, each * len(rows.taps)))
     (sums,) = builder.host(
@@ -255,8 +253,8 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
         line=rows.line,
     )
     lines = builder.reshape(sums, (x.shape[0], out, wanted[0], *rows.lengths[1:]))
-    result = builder.slice(lines, (0,) * len(lines.shape), (1,) * len(lines.shape), node.type.shape)
-    return builder.cast(result, node.type.dtype)
+    result = builder.slice(lines, (0,) * lines.ndim, (1,) * lines.ndim, node.shape)
+    return builder.cast(result, node.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +276,7 @@ def _rows_of_convolution(
     """The image as rows, of a convolution whose results have the lengths `counts`."""
     stride = options["stride"]
     if math.prod(kernel) == 1:  # the other phases are not needed
-        x = builder.slice(x, (0,) * len(x.shape), (1, 1, *stride), (*x.shape[:2], *counts))
+        x = builder.slice(x, (0,) * x.ndim, (1, 1, *stride), (*x.shape[:2], *counts))
         stride = (1,) * len(stride)
     x, lengths = _phases_of_convolution_input(builder, x, options["groups"], stride)
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
@@ -297,14 +295,14 @@ def _rows_of_convolution(
 
 
 def _why_no_convolution_of_rows(args: Sequence[Value], node: Node) -> str:
-    if dtype_kind(node.type.dtype) != "f":
+    if dtype_kind(node.dtype) != "f":
         return "no floats"
     return "" if all(t.size for t in (node.type, *(a.type for a in args))) else "no elements"
 
 
 def _dtype_of_convolution_sums(node: Node) -> DType:
     """Of 16-bit numbers they are in float32."""
-    return FLOAT32 if node.type.dtype in HALVES else node.type.dtype
+    return FLOAT32 if node.dtype in HALVES else node.dtype
 
 
 def _phases_of_convolution_input(
@@ -327,16 +325,16 @@ def _phases_of_convolution_input(
 def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """convolution_image(ct, w) -> the cotangent, as far apart as the strides, with zeros between and around: convolved
     with the weights turned"""
-    (ct, w), options = args, dict(node.attr("options"))
-    if max(options["stride"]) > 1 == max(options["dilation"]) and node.type.size and ct.type.size:
+    (ct, w), options = args, node.options
+    if max(options["stride"]) > 1 == max(options["dilation"]) and node.size and ct.size:
         return _image_of_phases(builder, node, ct, w, options)
-    groups, dilation, lengths = options["groups"], options["dilation"], node.type.shape[2:]
+    groups, dilation, lengths = options["groups"], options["dilation"], node.shape[2:]
     out, each, *kernel = w.shape
     ends = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     wide = (*ct.shape[:2], *(n + end for n, end in zip(lengths, ends, strict=True)))
     zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
     spread = builder.update(zeros, ct, (0, 0, *ends), (1, 1, *options["stride"]))
-    rank = len(w.shape)
+    rank = w.ndim
     turned = builder.slice(w, (0, 0, *(k - 1 for k in kernel)), (1, 1, *(-1 for _ in kernel)), w.shape)
     parts = builder.reshape(turned, (groups, out // groups, each, *kernel))
     swapped = builder.permute(parts, (0, 2, 1, *range(3, rank + 1)))
@@ -357,7 +355,7 @@ class _Phases:
 def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, options: Mapping[str, Any]) -> Value:
     """convolution_image(ct, w) -> elements of the image that are as far apart as the strides meet the same places of
     the windows: the cotangent convolved with these alone, for all that meet equally many at once"""
-    stride, kernel, lengths = options["stride"], w.shape[2:], node.type.shape[2:]
+    stride, kernel, lengths = options["stride"], w.shape[2:], node.shape[2:]
     wide = [-(-length // s) for length, s in zip(lengths, stride, strict=True)]
     weights = _weights_by_phases(builder, w, options["groups"], stride)
 
@@ -370,8 +368,8 @@ def _image_of_phases(builder: GraphBuilder, node: Node, ct: Value, w: Value, opt
         return parts[0] if len(parts) == 1 else builder.concat(parts, 3 + 2 * axis)
 
     whole = (q * s for q, s in zip(wide, stride, strict=True))
-    image = builder.reshape(joined(()), (*node.type.shape[:2], *whole))
-    return builder.slice(image, (0,) * len(image.shape), (1,) * len(image.shape), node.type.shape)
+    image = builder.reshape(joined(()), (*node.shape[:2], *whole))
+    return builder.slice(image, (0,) * image.ndim, (1,) * image.ndim, node.shape)
 
 
 def _weights_by_phases(builder: GraphBuilder, w: Value, groups: int, stride: Sequence[int]) -> Value:
@@ -398,8 +396,8 @@ def _part_of_phases(
     rank, groups, inner, each = len(wide), *weights.shape[:3]
     counts, places = [p.count for p in phases], [p.places for p in phases]
     if not all(places):
-        shape = (*node.type.shape[:2], *(a for pair in zip(wide, counts, strict=True) for a in pair))
-        return builder.broadcast(builder.const(0, node.type.dtype), shape)
+        shape = (*node.shape[:2], *(a for pair in zip(wide, counts, strict=True) for a in pair))
+        return builder.broadcast(builder.const(0, node.dtype), shape)
     both = (a for p in phases for a in (p.places, p.count))
     starts = (a for p in phases for a in (p.places - 1, p.first))
     met = builder.slice(weights, (0, 0, 0, *starts), (1, 1, 1, *(-1, 1) * rank), (groups, inner, each, *both))
@@ -411,9 +409,9 @@ def _part_of_phases(
         zeros = builder.broadcast(builder.const(0, ct.dtype), around)
         ct = builder.update(zeros, ct, (0, 0, *(p - 1 for p in places)), (1,) * len(around))
     plain = {name: value for name, value in options.items() if name != "shape"} | {"stride": (1,) * rank}
-    made = ArrayType((ct.shape[0], met.shape[0], *wide), node.type.dtype)
+    made = ArrayType((ct.shape[0], met.shape[0], *wide), node.dtype)
     (found,) = builder.host("convolution", [ct, met], [made], **plain)
-    found = builder.reshape(found, (*node.type.shape[:2], *counts, *wide))
+    found = builder.reshape(found, (*node.shape[:2], *counts, *wide))
     return builder.permute(found, (0, 1, *(a for i in range(rank) for a in (2 + rank + i, 2 + i))))
 
 
@@ -425,8 +423,8 @@ def decompose_convolution_weights_without_windows(
     if refusal := _why_no_convolution_of_rows(args, node):
         return refusal
     x, ct = (builder.cast(a, _dtype_of_convolution_sums(node)) for a in args)
-    options = dict(node.attr("options"))
-    out, each, *kernel = node.type.shape
+    options = node.options
+    out, each, *kernel = node.shape
     groups, (n, _, *wanted) = options["groups"], ct.shape
     if math.prod(kernel) == 1:
         return "windows of one element: products of matrices"
@@ -442,14 +440,14 @@ def decompose_convolution_weights_without_windows(
         taps=rows.taps,
         length=rows.length,
     )
-    return builder.cast(builder.reshape(sums, node.type.shape), node.type.dtype)
+    return builder.cast(builder.reshape(sums, node.shape), node.dtype)
 
 
 def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """convolution_weights(x, ct) -> for each place in a window what the cotangent gives with all elements there. A loop
     along each axis, so that those of one place are copied at a time."""
-    (x, ct), options = args, dict(node.attr("options"))
-    (out, each, *kernel), groups, n, lengths = node.type.shape, options["groups"], ct.shape[0], ct.shape[2:]
+    (x, ct), options = args, node.options
+    (out, each, *kernel), groups, n, lengths = node.shape, options["groups"], ct.shape[0], ct.shape[2:]
     own = options.get("precision", "")
 
     def rows(builder: GraphBuilder, value: Value, count: int) -> Value:
@@ -460,7 +458,7 @@ def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Seque
         if level == len(kernel):
             products = _products_of_convolution_rows(builder, given, rows(builder, x, each), own)
             return builder.reshape(products, (out, each))
-        rank, axis, body = len(x.shape), level + 2, GraphBuilder("body")
+        rank, axis, body = x.ndim, level + 2, GraphBuilder("body")
         part = body.input(ArrayType((*x.shape[:axis], lengths[level], *x.shape[axis + 1 :]), x.dtype))
         whole = body.input(given.type)
         add_body_scalar(body, ITERATION)
@@ -469,9 +467,9 @@ def decompose_convolution_weights(builder: GraphBuilder, node: Node, args: Seque
         moves = tuple(options["dilation"][level] if i == axis else 0 for i in range(rank))
         loop = Loop(body.finish([result]), 0, (Window((0,) * rank, steps, moves),), kernel[level])
         (stacked,) = add_control_flow_node(builder, loop, [x, given])
-        return builder.permute(stacked, (1, 2, 0, *range(3, len(stacked.shape))))
+        return builder.permute(stacked, (1, 2, 0, *range(3, stacked.ndim)))
 
-    return builder.cast(along_axis(builder, x, rows(builder, ct, out // groups), 0), node.type.dtype)
+    return builder.cast(along_axis(builder, x, rows(builder, ct, out // groups), 0), node.dtype)
 
 
 def _products_of_convolution_rows(builder: GraphBuilder, a: Value, b: Value, precision: str) -> Value:

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 
-def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str) -> Value | str:
+def decompose_cumulative(builder: GraphBuilder, node: Node, args: Values, name: str) -> Value | str:
     """cumulative_sum(a, include_initial=True) -> 0, then cumsum(a)"""
-    (a,), options = args, dict(node.attr("options"))
+    (a,), options = args, node.options
     axis = options.get("axis", 0)
     if 0 in a.shape or not a.shape:
         return "an array without elements or axes"
-    result = _decompose_scan_along_axis(builder, a, axis % len(a.shape), node, name)
+    result = _decompose_scan_along_axis(builder, a, axis % a.ndim, node, name)
     if options.get("include_initial"):
-        shape = tuple(1 if i == axis % len(a.shape) else n for i, n in enumerate(a.shape))
-        first = builder.broadcast(builder.const(name == "cumprod", node.type.dtype), shape)
-        result = builder.concat([first, result], axis % len(a.shape))
+        shape = tuple(1 if i == axis % a.ndim else n for i, n in enumerate(a.shape))
+        first = builder.broadcast(builder.const(name == "cumprod", node.dtype), shape)
+        result = builder.concat([first, result], axis % a.ndim)
     return result
 
 
-def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str = "") -> Value | str:
+def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Values, name: str = "") -> Value | str:
     """cumprod(z) -> products of 2, 4, 8, ... neighbours; cumsum(x, dtype=complex) -> cumsum of complex numbers"""
-    (a,), options = args, dict(node.attr("options"))
+    (a,), options = args, node.options
     name = name or {"add": "cumsum", "multiply": "cumprod"}.get(options["ufunc"], "")
-    if node.type.dtype.kind != "c" or not name or 0 in a.shape or not a.shape:
+    if node.dtype.kind != "c" or not name or 0 in a.shape or not a.shape:
         return ""
-    if name == "cumsum" and a.dtype == node.type.dtype:
+    if name == "cumsum" and a.dtype == node.dtype:
         return ""  # which one scan does
-    return _decompose_scan_along_axis(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
+    return _decompose_scan_along_axis(builder, a, (options.get("axis") or 0) % a.ndim, node, name)
 
 
 def _decompose_scan_along_axis(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
-    dtype = node.type.dtype
+    dtype = node.dtype
     if dtype.kind != "c":
         return builder.host(name, [a], [ArrayType(a.shape, dtype)], axis=axis, dtype=dtype)[0]
     x = builder.cast(a, dtype)
@@ -46,7 +44,7 @@ def _decompose_scan_along_axis(builder: GraphBuilder, a: Value, axis: int, node:
 
 def _decompose_cumprod_in_log_steps(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Each step multiplies by what ends a step before (Hillis and Steele, 1986): positions alone decide the order."""
-    n, rank, step = x.shape[axis], len(x.shape), 1
+    n, rank, step = x.shape[axis], x.ndim, 1
     while step < n:
 
         def slice_along_axis(start: int, length: int, x: Value = x) -> Value:

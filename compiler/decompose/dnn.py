@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.dnn import DnnLibrary, DnnPart, Order, dnn_call_of_arrays
 from ..core.cost import WorkCostModel
 from ..core.types import FLOAT32, ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import ALIGNMENT, contiguous_strides, strides_of_memory_view_node
-from ..ops.table import OPS
 from ..passes.attention import bound_of_mask, matrix_transpose
 from ..passes.simplify import rewrite_nodes, simplify_graph
 from .convolution import Padding, image_within_zeros, microseconds_of_convolution_as_products
@@ -45,7 +44,7 @@ def _why_no_dnn_arrays(types: Sequence[ArrayType]) -> str:
 def add_dnn_call(
     library: DnnLibrary,
     builder: GraphBuilder,
-    args: Sequence[Value],
+    args: Values,
     results: Sequence[ArrayType],
     options: dict[str, Any],
     part: int = 0,
@@ -80,11 +79,11 @@ def _part_of_array(builder: GraphBuilder, x: Value) -> tuple[Value, DnnPart | No
     """Of a large section of an array that array, which is stored as a whole, and where in it the section lies, if the
     library takes it so: rows of elements side by side that begin where memory is aligned."""
     views, number = list[Node](), x.number
-    while OPS[builder.nodes[number].op].kind == "view" and builder.nodes[number].op in ("slice", "reshape", "permute"):
+    while builder.nodes[number].kind == "view" and builder.nodes[number].op in ("slice", "reshape", "permute"):
         views.append(builder.nodes[number])
         number = builder.nodes[number].args[0]
     whole = builder.at(number)
-    if all(node.op != "slice" for node in views) or SECTION * x.type.size < whole.type.size:
+    if all(node.op != "slice" for node in views) or SECTION * x.size < whole.type.size:
         return x, None
     shape, strides, offset = whole.shape, contiguous_strides(whole.shape, 1), 0
     for node in reversed(views):
@@ -92,7 +91,7 @@ def _part_of_array(builder: GraphBuilder, x: Value) -> tuple[Value, DnnPart | No
         if found is None:
             return x, None
         offset += sum(map(operator.mul, node.attr("starts"), strides)) if node.op == "slice" else 0
-        shape, strides = node.type.shape, found
+        shape, strides = node.shape, found
     fits = strides[-1] == 1 and all(n * x.dtype.itemsize % ALIGNMENT == 0 for n in (offset, *strides[:-1]))
     return (whole, (shape, strides, offset)) if fits else (x, None)
 
@@ -114,36 +113,36 @@ CONVOLUTION_CALLS = tuple(_PLACES)
 
 
 def call_dnn_convolution(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """A convolution or a gradient of one. Zeros around the image are part of the call where that is not refused; one
     axis is an image of one row; of 16 bits the channels come last, as tensor cores take them. Of float32 the library's
     is not the fastest of every convolution: its time is measured, that of products predicted."""
-    name, options = str(node.attr("function")), dict(node.attr("options"))
+    name, options = str(node.attr("function")), node.options
     types = [*(a.type for a in args), node.type]
     weights, convolved = (types[i] for i in _PLACES[name])
     each = math.prod(weights.shape[1:])
     refusal = _why_no_dnn_arrays(types) or _why_no_dnn_convolution(name, weights, options)
     if refusal or library is None:
         return refusal or NO_LIBRARY
-    rows = (1,) * (len(node.type.shape) == 3)
-    rank = len(rows) + len(node.type.shape)
-    order = (0, rank - 1, *range(1, rank - 1)) if node.type.dtype.itemsize == 2 else tuple(range(rank))
+    rows = (1,) * (node.ndim == 3)
+    rank = len(rows) + node.ndim
+    order = (0, rank - 1, *range(1, rank - 1)) if node.dtype.itemsize == 2 else tuple(range(rank))
     options |= {"operation": name, "orders": (order,) * 3, "flops": 2.0 * each * convolved.size}
     options |= {key: (*rows, *options[key]) for key in ("stride", "dilation")}
     if "shape" in options:
         options["shape"] = _with_rows(options["shape"], rows)
     limit = math.inf
-    if name == "convolution" and node.type.dtype == FLOAT32:
+    if name == "convolution" and node.dtype == FLOAT32:
         limit = microseconds_of_convolution_as_products(node, weights, model) - EPILOGUE_US
     result: Value | str = ""
     for x, padding in _images_and_their_padding(builder, args[0], name != "convolution_image"):
         given = [builder.reshape(a, _with_rows(a.shape, rows)) if rows else a for a in (x, args[1])]
-        type = ArrayType(_with_rows(node.type.shape, rows), node.type.dtype)
+        type = ArrayType(_with_rows(node.shape, rows), node.dtype)
         whole = {**options, "padding": (*((0, 0) for _ in rows), *padding)}
         result = add_dnn_call(library, builder, given, [type], whole, limit=limit)
         if isinstance(result, Value):
-            return builder.reshape(result, node.type.shape) if rows else result
+            return builder.reshape(result, node.shape) if rows else result
         if result.startswith(SLOWER):
             break
     return result
@@ -176,7 +175,7 @@ def _images_and_their_padding(builder: GraphBuilder, x: Value, padded: bool) -> 
 def operation_of_dnn_call(node: Node) -> str:
     """What the library does in a node; empty where that is none of its calls."""
     is_call = node.op == "host" and node.attr("function") == "dnn"
-    return str(dict(node.attr("options"))["operation"]) if is_call else ""
+    return str(node.options["operation"]) if is_call else ""
 
 
 def undecided_options_of_dnn_call(node: Node) -> dict[str, Any]:
@@ -184,9 +183,9 @@ def undecided_options_of_dnn_call(node: Node) -> dict[str, Any]:
     return {name: value for name, value in node.attr("options") if name not in ("results", "workspace")}
 
 
-def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[Value]:
+def logical_arrays_of_dnn_call(builder: GraphBuilder, node: Node, args: Values) -> list[Value]:
     """The arrays of a call before their axes were put into the order in which they lie."""
-    orders: Sequence[Order] = dict(node.attr("options"))["orders"]
+    orders: Sequence[Order] = node.options["orders"]
     return [_permuted(builder, a, order) for a, order in zip(args, orders, strict=False)]
 
 
@@ -199,9 +198,9 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
     def inside(node: Node) -> tuple[Sequence[int], Sequence[int]] | None:
         """Where along the axes of places a section lies, and how long it is."""
         is_section = node.op == "slice" and all(step == 1 for step in node.attr("steps"))
-        return (node.attr("starts")[2:], node.type.shape[2:]) if is_section else None
+        return (node.attr("starts")[2:], node.shape[2:]) if is_section else None
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         kept = inside(node)
         if kept is None:
             return None
@@ -213,18 +212,18 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
         if operation_of_dnn_call(call) != "convolution_image" or shared or not same:
             return None
         options = undecided_options_of_dnn_call(call)
-        order = read.attr("axes") if read.op == "permute" else tuple(range(len(read.type.shape)))
+        order = read.attr("axes") if read.op == "permute" else tuple(range(len(read.shape)))
         if order != options["orders"][-1]:
             return None
         around = zip(options["padding"], *kept, options["shape"][2:], strict=True)
         options["padding"] = tuple((before + s, after + n - s - m) for (before, after), s, m, n in around)
         options["shape"] = (*options["shape"][:2], *kept[1])
         given = logical_arrays_of_dnn_call(builder, call, [builder.at(a) for a in call.args])
-        found = add_dnn_call(library, builder, given, [ArrayType(options["shape"], node.type.dtype)], options)
+        found = add_dnn_call(library, builder, given, [ArrayType(options["shape"], node.dtype)], options)
         if not isinstance(found, Value):
             return None
         rank = len(kept[0])
-        return builder.slice(found, (*node.attr("starts")[:2], *(0,) * rank), (1,) * (rank + 2), node.type.shape)
+        return builder.slice(found, (*node.attr("starts")[:2], *(0,) * rank), (1,) * (rank + 2), node.shape)
 
     return simplify_graph(rewrite_nodes(graph, rule))
 
@@ -233,11 +232,11 @@ def cut_images_of_gradients(graph: Graph, library: DnnLibrary) -> Graph:
 
 
 def call_dnn_attention(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """An attention of 16-bit arrays. Axes may lie in any order, the last one last; the result's lie as the queries'. It
     is rounded to 16 bits, as the weights are within."""
-    options, part = dict(node.attr("options")), node.attr("part")
+    options, part = node.options, node.attr("part")
     q, k, v = (_with_four_axes(builder, a) for a in args[:3])
     k, v = (_without_repeated_heads(builder, a) for a in (k, v))
     refusal = _why_no_dnn_attention(library, args[:3], (q, k, v))
@@ -265,14 +264,14 @@ def call_dnn_attention(
     result = add_dnn_call(library, builder, [q, k, v, *added.bias], types, whole, part)
     if not isinstance(result, Value):
         return result
-    return builder.cast(builder.reshape(result, node.type.shape), node.type.dtype)
+    return builder.cast(builder.reshape(result, node.shape), node.dtype)
 
 
 def call_dnn_attention_gradient(
-    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Sequence[Value]
+    library: DnnLibrary | None, model: WorkCostModel, builder: GraphBuilder, node: Node, args: Values
 ) -> Value | str:
     """The cotangents of queries, keys and values, of 16-bit arrays."""
-    stats, masks, options = args[5], args[6:], dict(node.attr("options"))
+    stats, masks, options = args[5], args[6:], node.options
     q, k, v, o, ct = (_with_four_axes(builder, builder.cast(a, args[0].dtype)) for a in args[:5])
     refusal = _why_no_dnn_attention(library, args[:3], (q, k, v))
     if refusal or library is None or node.attr("part") > 2:
@@ -297,14 +296,14 @@ def call_dnn_attention_gradient(
     if not isinstance(result, Value):
         return result
     result = result if node.attr("part") else added.without_hidden_rows(builder, result)
-    return builder.reshape(result, node.type.shape)
+    return builder.reshape(result, node.shape)
 
 
 FOUR_AXES: Order = (0, 1, 2, 3)
 LARGE_MASK = f"a mask or bias of more than {MOST_BIAS >> 20} MiB"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Additions:
     """To the scores of an attention. bound: how many places after its own a query sees keys at most; None: all. bias:
     of four axes, if there is one. rows: which queries see something, where scores that are hidden are numbers."""
@@ -327,14 +326,12 @@ class _Additions:
         return x if self.rows is None else builder.map("where", self.rows, x, builder.const(0, x.dtype))
 
 
-def split_attention_masks(masks: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+def split_attention_masks(masks: Values) -> tuple[list[Value], list[Value]]:
     """What is added to scores, and what says which are seen."""
     return [m for m in masks if m.dtype != np.bool_], [m for m in masks if m.dtype == np.bool_]
 
 
-def _additions_to_scores(
-    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], hidden: float
-) -> _Additions:
+def _additions_to_scores(builder: GraphBuilder, q: Value, k: Value, masks: Values, hidden: float) -> _Additions:
     """A mask that compares places is a bound; any other, and one beside a bias, becomes part of the bias."""
     biases, seen = split_attention_masks(masks)
     bound = bound_of_mask(builder, seen[0].number) if seen else None
@@ -380,20 +377,20 @@ def _with_all_columns(builder: GraphBuilder, mask: Value, k: Value) -> Value:
 
 def _kept_reduction(builder: GraphBuilder, op: str, x: Value) -> Value:
     """Over the last axis, which is kept with one element."""
-    return builder.reshape(builder.reduce(op, x, (len(x.shape) - 1,), x.dtype), (*x.shape[:-1], 1))
+    return builder.reshape(builder.reduce(op, x, (x.ndim - 1,), x.dtype), (*x.shape[:-1], 1))
 
 
 def _mask_with_four_axes(builder: GraphBuilder, x: Value, q: Value) -> Value:
     """As those of the queries: axes of one element stay so where all that become one are."""
     outer = q.shape[:-2]
-    own = (*(1,) * (len(q.shape) - len(x.shape)), *x.shape)
+    own = (*(1,) * (q.ndim - x.ndim), *x.shape)
     batch = own[: max(len(outer) - 1, 0)]
     wide = batch if set(batch) <= {1} else outer[:-1]
     x = builder.broadcast(builder.reshape(x, own), (*wide, *own[len(batch) :]))
     return builder.reshape(x, (math.prod(wide), own[len(batch)] if outer else 1, *own[-2:]))
 
 
-def _why_no_dnn_attention(library: DnnLibrary | None, given: Sequence[Value], arrays: Sequence[Value]) -> str:
+def _why_no_dnn_attention(library: DnnLibrary | None, given: Values, arrays: Values) -> str:
     q, k, v = arrays
     if refusal := _why_no_dnn_arrays([a.type for a in given]):
         return refusal
@@ -416,14 +413,14 @@ def _without_repeated_heads(builder: GraphBuilder, x: Value) -> Value:
     if node.op != "reshape" or (wide := builder.nodes[node.args[0]]).op != "broadcast":
         return x
     source = builder.at(wide.args[0])
-    batch, heads, times, *rest = wide.type.shape if len(wide.type.shape) == 5 else (0,) * 5
+    batch, heads, times, *rest = wide.shape if wide.ndim == 5 else (0,) * 5
     fits = (batch, heads * times, *rest) == x.shape and source.shape == (batch, heads, 1, *rest)
     return builder.reshape(source, (batch, heads, *rest)) if fits else x
 
 
 def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
     """The order of an array's axes in memory, as far as views tell, if its last axis is the last there too."""
-    order: Order = tuple(range(len(x.shape)))
+    order: Order = tuple(range(x.ndim))
     node = builder.nodes[x.number]
     while node.op in ("permute", "cast"):
         order = tuple(node.attr("axes")[i] for i in order) if node.op == "permute" else order
@@ -431,19 +428,19 @@ def _order_in_memory(builder: GraphBuilder, x: Value) -> Order:
     return order if order[-1] == len(order) - 1 else tuple(range(len(order)))
 
 
-def decompose_attention(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_attention(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """attention(q, k, v) -> softmax(q @ k.T * scale) @ v, or the logarithms of the sums of its rows"""
-    options = dict(node.attr("options"))
+    options = node.options
     wanted = np.dtype(options["dtype"])
     q, k, v = (builder.cast(a, wanted) for a in args[:3])
     powers, sums, largest = _weights_of_attention(builder, q, k, args[3:], options)
     if node.attr("part"):
-        return builder.cast(builder.map("add", largest, builder.map("log", sums)), node.type.dtype)
+        return builder.cast(builder.map("add", largest, builder.map("log", sums)), node.dtype)
     return builder.matmul(builder.map("divide", powers, sums), v)
 
 
 def _weights_of_attention(
-    builder: GraphBuilder, q: Value, k: Value, masks: Sequence[Value], options: dict[str, Any]
+    builder: GraphBuilder, q: Value, k: Value, masks: Values, options: dict[str, Any]
 ) -> tuple[Value, Value, Value]:
     """Exponentials of scores below the largest of their row, the sums of these, and the largest scores."""
     scores = builder.map("multiply", builder.matmul(q, matrix_transpose(builder, k)), options["scale"])
@@ -452,16 +449,16 @@ def _weights_of_attention(
         scores = builder.map("add", scores, builder.cast(bias, scores.dtype))
     for mask in seen:
         scores = builder.map("where", mask, scores, options["hidden"])
-    kept, axes = (*scores.shape[:-1], 1), (len(scores.shape) - 1,)
+    kept, axes = (*scores.shape[:-1], 1), (scores.ndim - 1,)
     largest = builder.reshape(builder.reduce("max", scores, axes, scores.dtype), kept)
     powers = builder.map("exp", builder.map("subtract", scores, largest))
     return powers, builder.reshape(builder.reduce("sum", powers, axes, scores.dtype), kept), largest
 
 
-def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """attention_gradient(q, k, v, o, ct, stats) -> with weights computed again, from the scores alone, and what comes
     back to scores, products of these with the other arrays"""
-    options = dict(node.attr("options"))
+    options = node.options
     wanted = np.dtype(options["dtype"])
     q, k, v, o, ct = (builder.cast(a, wanted) for a in args[:5])
     powers, sums, _ = _weights_of_attention(builder, q, k, args[6:], options)
@@ -482,8 +479,8 @@ def decompose_attention_gradient(builder: GraphBuilder, node: Node, args: Sequen
             found = back
         else:
             found = builder.matmul(scaled, k) if part == 0 else builder.matmul(matrix_transpose(builder, scaled), q)
-    shape = (*(1,) * (len(found.shape) - len(node.type.shape)), *node.type.shape)
+    shape = (*(1,) * (len(found.shape) - node.ndim), *node.shape)
     axes = tuple(i for i, (n, m) in enumerate(zip(found.shape, shape, strict=True)) if n != m)
     if axes:  # of heads that share their keys, scores that share what is added
         found = builder.reduce("sum", found, axes, wanted)
-    return builder.cast(builder.reshape(found, node.type.shape), node.type.dtype)
+    return builder.cast(builder.reshape(found, node.shape), node.dtype)

@@ -7,14 +7,13 @@ where the range is not finite; edges that are out of order give some bin. Only b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.types import FLOAT64, INT64, UINT64, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 from .binary_search import (
     LONGEST,
     decompose_binary_search,
@@ -25,16 +24,14 @@ from .binary_search import (
 from .searching import comparison_dtype_of_decomposed_search
 
 
-def decompose_bincount(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_bincount(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """bincount(x, weights) -> zeros after add.at(zeros, x, weights)"""
-    if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.type.shape):
+    if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.shape):
         return ""
     numbers, weights = args
-    if len(numbers.shape) != 1 or numbers.dtype.kind not in "iu" or weights.dtype.kind not in "biuf":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or weights.dtype.kind not in "biuf":
         return "numbers that are not integers, or complex weights"
-    return (
-        _histogram_weight_sums(builder, numbers, weights, node.type) if numbers.type.size < 2**31 else "2**31 numbers"
-    )
+    return _histogram_weight_sums(builder, numbers, weights, node.type) if numbers.size < 2**31 else "2**31 numbers"
 
 
 def _histogram_weight_sums(builder: GraphBuilder, numbers: Value, weights: Value, type: ArrayType) -> Value:
@@ -44,13 +41,13 @@ def _histogram_weight_sums(builder: GraphBuilder, numbers: Value, weights: Value
     return builder.host("combine_at", [zeros, numbers, weights], [type], ufunc="add")[0]
 
 
-def decompose_histogram_in_range(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_histogram_in_range(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """histogram(x, count, (first, last)), of edges that are known -> counts of computed bins"""
-    options = dict(node.attr("options"))
+    options = node.options
     x, *others = args
     given = dict(zip(options.get("named", ()), others, strict=True))
     edges, weights, limits = given.get("edges"), given.get("weights"), options.get("range", ())
-    if edges is None or not x.type.size:
+    if edges is None or not x.size:
         return ""
     if x.dtype.kind not in "iuf" or x.dtype == np.float16 or (weights is not None and weights.dtype.kind not in "iuf"):
         return f"bins of {x.dtype}, or weights that are not real numbers"
@@ -79,10 +76,10 @@ def _compare_with_histogram_limit(builder: GraphBuilder, op: str, x: Value, limi
     return builder.map(op, x, limit)
 
 
-def decompose_histogram(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_histogram(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """histogram(x, edges) -> counts (or sums of weights) of bins that are searched for; of a number of bins, after the
     least and the greatest value"""
-    options = dict(node.attr("options"))
+    options = node.options
     x, *others = args
     given = dict(zip(options.get("named", ()), others, strict=True))
     edges, weights, count = given.get("bins"), given.get("weights"), int(options.get("bins", 0))

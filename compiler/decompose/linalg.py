@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.types import ArrayType, real_dtype
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 MANY = 128  # smaller matrices that are as much work
@@ -23,20 +23,20 @@ def gpu_factorization_pays(shape: Sequence[int]) -> bool:
     return 0 not in shape and (min(shape[-2:]) >= LEAST or (math.prod(shape[:-2]) >= MANY and min(shape[-2:]) > 1))
 
 
-def decompose_det(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_det(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """det(a) -> sign * exp(log |det|), as NumPy has it"""
     if not gpu_factorization_pays(args[0].shape):
         return SMALL
-    sign, log = _decompose_slogdet_by_lu(builder, builder.cast(args[0], node.type.dtype))
-    return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.type.dtype))
+    sign, log = _decompose_slogdet_by_lu(builder, builder.cast(args[0], node.dtype))
+    return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.dtype))
 
 
-def decompose_slogdet(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_slogdet(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """slogdet(a) -> from the diagonal of its LU factors and the row exchanges"""
-    real = node.type.dtype.kind == "f" and args[0].dtype.kind != "c"
+    real = node.dtype.kind == "f" and args[0].dtype.kind != "c"
     if not gpu_factorization_pays(args[0].shape) or not (real or args[0].dtype.kind == "c"):
         return SMALL
-    kind = node.type.dtype if real else args[0].dtype
+    kind = node.dtype if real else args[0].dtype
     return _decompose_slogdet_by_lu(builder, builder.cast(args[0], kind))[node.attr("part")]
 
 
@@ -60,7 +60,7 @@ def _decompose_slogdet_by_lu(builder: GraphBuilder, a: Value) -> tuple[Value, Va
 
 def _decompose_product_by_halves(builder: GraphBuilder, x: Value) -> Value:
     """Along the last axis, by halves: complex numbers have no kernel that reduces them."""
-    rank = len(x.shape)
+    rank = x.ndim
     if x.dtype.kind != "c":
         return builder.reduce("prod", x, (rank - 1,), x.dtype)
 
@@ -73,15 +73,15 @@ def _decompose_product_by_halves(builder: GraphBuilder, x: Value) -> Value:
     return builder.reshape(x, x.shape[:-1])
 
 
-def decompose_qr(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_qr(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """qr(a) -> its factors, with zeros where cuSOLVER leaves what it needs of Q"""
-    mode = dict(node.attr("options"))["mode"]
+    mode = node.options["mode"]
     (a,) = args
     if mode == "raw" or 0 in a.shape or min(a.shape[-2:]) < LEAST:
         return SMALL
     *batch, m, n = a.shape
     rows = m if mode == "complete" else min(m, n)
-    x = builder.cast(a, node.type.dtype)
+    x = builder.cast(a, node.dtype)
     upper = ArrayType((*batch, rows, n), x.dtype)
     if mode == "r":
         (r,) = builder.host("linalg.qr_upper", [x], [upper])
@@ -95,14 +95,14 @@ def decompose_qr(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Va
     return builder.map("where", inside, r, builder.const(0, x.dtype))
 
 
-def decompose_cholesky(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_cholesky(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """cholesky of many matrices -> their factors, with zeros beside them"""
     (a,) = args
-    if len(a.shape) == 2 or not gpu_factorization_pays(a.shape) or dict(node.attr("options")).get("upper"):
+    if a.ndim == 2 or not gpu_factorization_pays(a.shape) or node.options.get("upper"):
         return ""
-    x = builder.cast(a, node.type.dtype)
+    x = builder.cast(a, node.dtype)
     (factor,) = builder.host("linalg.cholesky_factor", [x], [x.type])
-    last = len(x.shape) - 1
+    last = x.ndim - 1
     inside = builder.map("greater_equal", builder.index(x.shape, last - 1), builder.index(x.shape, last))
     return builder.map("where", inside, factor, builder.const(0, x.dtype))
 
@@ -112,23 +112,23 @@ def _small_matrices_repay_decomposition(shape: Sequence[int], longest: int) -> b
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
 
-def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_eigh(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
     if not _small_matrices_repay_decomposition(a.shape, LEAST - 1):
         return ""
-    x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
+    x = a if a.dtype.kind == "c" else builder.cast(a, node.dtype)
     types = [ArrayType(a.shape[:-1], real_dtype(x.dtype)), x.type]
-    values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
+    values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=node.options["UPLO"])
     return _decomposed_eigenvectors_of_rows(builder, rows) if node.attr("part") else values
 
 
-def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_svd(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """svd of many small matrices -> all singular vectors, then those that are wanted"""
-    (a,), options = args, dict(node.attr("options"))
+    (a,), options = args, node.options
     if not _small_matrices_repay_decomposition(a.shape, SHORT) or options.get("hermitian"):
         return ""
-    x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
+    x = a if a.dtype.kind == "c" else builder.cast(a, node.dtype)
     *batch, m, n = a.shape
     values = ArrayType((*batch, min(m, n)), real_dtype(x.dtype))
     if not options.get("compute_uv", True):
@@ -136,12 +136,12 @@ def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> V
     types = [ArrayType((*batch, m, m), x.dtype), values, ArrayType((*batch, n, n), x.dtype)]
     rows, found, right = builder.host("linalg.svd_whole", [x], types)
     every = (_decomposed_eigenvectors_of_rows(builder, rows), found, right)[node.attr("part")]
-    rank = len(every.shape)
-    return builder.slice(every, [0] * rank, [1] * rank, node.type.shape)
+    rank = every.ndim
+    return builder.slice(every, [0] * rank, [1] * rank, node.shape)
 
 
 def _decomposed_eigenvectors_of_rows(builder: GraphBuilder, rows: Value) -> Value:
     """What has these rows, conjugated, as its columns."""
-    last = len(rows.shape) - 1
+    last = rows.ndim - 1
     turned = builder.permute(rows, [*range(last - 1), last, last - 1])
     return builder.map("conjugate", turned) if rows.dtype.kind == "c" else turned

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.types import INT64, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 NO_ROWS = "no elements, a dtype without kernels, or rows of 2**31 elements"
 FEW = 5  # places of an order that are looked for one by one; for more, all is sorted
@@ -28,10 +28,10 @@ ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.a
 STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
 
 
-def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """sort(z) -> z at argsort(z)"""
     (a,) = args
-    axis = dict(node.attr("options")).get("axis", -1)
+    axis = node.options.get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
     x, order = _move_quantile_axis_last(builder, a, axis)
@@ -40,19 +40,19 @@ def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Val
     )
 
 
-def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """argsort(z) -> stable argsorts by imaginary part, by real part, and by which are NaN"""
     (a,) = args
-    axis = dict(node.attr("options")).get("axis", -1)
+    axis = node.options.get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
     x, order = _move_quantile_axis_last(builder, a, axis)
     return builder.permute(decompose_stable_argsort(builder, x), np.argsort(order).tolist())
 
 
-def decompose_lexsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_lexsort(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """lexsort(keys) -> stable argsorts, the least key first"""
-    axis = dict(node.attr("options"))["axis"]
+    axis = node.options["axis"]
     if 0 in args[0].shape or not args[0].shape:
         return "keys without elements or axes"
     order: list[int] = []
@@ -79,7 +79,7 @@ def decompose_stable_argsort(builder: GraphBuilder, x: Value, places: Value | No
     return places
 
 
-def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_median(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """median(a) -> the mean of the one or two middle values of the order"""
     x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None:
@@ -92,10 +92,10 @@ def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -
     result = _median_of_middle_values(builder, first, first if n % 2 else second, n % 2)
     if x.dtype.kind in "fc":
         result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
-    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+    return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """nanmedian(a) -> the mean of the middle values that are not NaN"""
     if args[0].dtype.kind != "f":
         return decompose_median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
@@ -112,12 +112,12 @@ def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]
     second = _decompose_take_one_of_each_row(builder, ordered, middle, x.shape[:-1])
     odd = builder.map("equal", builder.map("bitwise_and", count, np.int64(1)), np.int64(1))
     result = builder.map("where", odd, first, _median_of_middle_values(builder, first, second, 0))
-    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+    return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_quantile(builder: GraphBuilder, node: Node, args: Values, scale: int = 1) -> Value | str:
     """quantile(a, q) -> values at known places of the order, interpolated as NumPy does"""
-    options = dict(node.attr("options"))
+    options = node.options
     x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None or len(args) != 1 or "q" not in options:
         return "weights, or quantiles that come with the call"
@@ -137,21 +137,21 @@ def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value],
             for places in (before, after)
         )
         known = [
-            _quantile_constants_along_first_axis(builder, part, len(x.shape))
+            _quantile_constants_along_first_axis(builder, part, x.ndim)
             for part in (*_quantile_interpolation_weights(x, t, options["q"]), t >= 0.5)
         ]
         result = _interpolate_quantile_linearly(builder, low, high, known)
     if x.dtype.kind == "f":
         last = _take_quantiles_along_new_first_axis(builder, ordered, [at[n - 1]])
         result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
-    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+    return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
-def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Values, scale: int = 1) -> Value | str:
     """nanquantile(a, q) -> as `quantile`, at places that follow from the count without NaN"""
     if args[0].dtype.kind != "f":
         return decompose_quantile(builder, node, args, scale)
-    options = dict(node.attr("options"))
+    options = node.options
     x = _merge_median_axes_into_rows(builder, node, args[0])
     method = options["method"]
     if x is None or len(args) != 1 or "q" not in options or method not in ("linear", *ROUNDED, *STEPS):
@@ -171,7 +171,7 @@ def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Valu
         found = _decompose_take_one_of_each_row(
             builder, ordered, _computed_virtual_quantile_index(builder, virtual, end, method), shape
         )
-        return builder.reshape(builder.cast(found, node.type.dtype), node.type.shape)
+        return builder.reshape(builder.cast(found, node.dtype), node.shape)
     over = builder.map("greater_equal", virtual, builder.cast(end, virtual.dtype))
     floor = builder.cast(builder.map("floor", virtual), INT64)
     before = builder.map("where", over, end, floor)
@@ -183,7 +183,7 @@ def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Valu
     result = _interpolate_quantile_linearly(
         builder, low, high, [*weights, builder.map("greater_equal", t, np.float64(0.5))]
     )
-    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+    return builder.reshape(builder.cast(result, node.dtype), node.shape)
 
 
 def _computed_virtual_quantile_index(builder: GraphBuilder, virtual: Value, end: Value, method: str) -> Value:
@@ -208,27 +208,27 @@ def _computed_virtual_quantile_index(builder: GraphBuilder, virtual: Value, end:
 
 def _move_quantile_axis_last(builder: GraphBuilder, a: Value, axis: int) -> tuple[Value, list[int]]:
     """The array with this axis last, and the order of axes that makes it so."""
-    rank = len(a.shape)
+    rank = a.ndim
     order = [*(i for i in range(rank) if i != axis % rank), axis % rank]
     return builder.permute(a, order), order
 
 
 def _decompose_take_along_last_axis(builder: GraphBuilder, x: Value, places: Value) -> Value:
     """take_along_axis along the last axis."""
-    last = len(x.shape) - 1
+    last = x.ndim - 1
     return builder.gather(x, [places], [last], list(range(last)), places.shape, checked=False)
 
 
 def _decompose_take_one_of_each_row(builder: GraphBuilder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
     """x[..., places], one of each row; the places' axes are those of the rows, or these after one more."""
-    last = len(x.shape) - 1
+    last = x.ndim - 1
     return builder.gather(x, [places], [last], [i + len(shape) - last for i in range(last)], shape, checked=False)
 
 
 def _merge_median_axes_into_rows(builder: GraphBuilder, node: Node, a: Value) -> Value | None:
     """The array with all axes of the call as one, the last; None for what NumPy has to do."""
-    axes = dict(node.attr("options")).get("axis")
-    rank = len(a.shape)
+    axes = node.options.get("axis")
+    rank = a.ndim
     axes = tuple(range(rank)) if axes is None else tuple(i % rank for i in axes)
     if 0 in a.shape or a.dtype.kind not in "biufc" or a.dtype.name == "float128":
         return None
@@ -256,7 +256,7 @@ def _partition_rows_for_quantile(
 
 def _take_quantiles_along_new_first_axis(builder: GraphBuilder, x: Value, places: Sequence[int]) -> Value:
     """x[..., places] with the axis of the places first."""
-    rows, rank = x.shape[:-1], len(x.shape)
+    rows, rank = x.shape[:-1], x.ndim
     if len(places) == 1:
         one = builder.slice(x, (*[0] * (rank - 1), places[0]), [1] * rank, (*rows, 1))
         return builder.reshape(one, (1, *rows))
@@ -277,7 +277,7 @@ def _quantile_constants_along_first_axis(builder: GraphBuilder, values: np.ndarr
 def _count_not_nan_for_quantile(builder: GraphBuilder, x: Value) -> Value:
     """How many of each row are not NaN."""
     real = builder.map("logical_not", builder.map("isnan", x))
-    return builder.reduce("sum", builder.cast(real, INT64), (len(x.shape) - 1,))
+    return builder.reduce("sum", builder.cast(real, INT64), (x.ndim - 1,))
 
 
 def _median_of_middle_values(builder: GraphBuilder, a: Value, b: Value, alone: int) -> Value:
@@ -347,7 +347,7 @@ def _quantile_interpolation_weights(x: Value, t: np.ndarray[Any, Any], q: Any) -
     return t.astype(kind), (1 - t).astype(kind)
 
 
-def _interpolate_quantile_linearly(builder: GraphBuilder, a: Value, b: Value, known: Sequence[Value]) -> Value:
+def _interpolate_quantile_linearly(builder: GraphBuilder, a: Value, b: Value, known: Values) -> Value:
     """NumPy's a + (b - a) * t, from b where t is at least a half. known: t, 1 - t, and whether it is."""
     t, rest, far = known
     step = builder.map("subtract", b, a)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.settings import settings
 from ..core.cost import combines_atomically, warps_with_private_copies
 from ..core.types import ArrayType, DType
@@ -16,7 +16,7 @@ FEW = 5  # k-th values at a time
 COMBINED = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecomposableCall:
     """One call, typed. strides: of its first array in bytes, as far as they are known before fusion."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ...runtime.core.settings import settings
 from ...runtime.program.device import H200
 from ...runtime.program.dnn import DnnLibrary
@@ -17,9 +17,8 @@ from ..core.combiners import COMBINERS
 from ..core.cost import WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import contiguous_strides, strides_of_memory_view_node
-from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
 from . import own_kernels as own
@@ -65,12 +64,12 @@ from .sorting_networks import decompose_call_of_short_rows, decompose_kth_of_sho
 
 HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
-Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
+Rule = Callable[[GraphBuilder, Node, Values], Value | str]
 Condition = Callable[[own.DecomposableCall], str]
-DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Sequence[Value]], Value | str]
+DnnRule = Callable[[DnnLibrary | None, WorkCostModel, GraphBuilder, Node, Values], Value | str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecompositionRule:
     """fuses: ops in the call's place. kernels: the target's own do it as it stands. dnn: a library for deep neural
     networks does it. checked: no error of NumPy's that
@@ -96,12 +95,12 @@ def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule
     return DecompositionRule(kernels=condition)
 
 
-def _decompose_require(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_require(builder: GraphBuilder, node: Node, args: Values) -> Value:
     """require(a, condition) -> a"""
     return args[0]
 
 
-def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Values) -> Value:
     """prod(z) -> NumPy's"""
     return builder.host("reduce", args, [node.type], op=node.op, axes=node.attr("axes"))[0]
 
@@ -259,7 +258,7 @@ class _Decomposer:
     model: WorkCostModel
     changed: bool = True
 
-    def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def decide_call(self, builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
         name, line, start = (
             _decomposition_rule_name_of_node(node, [a.type for a in args]),
@@ -311,14 +310,14 @@ def _keep_call_undecomposed(
     way: DecompositionRule,
     builder: GraphBuilder,
     node: Node,
-    args: Sequence[Value],
+    args: Values,
     layouts: Sequence[MemoryLayout] | None,
 ) -> Value | str:
     """The call, for kernels of the target's own, or why they do not take it."""
-    if way.kernels is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
+    if way.kernels is None or not args or any(0 in shape for shape in (node.shape, *(a.shape for a in args))):
         return "no elements"
     strides = _predicted_strides_for_decomposition(builder, args[0].number, layouts)
-    refusal = way.kernels(own.DecomposableCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    refusal = way.kernels(own.DecomposableCall(node.options, [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), *((("contiguous", True),) if way.contiguous else ()), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
@@ -332,11 +331,11 @@ def _predicted_strides_for_decomposition(
     if node.op == "input" and layouts is not None:
         layout: MemoryLayout = layouts[node.attr("index")]
         return layout.strides
-    if OPS[node.op].kind == "view":
-        base = builder.nodes[node.args[0]].type.shape
+    if node.kind == "view":
+        base = builder.nodes[node.args[0]].shape
         found = strides_of_memory_view_node(
             node, base, _predicted_strides_for_decomposition(builder, node.args[0], layouts)
         )
         if found is not None:
             return found
-    return contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+    return contiguous_strides(node.shape, node.dtype.itemsize)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 from .binary_search import LONGEST, decompose_binary_search, element_loader_of_search
 
 SMALL = 32  # up to so many elements are looked for one by one
 
 
-def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """searchsorted(a, v) -> for each v a search by halving"""
     if len(args) != 2:
         return "a sorter"
@@ -22,20 +21,20 @@ def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Val
     dtype = np.result_type(a.dtype, v.dtype)
     if dtype.kind not in "iuf" or dtype.itemsize < 4:
         return f"comparisons of {dtype}"
-    if len(a.shape) != 1 or not 0 < a.shape[0] <= LONGEST or not v.type.size:
+    if a.ndim != 1 or not 0 < a.shape[0] <= LONGEST or not v.size:
         return f"no values, or more than {LONGEST} that are sorted"
     at = element_loader_of_search(builder, builder.cast(a, dtype), v.shape)
-    return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), dict(node.attr("options"))["side"])
+    return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), node.options["side"])
 
 
-def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_digitize(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """digitize(x, edges) -> searchsorted, from behind where the edges fall"""
     x, edges = args
     (n,) = edges.shape
     dtype = comparison_dtype_of_decomposed_search(x, edges)
     if dtype is None or not 0 < n <= LONGEST or 0 in x.shape:
         return f"no values, more than {LONGEST} edges, or a dtype without kernels"
-    side = "left" if dict(node.attr("options"))["right"] else "right"
+    side = "left" if node.options["right"] else "right"
     wanted, known = builder.cast(x, dtype), builder.cast(edges, dtype)
     at = element_loader_of_search(builder, known, x.shape)
     if n == 1:
@@ -58,12 +57,12 @@ def comparison_dtype_of_decomposed_search(x: Value, edges: Value) -> np.dtype[np
     return dtype if dtype.itemsize >= 4 else np.dtype("f4" if dtype.kind == "f" else "i4")
 
 
-def decompose_isin(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_isin(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """isin(x, tests) -> any(x[..., None] == tests, -1), of few tests"""
     x, tests = args
     count = math.prod(tests.shape)
     if not 0 < count <= SMALL:
         return f"more than {SMALL} elements to look for, or none"
     equal = builder.map("equal", builder.reshape(x, (*x.shape, 1)), builder.reshape(tests, (count,)))
-    found = builder.reduce("any", equal, (len(x.shape),))
-    return builder.map("logical_not", found) if dict(node.attr("options"))["invert"] else found
+    found = builder.reduce("any", equal, (x.ndim,))
+    return builder.map("logical_not", found) if node.options["invert"] else found

@@ -8,18 +8,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Node, Value
+from ..graph.graph import Node, Value, Values
 
 LONGEST = 9  # rows of which some places are wanted
 LONGEST_SORTED = 8  # rows that are wanted whole: what stores longer ones takes half a second to compile
 FEWEST = 4096  # fewer rows would have to be sorted thousands of times to win back what the kernel takes to compile
 
 
-def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """sort(a) -> its slices along the axis, through a network, put together again"""
     (a,) = args
-    options = dict(node.attr("options"))
-    axis = options.get("axis", -1) % max(1, len(a.shape))
+    options = node.options
+    axis = options.get("axis", -1) % max(1, a.ndim)
     if options.get("kind") not in (None, "quicksort") or options.get("stable"):
         return "a stable sort"
     if refusal := _why_no_network(a, [axis], LONGEST_SORTED):
@@ -27,25 +27,25 @@ def decompose_sort_of_short_rows(builder: GraphBuilder, node: Node, args: Sequen
     return builder.concat(_sorted_slices(builder, a, axis), axis)
 
 
-def decompose_kth_of_short_rows(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_kth_of_short_rows(builder: GraphBuilder, node: Node, args: Values) -> Value | str:
     """kth(a) -> those slices of `sort(a)`; what only others need is never computed"""
     (a,) = args
-    last = len(a.shape) - 1
+    last = a.ndim - 1
     if refusal := _why_no_network(a, [last], LONGEST):
         return refusal
     found = _sorted_slices(builder, a, last)
-    return builder.concat([found[k] for k in dict(node.attr("options"))["kth"]], last)
+    return builder.concat([found[k] for k in node.options["kth"]], last)
 
 
 def decompose_call_of_short_rows(
-    rule: Callable[[GraphBuilder, Node, Sequence[Value]], Value | str],
+    rule: Callable[[GraphBuilder, Node, Values], Value | str],
     builder: GraphBuilder,
     node: Node,
-    args: Sequence[Value],
+    args: Values,
 ) -> Value | str:
     """What `rule` makes of a call, where a network finds the places in it."""
-    axes = dict(node.attr("options")).get("axis")
-    rank = len(args[0].shape)
+    axes = node.options.get("axis")
+    rank = args[0].ndim
     every = range(rank) if axes is None else [i % rank for i in axes]
     return _why_no_network(args[0], every, LONGEST) or rule(builder, node, args)
 

@@ -21,9 +21,8 @@ from ..graph.control_flow import (
     add_control_flow_node,
     memory_argument_count_of_node,
 )
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..graph.precision import precision_of_attrs
-from ..ops.table import OPS
 
 
 def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
@@ -36,8 +35,8 @@ def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> G
     for _, node in nodes_to_copy(graph, batcher.builder):
         if node.op == "input":
             is_batched = next(inputs)
-            shape = (size, *node.type.shape) if is_batched else node.type.shape
-            value = batcher.builder.input(ArrayType(shape, node.type.dtype))
+            shape = (size, *node.shape) if is_batched else node.shape
+            value = batcher.builder.input(ArrayType(shape, node.dtype))
             batcher.rows |= {value.number} if is_batched else set()
         elif node.op == "number":
             value = batcher.builder.add("number", (), node.type, node.attrs)
@@ -45,7 +44,7 @@ def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> G
         else:
             value = batcher.batched_node(node, [new[a] for a in node.args])
         new.append(value)
-    return batcher.builder.finish([batcher.spread_to_rows(new[o], graph.nodes[o].type.shape) for o in graph.outputs])
+    return batcher.builder.finish([batcher.spread_to_rows(new[o], graph.nodes[o].shape) for o in graph.outputs])
 
 
 @dataclass(slots=True)
@@ -61,11 +60,11 @@ class GraphBatcher:
     def __init__(self, builder: GraphBuilder, size: int) -> None:
         self.builder, self.size, self.rows, self.results = builder, size, set(), {}
 
-    def batched_node(self, node: Node, args: Sequence[Value]) -> Value:
+    def batched_node(self, node: Node, args: Values) -> Value:
         """A node on values of which some are batched."""
         if not any(a.number in self.rows for a in args):
             return self.builder.copy(node, args)
-        rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _batch_by_loop_over_rows)
+        rule = _RULES.get(node.op) or _KINDS.get(node.kind, _batch_by_loop_over_rows)
         value = rule(self, node, args)
         self.rows.add(value.number)
         return value
@@ -88,68 +87,64 @@ class GraphBatcher:
             return value
         return self.builder.reshape(value, (self.size, *(1,) * (rank - len(shape)), *shape))
 
-    def add_batched_node(self, node: Node, args: Sequence[Value], **attrs: object) -> Value:
+    def add_batched_node(self, node: Node, args: Values, **attrs: object) -> Value:
         """The node with rows, some attributes changed."""
         given = tuple((k, attrs.get(k, v)) for k, v in node.attrs)
-        type = ArrayType((self.size, *node.type.shape), node.type.dtype)
+        type = ArrayType((self.size, *node.shape), node.dtype)
         return self.builder.add(node.op, tuple(a.number for a in args), type, given)
 
 
-def _batch_elementwise(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add_batched_node(node, [b.widened_to_rank(a, len(node.type.shape)) for a in args])
+def _batch_elementwise(b: GraphBatcher, node: Node, args: Values) -> Value:
+    return b.add_batched_node(node, [b.widened_to_rank(a, node.ndim) for a in args])
 
 
-def _batch_reduction(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_reduction(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, axes=tuple(a + 1 for a in node.attr("axes")))
 
 
-def _batch_slice_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_slice_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, starts=(0, *node.attr("starts")), steps=(1, *node.attr("steps")))
 
 
-def _batch_permute(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_permute(b: GraphBatcher, node: Node, args: Values) -> Value:
     return b.add_batched_node(node, args, axes=(0, *(a + 1 for a in node.attr("axes"))))
 
 
-def _batch_broadcast(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.broadcast(b.widened_to_rank(args[0], len(node.type.shape)), (b.size, *node.type.shape))
+def _batch_broadcast(b: GraphBatcher, node: Node, args: Values) -> Value:
+    return b.builder.broadcast(b.widened_to_rank(args[0], node.ndim), (b.size, *node.shape))
 
 
-def _batch_reshape(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.reshape(args[0], (b.size, *node.type.shape))
-
-
-def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Values) -> Value:
     """Of windows and joins."""
     return b.add_batched_node(node, [b.spread_to_rows(a, a.shape) for a in args], axis=node.attr("axis") + 1)
 
 
-def _batch_update(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_update(b: GraphBatcher, node: Node, args: Values) -> Value:
     base, value = (b.spread_to_rows(a, a.shape) for a in args)
     return b.builder.update(base, value, (0, *node.attr("starts")), (1, *node.attr("steps")))
 
 
-def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_gather(b: GraphBatcher, node: Node, args: Values) -> Value:
     a, *indices = args
-    rank = len(node.type.shape)
+    rank = node.ndim
     axes, rest = node.attr("axes"), tuple(r + 1 for r in node.attr("rest"))
     if b.is_batched(a):
         axes, rest = tuple(i + 1 for i in axes), (0, *rest)
     return b.add_batched_node(node, [a, *(b.widened_to_rank(i, rank) for i in indices)], axes=axes, rest=rest)
 
 
-def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_matmul(b: GraphBatcher, node: Node, args: Values) -> Value:
     (left, right), own = args, precision_of_attrs(node.attrs)
-    if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and len(right.shape) == 2:
+    if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and right.ndim == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
         return b.builder.reshape(
-            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right, precision=own), (b.size, *node.type.shape)
+            b.builder.matmul(b.builder.reshape(left, (rows, inner)), right, precision=own), (b.size, *node.shape)
         )
-    rank = len(node.type.shape)
+    rank = node.ndim
     return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank), precision=own)
 
 
-def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_loop_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     """All that is carried has rows; so have those of the windows and invariants that had them."""
     loop: Loop = node.attr("control")
     memory = memory_argument_count_of_node(node)
@@ -165,10 +160,10 @@ def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Valu
     made = replace(loop, body=batch_graph_over_rows(loop.body, flags, b.size), windows=windows)
     part = node.attr("part")
     value = add_control_flow_node(b.builder, made, [*initial, *args[loop.carried :]])[part]
-    return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, len(value.shape))))
+    return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, value.ndim)))
 
 
-def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_branch(b: GraphBatcher, node: Node, args: Values) -> Value:
     memory = memory_argument_count_of_node(node)
     if any(b.is_batched(a) for a in (args[0], *args[memory:])):
         return _batch_by_loop_over_rows(b, node, args)
@@ -179,7 +174,7 @@ def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return results[part]
 
 
-def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Values) -> Value:
     """Its rule has rows too."""
     control: CustomDerivativeNode = node.attr("control")
     numbers = len(control.bodies[0].numbers)
@@ -194,32 +189,32 @@ def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Va
     )
 
 
-def _batch_host_call(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_host_call(b: GraphBatcher, node: Node, args: Values) -> Value:
     """A convolution with the same weights for each row has so many more images, its image's cotangent too; attention
     has an axis more; of other calls each row is one."""
     arrays = {"attention": 3, "attention_gradient": 6}.get(node.attr("function"), 0)
     if arrays and all(b.is_batched(a) for a in args[:arrays]):
-        rank = len(args[0].shape)
+        rank = args[0].ndim
         masks = (
-            b.builder.reshape(a, (b.size, *(1,) * (rank - len(a.shape)), *a.shape[1:])) if b.is_batched(a) else a
+            b.builder.reshape(a, (b.size, *(1,) * (rank - a.ndim), *a.shape[1:])) if b.is_batched(a) else a
             for a in args[arrays:]
         )
         numbers = tuple(a.number for a in (*args[:arrays], *masks))
-        return b.builder.add("host", numbers, ArrayType((b.size, *node.type.shape), node.type.dtype), node.attrs)
+        return b.builder.add("host", numbers, ArrayType((b.size, *node.shape), node.dtype), node.attrs)
     if node.attr("function") not in ("convolution", "convolution_image") or b.is_batched(args[1]):
         return _batch_by_loop_over_rows(b, node, args)
     x, weights = args
     images = b.builder.reshape(x, (b.size * x.shape[1], *x.shape[2:]))
-    n, *rest = node.type.shape
+    n, *rest = node.shape
     numbers = (images.number, weights.number)
     (function, (_, options), part), shape = node.attrs, (b.size * n, *rest)
     options = tuple((name, shape if name == "shape" else value) for name, value in options)
     attrs = (function, ("options", options), part)
-    result = b.builder.add("host", numbers, ArrayType(shape, node.type.dtype), attrs)
-    return b.builder.reshape(result, (b.size, *node.type.shape))
+    result = b.builder.add("host", numbers, ArrayType(shape, node.dtype), attrs)
+    return b.builder.reshape(result, (b.size, *node.shape))
 
 
-def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Values) -> Value:
     """A loop over the rows. All results of a call are made in the same one."""
     nodes = b.builder.nodes
     results = b.results[_call_of_result(node)]
@@ -238,7 +233,7 @@ def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value])
         known[a.number] = add_body_scalar(made, a.type)
     places = tuple(known[a.number].number for a in args)
     values = [made.add(result.op, places, result.type, result.attrs) for result in results]
-    windows = tuple(_batch_window_of_rows(len(a.shape)) for a in rows)
+    windows = tuple(_batch_window_of_rows(a.ndim) for a in rows)
     loop = Loop(made.finish(values), 0, windows, b.size)
     return add_control_flow_node(b.builder, loop, [*rows, *others, *numbers])[results.index(node)]
 
@@ -252,13 +247,13 @@ def _batch_window_of_rows(rank: int) -> Window:
     return Window((0,) * rank, (1,) * rank, (1, *(0,) * (rank - 1)))
 
 
-Rule = Callable[[GraphBatcher, Node, Sequence[Value]], Value]
+Rule = Callable[[GraphBatcher, Node, Values], Value]
 _KINDS: dict[str, Rule] = {"map": _batch_elementwise, "reduce": _batch_reduction}
 _RULES: dict[str, Rule] = {
     "slice": _batch_slice_node,
     "permute": _batch_permute,
     "broadcast": _batch_broadcast,
-    "reshape": _batch_reshape,
+    "reshape": lambda b, node, args: b.builder.reshape(args[0], (b.size, *node.shape)),
     "windows": _batch_windows_or_concat,
     "concat": _batch_windows_or_concat,
     "update": _batch_update,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Value
+from ..graph.graph import Graph, Value, Values
 from ..passes.attention import call_attention
 from ..passes.contractions import call_convolutions
 from .core.call import ReverseOptions, zero_cotangent
@@ -52,5 +52,5 @@ def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) 
     )
 
 
-def _zeros_where_walk_found_none(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:
+def _zeros_where_walk_found_none(builder: GraphBuilder, values: Sequence[Maybe], like: Values) -> list[Value]:
     return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]

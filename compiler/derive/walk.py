@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import BOOL, ArrayType
 from ..graph.builder import GraphBuilder, exact_node_attrs
-from ..graph.graph import GraphError, Node, Value, needed_nodes
+from ..graph.graph import GraphError, Node, Value, Values, needed_nodes
 from .core.call import ReverseOptions, RuleCall, rule_can_differentiate_value
 from .core.cotangents import CotangentPart, total_cotangent, whole_cotangent
 from .core.kinds import Cotangents, Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
@@ -27,8 +27,8 @@ class DifferentiatedPath:
     def __init__(
         self,
         builder: GraphBuilder,
-        inputs: Sequence[Value],
-        outputs: Sequence[Value],
+        inputs: Values,
+        outputs: Values,
         walks: DifferentiationWalks,
         replaced: dict[int, int],
         masks: dict[int, Value] | None = None,
@@ -94,7 +94,7 @@ def no_derivative_error_of_walk(call: RuleCall, line: str, why: str) -> GraphErr
     return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DifferentiationWalks:
     """The two walks."""
 
@@ -103,9 +103,9 @@ class DifferentiationWalks:
     def pull_back(
         self,
         builder: GraphBuilder,
-        outputs: Sequence[Value],
+        outputs: Values,
         cotangents: Sequence[Maybe],
-        inputs: Sequence[Value],
+        inputs: Values,
         replaced: dict[int, int],
         masks: dict[int, Value] | None = None,
     ) -> list[Maybe]:
@@ -125,9 +125,9 @@ class DifferentiationWalks:
     def push_forward(
         self,
         builder: GraphBuilder,
-        inputs: Sequence[Value],
+        inputs: Values,
         tangents: Sequence[Maybe],
-        outputs: Sequence[Value],
+        outputs: Values,
         replaced: dict[int, int],
     ) -> list[Maybe]:
         """The outputs' tangents, given the inputs'; as `pull_back`."""
@@ -138,7 +138,7 @@ class DifferentiationWalks:
             _push_tangents_forward(builder, path.calls[first], path.rules[first], builder.lines[first], known)
         return [known.get(v.number) for v in outputs]
 
-    def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]:
+    def following(self, builder: GraphBuilder, inputs: Values, outputs: Values) -> list[bool]:
         """For each output whether it follows the inputs."""
         path = DifferentiatedPath(builder, inputs, outputs, self, {})
         return [v.number in path.flows for v in outputs]

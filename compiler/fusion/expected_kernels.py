@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ..core.cost import WorkCostModel, rereading_rows_costs_little
 from ..graph.graph import Graph
 from ..layout.operands import is_index_map_view, is_node_view_of_memory, pointwise_index_maps
-from ..ops.table import OPS
 from .sweeps import ReductionsAbove
 
 Use = tuple[int, tuple[int, ...]]  # what computes with a value (or what is computed with), through these views
@@ -35,7 +34,7 @@ def uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], list
         node = nodes[number]
         if not live[number]:
             continue
-        kind = OPS[node.op].kind
+        kind = node.kind
         in_memory = node.args  # what it takes from there
         if kind == "view":
             in_memory = node.args if forced[number] or _is_view_of_memory(graph, number) else ()
@@ -52,7 +51,7 @@ def uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], list
             live[arg] = True
         for arg in in_memory:
             forced[arg] = True
-    elementwise = [OPS[node.op].kind in ("map", "gather") for node in nodes]
+    elementwise = [node.kind in ("map", "gather") for node in nodes]
     return args, users, [e and there and not f for e, there, f in zip(elementwise, live, forced, strict=True)]
 
 
@@ -72,16 +71,16 @@ def expected_kernels_of_nodes(graph: Graph, model: WorkCostModel) -> list[Expect
     below = [0] * len(nodes)  # the reductions that a node feeds, as `above.bits` are those that it is made of
     for number in range(len(nodes) - 1, -1, -1) if rows else ():
         node = nodes[number]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if kind == "reduce":
-            below[number] |= 1 << above.kinds[nodes[node.args[0]].type.shape, frozenset(node.attr("axes"))]
+            below[number] |= 1 << above.kinds[nodes[node.args[0]].shape, frozenset(node.attr("axes"))]
         for arg in node.args if kind not in ("library", "assembly") else ():
             below[arg] |= below[number]
     found = []
     for number, level in enumerate(_levels_of_kernels(graph, model)):
-        node, shape = nodes[number], nodes[number].type.shape
-        if OPS[node.op].kind == "reduce":
-            shape = nodes[node.args[0]].type.shape
+        node, shape = nodes[number], nodes[number].shape
+        if node.kind == "reduce":
+            shape = nodes[node.args[0]].shape
             found.append(ExpectedKernel(shape, level, _long_axes(shape, node.attr("axes"))))
         else:
             bits = above.bits[number] | below[number]
@@ -96,15 +95,15 @@ def _levels_of_kernels(graph: Graph, model: WorkCostModel) -> list[int]:
     levels: list[int] = []
     following: list[int] = []  # the level of what uses a node
     for number, node in enumerate(nodes):
-        kind = OPS[node.op].kind
+        kind = node.kind
         level = max((following[arg] for arg in node.args), default=0)
         late = kind in ("library", "assembly", "device")
-        if kind == "gather" and OPS[nodes[node.args[0]].op].kind != "source":
+        if kind == "gather" and nodes[node.args[0]].kind != "source":
             level = max(level, following[node.args[0]] + 1)
         elif kind == "view" and _is_view_of_memory(graph, number):
-            late = OPS[nodes[node.args[0]].op].kind != "source"
+            late = nodes[node.args[0]].kind != "source"
         elif kind == "reduce":
-            late = not rereading_rows_costs_little(nodes[node.args[0]].type.shape, frozenset(node.attr("axes")), model)
+            late = not rereading_rows_costs_little(nodes[node.args[0]].shape, frozenset(node.attr("axes")), model)
         levels.append(level)
         following.append(level + late)
     return levels

@@ -37,7 +37,7 @@ def fuse(graph: Graph, target: Target) -> Fusion:
 
 def has_reductions_of_several_axes(graph: Graph) -> bool:
     """Whether its reductions are not all over the same axes, as rows and then all of them are."""
-    return len({node.attr("axes") for node in graph.nodes if OPS[node.op].kind == "reduce"}) > 1
+    return len({node.attr("axes") for node in graph.nodes if node.kind == "reduce"}) > 1
 
 
 class GraphFuser(FusionCover):
@@ -59,7 +59,7 @@ class GraphFuser(FusionCover):
             self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
             node = self.graph.nodes[number]
-            kind = OPS[node.op].kind
+            kind = node.kind
             if kind == "view":
                 self._place_view(number)
             elif kind in ("library", "assembly"):
@@ -240,7 +240,7 @@ class GraphFuser(FusionCover):
         """Whether a group would compute a slow node twice: it reduces rows, and then stores with what that gave."""
         if OPS[self.graph.nodes[number].op].cost < SLOW:
             return False
-        reductions = [n for n in group.computes if OPS[self.graph.nodes[n].op].kind == "reduce"]
+        reductions = [n for n in group.computes if self.graph.nodes[n].kind == "reduce"]
         per_element = any(index_map_depends_on(m, group.reduced) for m in group.maps[number])
         return per_element and any(self._feeds_loop(n, group) for n in reductions)
 
@@ -265,10 +265,10 @@ class GraphFuser(FusionCover):
         while todo and len(seen) < 64:
             for arg in self.graph.nodes[todo.pop()].args:
                 node = self.graph.nodes[arg]
-                if OPS[node.op].kind == "reduce" and self.type_of(node.args[0]).shape == shape:
+                if node.kind == "reduce" and self.type_of(node.args[0]).shape == shape:
                     if axes == frozenset(i for i in node.attr("axes") if shape[i] != 1):
                         return True
-                elif arg not in seen and node.type.size == size and OPS[node.op].kind in ("map", "gather", "view"):
+                elif arg not in seen and node.size == size and node.kind in ("map", "gather", "view"):
                     seen.add(arg)
                     todo.append(arg)
         return False
@@ -327,7 +327,7 @@ class GraphFuser(FusionCover):
                 if user in group.computes and any(index_map_depends_on(m, group.reduced) for m in group.maps[user]):
                     return True
                 seen.add(user)
-                if OPS[self.graph.nodes[user].op].kind != "reduce":
+                if self.graph.nodes[user].kind != "reduce":
                     todo.append(user)
                 elif user in group.computes:
                     return True
@@ -354,7 +354,7 @@ class GraphFuser(FusionCover):
             if node.op != "assemble" or number not in self.home:
                 continue
             last = [self.type_of(a).shape[-1:] for a in node.args]
-            if not 1 < node.type.shape[-1] == len(node.args) <= MAX_STORES or any(n != (1,) for n in last):
+            if not 1 < node.shape[-1] == len(node.args) <= MAX_STORES or any(n != (1,) for n in last):
                 continue
             parts = [a if a in self.home else self.graph.nodes[a].args[0] for a in node.args]
             self.join([self.groups[g] for g in dict.fromkeys(self.find(self.home[p]) for p in parts)])

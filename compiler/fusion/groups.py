@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import dataclass, field, frozen
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.operands import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
-from ..ops.table import OPS
 
 # Why a kernel loads what another one has stored. `amount` and `limit` are what was compared, where numbers decide.
 RULES = {
@@ -37,7 +36,7 @@ RULES = {
 LIMITS = ("nodes", "stores", "loads")  # of one kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """A rule of `RULES`, and the numbers that it compared."""
 
@@ -52,7 +51,7 @@ class Reason:
 LIBRARY_RESULT, ASSEMBLED = Reason("library result"), Reason("assembled")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A node that group `writer` stores and group `reader` loads, and why they are not one kernel."""
 
@@ -68,7 +67,7 @@ class Cut:
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """kind: `kernel`, `library` or `assembly` (whose parts are stored in place). domain: the iteration space; reduced:
     its reduced axes. computes: the nodes evaluated inside; stores: those written to memory."""
@@ -89,7 +88,7 @@ class Group:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fusion:
     """Groups in an order in which they can run. cuts: what passes from one to another through memory."""
 
@@ -302,7 +301,7 @@ class FusionCover:
     def reader_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
         """Why a group that reads a node must find it in memory, whatever that costs. None where it need not."""
         node = self.graph.nodes[number]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if node.op in ("loop", "branch"):
             return Reason("control flow")
         if kind in ("library", "assembly"):

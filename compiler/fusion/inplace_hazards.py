@@ -9,7 +9,6 @@ from typing import Any
 from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
 from ..layout.operands import FIXED, Map, shapes_differ_in_unit_axes_only
-from ..ops.table import OPS
 from ..passes.materialize import Region, can_node_be_materialized, extent_of_region, materialized_regions_of_assembly
 from .groups import FusionCover, OpenFusionGroup
 
@@ -53,7 +52,7 @@ class _InplaceUpdateHistory:
                 break
             version = nodes[version].args[0]
         found = self.known.pop(version, None) or _InplaceUpdateEvents()
-        whole = tuple((0, n - 1) for n in nodes[last].type.shape)
+        whole = tuple((0, n - 1) for n in nodes[last].shape)
         for each in reversed(new):
             for extent, what in self.events(each):
                 found.add(whole if extent is None else extent, what, self.implies)
@@ -105,7 +104,7 @@ def inplace_overwrites_between_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
 
 
 def _region_overwritten_by_update(graph: Graph, node: Node) -> Box:
-    return extent_of_region(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+    return extent_of_region(graph.nodes[node.args[1]].shape, node.attr("starts"), node.attr("steps"))
 
 
 def order_groups_before_inplace_updates(cover: FusionCover) -> None:
@@ -147,10 +146,10 @@ def _group_uses_of_version(cover: FusionCover, version: int) -> list[Event]:
 def _inplace_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
     """What was stored for a version, and where."""
     node = graph.nodes[version]
-    if OPS[node.op].kind != "assembly":
+    if node.kind != "assembly":
         return [(None, version)]
     parts = zip(node.args, materialized_regions_of_assembly(node), strict=True)
-    return [(extent_of_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][node.op == "update" :]
+    return [(extent_of_region(graph.nodes[p].shape, *at), p) for p, at in parts][node.op == "update" :]
 
 
 def _group_storing_assembly_part(cover: FusionCover, part: int) -> int:
@@ -169,12 +168,12 @@ def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[
             for m in maps or ():
                 yield _extent_read_by_group(group, m), (version, reader, {m})
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
-    if OPS[node.op].kind != "assembly":
+    if node.kind != "assembly":
         return
     for part, place in list(zip(node.args, materialized_regions_of_assembly(node), strict=True))[node.op == "update" :]:
         root, extent = (
             _grouped_node_of_assembly_part(cover, part),
-            extent_of_region(nodes[part].type.shape, *place),
+            extent_of_region(nodes[part].shape, *place),
         )
         inner = ((n, n, None) for n in _grouped_nodes_stored_in_assembly(cover, root))
         for stored, own, at in ((part, root, place), *inner):
@@ -193,7 +192,7 @@ def _extent_read_by_group(group: OpenFusionGroup, m: Map) -> Box:
 def _grouped_nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:
     """All that is stored in the memory of an assembly."""
     node = cover.graph.nodes[version]
-    if OPS[node.op].kind == "assembly":
+    if node.kind == "assembly":
         for root in (_grouped_node_of_assembly_part(cover, part) for part in node.args):
             yield root
             yield from _grouped_nodes_stored_in_assembly(cover, root)
@@ -248,7 +247,7 @@ def _group_reads_nothing_overwritten(
             return False
         (own,) = stored
         at = zip(own, update.attr("starts"), update.attr("steps"), strict=True)
-        lengths = cover.graph.nodes[version].type.shape
+        lengths = cover.graph.nodes[version].shape
         wanted = tuple(
             (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
             for ((a, s, start), first, t), n in zip(at, lengths, strict=True)

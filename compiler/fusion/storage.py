@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel
 from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
 from ..graph.graph import Graph
@@ -32,7 +32,7 @@ UNIT = 16  # capacities are whole numbers, sixteenths of a flop
 Place = int  # a number of `_Places`
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorageCost:
     """Flops an element: of storing a value, and of computing it again with all that it is made of."""
 
@@ -40,7 +40,7 @@ class StorageCost:
     again: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _CutValue:
     """own: the places of a value if what uses it and is not decided yet is computed once; everywhere: if that is
     computed again. demand, again: its vertices; cost: in flops, of computing it again, or of loading what is in
@@ -97,7 +97,7 @@ class _Through(dict[Place, Place]):
     def __missing__(self, place: Place) -> Place:
         nodes, at = self.plan.graph.nodes, self.plan.at
         m = at.map[place]
-        if OPS[nodes[self.user].op].kind != "reduce":
+        if nodes[self.user].kind != "reduce":
             arg = self.views[0] if self.views else self.value
             m = index_map_through_node(nodes[self.user], nodes[arg].type, m)
         for view in self.views:
@@ -112,7 +112,7 @@ class StoragePlan:
     def __init__(self, graph: Graph, model: WorkCostModel) -> None:
         self.graph, self.model = graph, model
         self.stored: dict[int, StorageCost] = {}
-        self.sizes = [node.type.size for node in graph.nodes]
+        self.sizes = [node.size for node in graph.nodes]
         self.args, self.users, self.open = uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
@@ -136,11 +136,11 @@ class StoragePlan:
         node = self.graph.nodes[number]
         more = kernels - self.kernels_at(number)
         args = sum(self.graph.nodes[arg].type.nbytes for arg in dict.fromkeys(node.args))
-        again = OPS[node.op].cost * more * node.type.size + self.carried.get(number, 0.0)
+        again = OPS[node.op].cost * more * node.size + self.carried.get(number, 0.0)
         store = (self.model.written + self.model.read * kernels) * node.type.nbytes
         all_again = again + self.model.read * more * args
         if all_again > store:
-            return StorageCost(store / max(1, node.type.size), all_again / max(1, node.type.size))
+            return StorageCost(store / max(1, node.size), all_again / max(1, node.size))
         for arg, _ in self.args[number]:
             self.carried[arg] = max(again, self.carried.get(arg, 0.0))
         return None
@@ -298,7 +298,7 @@ class StoragePlan:
             loads += count
             if count > most.get(kernel, 0):
                 most[kernel] = count
-        size, width = self.sizes[number], self.graph.nodes[number].type.dtype.itemsize
+        size, width = self.sizes[number], self.graph.nodes[number].dtype.itemsize
         return self.model.load * loads + self.model.read * width * sum([min(count, size) for count in most.values()])
 
     # places
@@ -319,7 +319,7 @@ class StoragePlan:
     ) -> Iterable[Place]:
         """Where a value is needed if what uses it, through these views, is computed at such places."""
         nodes = self.graph.nodes
-        if not views and nodes[number].type.shape == nodes[user].type.shape:
+        if not views and nodes[number].shape == nodes[user].shape:
             return places
         through = self.maps.get((number, user, views))
         if through is None:
@@ -332,8 +332,8 @@ class StoragePlan:
     def _shifts(self, number: int, user: int, views: tuple[int, ...]) -> tuple[Any, ...] | None:
         """What tells where a value is needed, if all that reads it so are slices: many values have the same."""
         nodes = self.graph.nodes
-        read, *behind = [nodes[n].type.shape for n in (*views, number)]
-        if OPS[nodes[user].op].kind != "reduce" and read != nodes[user].type.shape:
+        read, *behind = [nodes[n].shape for n in (*views, number)]
+        if nodes[user].kind != "reduce" and read != nodes[user].shape:
             return None
         if any(nodes[view].op != "slice" for view in views) or any(1 in shape for shape in behind):
             return None
@@ -356,4 +356,4 @@ class StoragePlan:
         return self.at.whole[place] == self._lengths(number)
 
     def _lengths(self, number: int) -> tuple[int, ...]:
-        return tuple([n for n in self.graph.nodes[number].type.shape if n != 1])
+        return tuple([n for n in self.graph.nodes[number].shape if n != 1])

@@ -14,8 +14,7 @@ from ..core.combiners import COMBINERS
 from ..core.cost import SMALL, SWEPT_ELEMENTS, WorkCostModel, rereading_rows_costs_little
 from ..core.types import FLOAT32, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
-from ..ops.table import OPS
+from ..graph.graph import Graph, Node, Value, Values
 from ..passes.materialize import boxes_to_copy_outside_update
 from ..passes.simplify import rewrite_nodes
 from .groups import FusionCover, OpenFusionGroup
@@ -33,20 +32,20 @@ class ReductionsAbove:
         self.kinds: dict[tuple[tuple[int, ...], frozenset[int]], int] = {}  # (shape, axes) of a reduction -> its bit
         self.bits: list[int] = []
         for node in graph.nodes:
-            bits, kind = 0, OPS[node.op].kind
+            bits, kind = 0, node.kind
             if kind not in ("library", "assembly"):
                 for arg in node.args:
                     bits |= self.bits[arg]
             if kind == "reduce":
-                key = graph.nodes[node.args[0]].type.shape, frozenset(node.attr("axes"))
+                key = graph.nodes[node.args[0]].shape, frozenset(node.attr("axes"))
                 bits |= 1 << self.kinds.setdefault(key, len(self.kinds))
             self.bits.append(bits)
 
     def rows_to_reduce_first(self, node: Node, graph: Graph, model: WorkCostModel) -> frozenset[int] | None:
         """Some of its axes, over which what it reduces was reduced before, in rows that a kernel keeps."""
         source, axes = node.args[0], frozenset(node.attr("axes"))
-        shape, dtype = graph.nodes[source].type.shape, graph.nodes[source].type.dtype
-        if COMBINERS[node.op].carries_index or dtype.itemsize < 4 or dtype != node.type.dtype:
+        shape, dtype = graph.nodes[source].shape, graph.nodes[source].dtype
+        if COMBINERS[node.op].carries_index or dtype.itemsize < 4 or dtype != node.dtype:
             return None  # sums of float16 are rounded once
         found = [
             rows
@@ -74,18 +73,18 @@ class ReductionsAbove:
 def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph:
     """sum(f(x, sum(x, 1)), (0, 1)) -> sum(sum(f(x, sum(x, 1)), 1), 0): what is computed from reductions of rows that a
     kernel keeps is reduced with them, and not read again. Rounding differs as between any two orders of a sum."""
-    reduces = [n for n in graph.nodes if OPS[n.op].kind == "reduce"]
+    reduces = [n for n in graph.nodes if n.kind == "reduce"]
     above = ReductionsAbove(graph)
     rows_of_each = [above.rows_to_reduce_first(n, graph, model) for n in reduces]
     if not any(rows_of_each):
         return graph
     following = iter(rows_of_each)
 
-    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
-        rows = next(following) if OPS[node.op].kind == "reduce" else None
+    def split(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
+        rows = next(following) if node.kind == "reduce" else None
         if not rows:
             return None
-        shape, dtype = args[0].shape, node.type.dtype
+        shape, dtype = args[0].shape, node.dtype
         kept = [i for i in range(len(shape)) if i not in rows]
         part = builder.reduce(node.op, args[0], sorted(rows), dtype)
         return builder.reduce(node.op, part, [at for at, i in enumerate(kept) if i in node.attr("axes")], dtype)
@@ -104,10 +103,10 @@ def reduce_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
         part = staged(builder, op, x, axes[first:], dtype)
         return builder.reduce(op, part, axes[:first], dtype)
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
-        if OPS[node.op].kind != "reduce" or COMBINERS[node.op].carries_index:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
+        if node.kind != "reduce" or COMBINERS[node.op].carries_index:
             return None
-        axes, dtype = node.attr("axes"), node.type.dtype
+        axes, dtype = node.attr("axes"), node.dtype
         if not _axes_to_reduce_last(args[0].shape, axes, model):
             return None
         half = dtype_kind(dtype) == "f" and dtype.itemsize == 2
@@ -136,7 +135,7 @@ def split_sums_around_insides(graph: Graph) -> Graph:
     if not insides:
         return graph
 
-    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def split(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node not in insides:
             return None
         (starts, shape), value = insides[node], args[0]
@@ -144,7 +143,7 @@ def split_sums_around_insides(graph: Graph) -> Graph:
         strips = boxes_to_copy_outside_update(value.shape, starts, ones, shape)
         boxes = [*strips, (starts, shape)]  # the kernel of the last one adds them up
         parts = [builder.slice(value, first, ones, lengths) for first, lengths in boxes]
-        sums = [builder.reduce("sum", part, range(len(shape)), node.type.dtype) for part in parts]
+        sums = [builder.reduce("sum", part, range(len(shape)), node.dtype) for part in parts]
         return functools.reduce(lambda a, b: builder.map("add", a, b), sums)
 
     return rewrite_nodes(graph, split)
@@ -155,16 +154,16 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 def _inside_of_sum(graph: Graph, node: Node) -> Box | None:
     """The start and shape of the inside of what a sum of all elements adds up."""
-    shape = graph.nodes[node.args[0]].type.shape
-    if len(node.attr("axes")) != len(shape) or math.prod(shape) < SPLIT_ELEMENTS or node.type.dtype.char not in "fd":
+    shape = graph.nodes[node.args[0]].shape
+    if len(node.attr("axes")) != len(shape) or math.prod(shape) < SPLIT_ELEMENTS or node.dtype.char not in "fd":
         return None
     above = _elementwise_nodes_above(graph, node.args[0])
     starts: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for view in graph.nodes:
-        if view.op == "slice" and graph.nodes[view.args[0]].type.shape == shape != view.type.shape:
+        if view.op == "slice" and graph.nodes[view.args[0]].shape == shape != view.shape:
             same = all(step == 1 for step in view.attr("steps")) and 4 * view.type.size >= 3 * math.prod(shape)
             if same and not above.isdisjoint(_elementwise_nodes_above(graph, view.args[0])):
-                starts.setdefault(view.type.shape, []).append(view.attr("starts"))
+                starts.setdefault(view.shape, []).append(view.attr("starts"))
     inside, views = max(starts.items(), key=lambda item: len(item[1]), default=((), []))
     if len(views) < 2:
         return None
@@ -173,10 +172,10 @@ def _inside_of_sum(graph: Graph, node: Node) -> Box | None:
 
 def _elementwise_nodes_above(graph: Graph, number: int) -> set[int]:
     """A node and those of its shape that it is computed from element by element, as far as kernels compute them."""
-    shape, found, todo = graph.nodes[number].type.shape, set[int](), [number]
+    shape, found, todo = graph.nodes[number].shape, set[int](), [number]
     while todo and len(found) < 64:
         node = graph.nodes[at := todo.pop()]
-        if at not in found and node.type.shape == shape and OPS[node.op].kind == "map":
+        if at not in found and node.shape == shape and node.kind == "map":
             found.add(at)
             todo += node.args
     return found

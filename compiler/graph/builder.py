@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_op_row_dtypes
 from ..sequential.form import Routine
-from .graph import Attrs, Graph, GraphError, Node, Value, needed_nodes
+from .graph import Attrs, Graph, GraphError, Node, Value, Values, needed_nodes
 from .precision import precision_attrs
 
 Scalar = bool | int | float | complex
@@ -90,7 +90,7 @@ class GraphBuilder:
 
     def map(self, op: str, *args: Operand, dtype: Any = None, **attrs: Any) -> Value:
         """Row `op` on broadcast arguments, in NumPy's loop for their dtypes. dtype: as ufuncs take it."""
-        shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
+        shape = self.broadcast_shapes(op, [a.shape for a in args if isinstance(a, Value)])
         try:
             loop, result = _resolved_dtypes_of_node(op, tuple(_weak_kind_of_node_operand(a) for a in args), dtype)
         except TypeError as error:
@@ -108,7 +108,7 @@ class GraphBuilder:
     def cast(self, a: Value, dtype: Any) -> Value:
         """astype: `a` itself where it has that dtype already."""
         wanted = np.dtype(dtype)
-        if a.type.dtype == wanted:
+        if a.dtype == wanted:
             return a if a.weak is None else Value(a.number, a.type)
         node = self.nodes[a.number]
         if node.op == "const":  # a constant stays a constant, converted by NumPy
@@ -135,7 +135,7 @@ class GraphBuilder:
     def slice(self, a: Value, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Value:
         """Element i of the result is element `starts + i * steps` of `a`."""
         if (
-            tuple(shape) == a.type.shape
+            tuple(shape) == a.shape
             and all(s == 0 for s in starts)
             and all(step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True))
         ):
@@ -145,7 +145,7 @@ class GraphBuilder:
 
     def permute(self, a: Value, axes: Sequence[int]) -> Value:
         """Axis i of the result is axis `axes[i]` of `a`."""
-        if tuple(axes) == tuple(range(len(a.shape))):
+        if tuple(axes) == tuple(range(a.ndim)):
             return a
         shape = tuple(a.shape[i] for i in axes)
         return self.add("permute", (a.number,), ArrayType(shape, a.dtype), (("axes", tuple(axes)),))
@@ -164,11 +164,11 @@ class GraphBuilder:
         wanted = tuple(int(n) for n in shape)
         if sum(n < 0 for n in wanted) == 1:
             rest = int(np.prod([n for n in wanted if n >= 0], dtype=np.int64))
-            if rest == 0 or a.type.size % rest:
-                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
-            wanted = tuple(a.type.size // rest if n < 0 else n for n in wanted)
-        if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.type.size:
-            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+            if rest == 0 or a.size % rest:
+                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.size} elements")
+            wanted = tuple(a.size // rest if n < 0 else n for n in wanted)
+        if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.size:
+            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.size} elements")
         if wanted == a.shape:
             return a
         node = self.nodes[a.number]
@@ -182,11 +182,11 @@ class GraphBuilder:
         shape = (*(n - length + 1 if i == axis else n for i, n in enumerate(a.shape)), length)
         return self.add("windows", (a.number,), ArrayType(shape, a.dtype), (("axis", axis), ("length", length)))
 
-    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+    def concat(self, parts: Values, axis: int) -> Value:
         """Joins parts along an axis. They have one dtype, and equal shapes but for that axis."""
         first = parts[0]
         for part in parts:
-            if len(part.shape) != len(first.shape) or any(
+            if len(part.shape) != first.ndim or any(
                 m != n for i, (m, n) in enumerate(zip(part.shape, first.shape, strict=True)) if i != axis
             ):
                 shapes = ", ".join(str(p.shape) for p in parts)
@@ -199,7 +199,7 @@ class GraphBuilder:
 
     def update(self, base: Value, value: Value, starts: Sequence[int], steps: Sequence[int]) -> Value:
         """`base` with the elements `starts + i * steps` replaced by `value[i]`. The value has base's dtype and rank."""
-        if value.type.size == 0:
+        if value.size == 0:
             return base
         attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
         return self.add("update", (base.number, value.number), base.type, attrs)
@@ -224,7 +224,7 @@ class GraphBuilder:
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 
     def gather(
-        self, a: Value, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
+        self, a: Value, indices: Values, axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
         checked: bool = True,
     ) -> Value:  # fmt: skip
         """Loads elements of `a` at computed indices. Element i of the result, of `shape`, is that of `a` at
@@ -254,21 +254,21 @@ class GraphBuilder:
         args = self.cast(a, dtype).number, self.cast(b, dtype).number
         return self.add("matmul", args, ArrayType(shape, dtype), precision_attrs(dtype, precision))
 
-    def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
+    def host(self, function: str, args: Values, types: Sequence[ArrayType], **options: Any) -> list[Value]:
         """What row `function` of `runtime/interpret/numpy_calls.py`'s table gives for the arrays and options
         (hashable, in any order): one value for each of `types`. `compiler/decompose` says who does it."""
         fixed = ("function", function), ("options", tuple(sorted(options.items())))
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[NewArray]) -> list[Value]:
+    def kernel(self, own: CustomKernel, args: Values, writes: Sequence[NewArray]) -> list[Value]:
         """What a GPU kernel of the user's writes, given its arrays. Those that it reads come first, then initial
         values."""
         numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
         return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def sequential(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
+    def sequential(self, routine: Routine, args: Values) -> list[Value]:
         """What a loop nest writes, given its arrays. They are those that it reads and those that it starts from, in its
         order."""
         numbers, fixed = tuple(a.number for a in args), (("routine", routine),)
@@ -291,9 +291,9 @@ class GraphBuilder:
             self.lines.append(self.where())
         return Value(number, type)
 
-    def copy(self, node: Node, args: Iterable[Value]) -> Value:
-        """A node of another graph, on arguments of this one."""
-        return self.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
+    def copy(self, node: Node, args: Iterable[Value], type: ArrayType | None = None) -> Value:
+        """A node of this graph or another, on other arguments; of another type, where one is given."""
+        return self.add(node.op, tuple([a.number for a in args]), type or node.type, node.attrs)
 
     def placed(self, a: Value, device: tuple[str, int]) -> Value:
         """The same array on a device, a kind and a number. What is made of no array is everywhere."""
@@ -319,12 +319,12 @@ class GraphBuilder:
                 raise self.error(f"{op}: arrays of shapes {text} have more elements than there can be") from None
             raise self.error(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
 
-    def finish_copy(self, graph: Graph, new: Mapping[int, Value] | Sequence[Value]) -> Graph:
+    def finish_copy(self, graph: Graph, new: Mapping[int, Value] | Values) -> Graph:
         """The graph whose inputs, numbers and outputs are the copies of a graph's. new: of each of its nodes."""
         self.inputs, self.numbers = ([new[n].number for n in numbers] for numbers in (graph.inputs, graph.numbers))
         return self.finish([new[n] for n in graph.outputs])
 
-    def finish(self, outputs: Sequence[Value]) -> Graph:
+    def finish(self, outputs: Values) -> Graph:
         """The graph of all that `outputs` need; inputs and numbers stay even when unused."""
         keep = {*self.inputs, *self.numbers}
         order = sorted(keep.union(needed_nodes(self.nodes, [o.number for o in outputs], keep)))

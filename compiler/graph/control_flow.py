@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ..core.types import INT64, ArrayType
-from ..ops.table import OPS
 from .builder import GraphBuilder
-from .graph import Graph, Node, Value
+from .graph import Graph, Node, Value, Values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A slice that moves with the iteration. At iteration t it starts at `starts + t * moves`, in `steps`."""
 
@@ -42,7 +41,7 @@ class _ControlFlowNodeBodies:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptStates:
     """What a loop that goes back through another one's iterations has of their states. passes: how often those are run,
     on average; curve: (bytes, passes) for more states and for fewer, the most first."""
@@ -147,7 +146,7 @@ class CustomDerivativeNode(_ControlFlowNodeBodies):
         return f"{self.results} results, {self.inputs} inputs, a rule for {mode}"
 
 
-def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
+def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Values) -> list[Value]:
     """The node of each result."""
     op = "loop" if isinstance(control, Loop) else "branch"
     numbers = tuple(a.number for a in args)
@@ -164,7 +163,7 @@ def memory_argument_count_of_node(node: Node) -> int:
     return len(node.args) - (numbers - 1) - control.counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A body, and the nodes outside of it that fill its inputs after the placeholders, and its numbers."""
 
@@ -175,8 +174,8 @@ class Cut:
 
 def cut_body_graphs_from_builder(
     builder: GraphBuilder,
-    placeholders: Sequence[Sequence[Value]],
-    outputs: Sequence[Sequence[Value]],
+    placeholders: Sequence[Values],
+    outputs: Sequence[Values],
     first: int,
     index: Value | None = None,
     *,
@@ -227,14 +226,14 @@ def should_body_graph_repeat_node(nodes: Sequence[Node], number: int) -> bool:
     """Whether each iteration had better make the node again. It is one of constants, indices, views of
     them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
-    single = nodes[number].type.size == 1
+    single = nodes[number].size == 1
     while todo:
         n = todo.pop()
         if n in seen:
             continue
         seen.add(n)
         node = nodes[n]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if len(seen) > 32 or node.op in ("input", "placeholder") or (n == number and node.op == "number"):
             return False
         if not (kind in ("source", "view") or node.op == "cast" or (kind == "map" and single)):
@@ -245,12 +244,12 @@ def should_body_graph_repeat_node(nodes: Sequence[Node], number: int) -> bool:
 
 def _build_body_graph(
     builder: GraphBuilder,
-    placeholders: Sequence[Value],
+    placeholders: Values,
     index: Value | None,
     order: Sequence[int],
     inputs: Sequence[int],
     numbers: Sequence[int],
-    outputs: Sequence[Value],
+    outputs: Values,
 ) -> Graph:
     made = GraphBuilder("body")
     line = ""

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import dataclass, field, frozen
 from ..core.types import ArrayType, DType, WeakType
+from ..ops.table import OPS
 
 Attrs = tuple[tuple[str, Any], ...]
 
@@ -25,8 +26,31 @@ class GraphError(Exception):
         self.kind, self.line = kind, line
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Typed:
+    """What has an ArrayType has its properties."""
+
+    __slots__ = ()
+    type: ArrayType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self.type.size
+
+
+@frozen
+class Node(Typed):
     """One array. `args` are numbers of earlier nodes."""
 
     op: str
@@ -39,6 +63,16 @@ class Node:
             if key == name:
                 return value
         raise KeyError(name)
+
+    @property
+    def kind(self) -> str:
+        """What its row says: see `Op`."""
+        return OPS[self.op].kind
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of a call by name: its keywords."""
+        return dict(self.attr("options"))
 
 
 @dataclass(frozen=True)
@@ -122,25 +156,25 @@ def own_maximum_of_comparison(nodes: Sequence[Node], node: Node) -> int | None:
     x, number = node.args
     while nodes[number].op == "broadcast":
         number = nodes[number].args[0]
-    shape = nodes[number].type.shape
+    shape = nodes[number].shape
     while nodes[number].op == "reshape":
         number = nodes[number].args[0]
     most = nodes[number]
     if most.op != "max" or most.args[0] != x:
         return None
-    lengths = nodes[x].type.shape
+    lengths = nodes[x].shape
     own = tuple(1 if i in most.attr("axes") else n for i, n in enumerate(lengths))
     return number if (1,) * (len(lengths) - len(shape)) + shape == own else None
 
 
 def _text_of_node_attr(node: Node, key: str, value: Any) -> str:
     if key == "value" and isinstance(value, bytes):
-        return str(np.frombuffer(value, node.type.dtype)[0])
+        return str(np.frombuffer(value, node.dtype)[0])
     return f"({value})" if key == "control" else str(value).replace(" ", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+@frozen
+class Value(Typed):
     """A handle on a node of one builder. weak: the Python type that the value is of, where it is no NumPy scalar.
 
     others: the dtypes, and Python types, that NumPy has in place of these, as values decide."""
@@ -151,17 +185,12 @@ class Value:
     others: tuple[tuple[DType, WeakType | None], ...] = ()
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.type.dtype
-
-    @property
     def promotes_as(self) -> np.dtype[Any] | WeakType:
         """What NumPy's promotion (NEP 50) sees: a Python type that has no dtype of its own there, or the dtype."""
         return self.type.dtype if self.weak is None or self.weak is bool else self.weak
+
+
+Values: TypeAlias = Sequence[Value]
 
 
 class Line(str):

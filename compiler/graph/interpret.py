@@ -29,10 +29,10 @@ def interpret_graph(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] 
             if node.op == "input":
                 value = np.asarray(arrays[node.attr("index")])
             elif node.op == "number":
-                value = np.asarray(numbers[node.attr("index")], node.type.dtype)
+                value = np.asarray(numbers[node.attr("index")], node.dtype)
             else:
                 value = interpret_node(node, args)
-            if value.shape != node.type.shape or value.dtype != node.type.dtype:
+            if value.shape != node.shape or value.dtype != node.dtype:
                 raise AssertionError(f"{node.op} gave {value.dtype}{list(value.shape)}, typed {node.type}")
             values.append(value)
     return [np.array(values[o], order="C", copy=True) for o in graph.outputs]
@@ -43,11 +43,11 @@ def interpret_node(node: Node, args: Sequence[Array]) -> Array:
     special = _STRUCTURAL.get(node.op)
     if special is not None:
         return np.asarray(special(node, *args))
-    if OPS[node.op].kind == "reduce":
+    if node.kind == "reduce":
         return _interpret_reduction(node, args[0])
     with np.errstate(all="ignore"):
         result = interpreter_function_of_op(node.op)(*args, **dict(node.attrs))
-    return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
+    return np.broadcast_to(np.asarray(result).astype(node.dtype, copy=False), node.shape)
 
 
 def interpret_view_node(node: Node, args: Sequence[Array]) -> Array:
@@ -64,7 +64,7 @@ def interpreter_function_of_op(op: str) -> Callable[..., Any]:
 
 
 def _interpret_host_call(node: Node, *args: Array) -> Array:
-    results = HOST[node.attr("function")](*args, **dict(node.attr("options")))
+    results = HOST[node.attr("function")](*args, **node.options)
     return np.asarray(results[node.attr("part")] if isinstance(results, tuple) else results)
 
 
@@ -84,7 +84,7 @@ def _interpret_loop_node(node: Node, *args: Array) -> Array:
         seen = []
         for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
             starts = [s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)]
-            seen.append(interpret_slice_node(array, starts, window.steps, body.nodes[number].type.shape))
+            seen.append(interpret_slice_node(array, starts, window.steps, body.nodes[number].shape))
         results = interpret_graph(body, [*carried, *seen, *rest], [iteration, *numbers])
         carried = results[: loop.carried]
         for out, part in zip(stacked, results[loop.carried :], strict=True):
@@ -114,8 +114,8 @@ def _interpret_reduction(node: Node, a: Array) -> Array:
     if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), math.prod(a.shape[i] for i in axes))
-        return np.asarray(interpreter_function_of_op(node.op)(flat, axis=-1)).astype(node.type.dtype)
-    return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
+        return np.asarray(interpreter_function_of_op(node.op)(flat, axis=-1)).astype(node.dtype)
+    return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.dtype))
 
 
 def interpret_slice_node(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
@@ -132,9 +132,9 @@ def interpret_slice_node(a: Array, starts: Sequence[int], steps: Sequence[int], 
 
 def _interpret_index_node(node: Node) -> Array:
     axis = node.attr("axis")
-    shape = [1] * len(node.type.shape)
+    shape = [1] * node.ndim
     shape[axis] = -1
-    return np.broadcast_to(np.arange(node.type.shape[axis], dtype=np.int64).reshape(shape), node.type.shape)
+    return np.broadcast_to(np.arange(node.shape[axis], dtype=np.int64).reshape(shape), node.shape)
 
 
 def _interpret_update_node(node: Node, base: Array, value: Array) -> Array:
@@ -144,14 +144,14 @@ def _interpret_update_node(node: Node, base: Array, value: Array) -> Array:
 
 
 def _interpret_assembly_node(node: Node, *parts: Array) -> Array:
-    result = np.zeros(node.type.shape, node.type.dtype)
+    result = np.zeros(node.shape, node.dtype)
     for part, (starts, steps) in zip(parts, node.attr("regions"), strict=True):
         interpret_slice_node(result, starts, steps, part.shape)[...] = part
     return result
 
 
 def _interpret_gather(node: Node, a: Array, *indices: Array) -> Array:
-    shape = node.type.shape
+    shape = node.shape
     at: dict[int, Array] = dict(zip(node.attr("axes"), indices, strict=True))
     rest = iter(node.attr("rest"))
 
@@ -166,19 +166,19 @@ def _interpret_gather(node: Node, a: Array, *indices: Array) -> Array:
 
 
 _STRUCTURAL: dict[str, Callable[..., Any]] = {
-    "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
+    "const": lambda node: np.frombuffer(node.attr("value"), node.dtype)[0],
     "index": _interpret_index_node,
     "gather": _interpret_gather,
-    "slice": lambda node, a: interpret_slice_node(a, node.attr("starts"), node.attr("steps"), node.type.shape),
+    "slice": lambda node, a: interpret_slice_node(a, node.attr("starts"), node.attr("steps"), node.shape),
     "permute": lambda node, a: a.transpose(node.attr("axes")),
-    "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
-    "reshape": lambda node, a: a.reshape(node.type.shape),
+    "broadcast": lambda node, a: np.broadcast_to(a, node.shape),
+    "reshape": lambda node, a: a.reshape(node.shape),
     "windows": lambda node, a: np.lib.stride_tricks.sliding_window_view(a, node.attr("length"), node.attr("axis")),
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
     "update": _interpret_update_node,
     "assemble": _interpret_assembly_node,
     "matmul": lambda node, a, b, *bias: numpy_matmul_with_epilogue(
-        a, b, node.type.dtype, dict(node.attrs).get("epilogue", ()), *bias
+        a, b, node.dtype, dict(node.attrs).get("epilogue", ()), *bias
     ),
     "host": _interpret_host_call,
     "loop": _interpret_loop_node,
@@ -186,5 +186,5 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "kernel": _interpret_kernel_node,
     "custom": lambda node, *args: args[node.attr("part")],
     "sequential": lambda node, *args: evaluate_routine(node.attr("routine"), args)[node.attr("part")],
-    "cast": lambda node, a: a.astype(node.type.dtype),
+    "cast": lambda node, a: a.astype(node.dtype),
 }

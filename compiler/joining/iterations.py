@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...runtime.core.frozen import replace
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..lowering.control_flow import ITERATION_US
 from .prediction import predict_graph_microseconds
 
@@ -51,7 +51,7 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
 
 
 def _copy_node_of_pieces(
-    builder: GraphBuilder, node: Node, args: Sequence[Value], pieces: Sequence[list[Value] | None]
+    builder: GraphBuilder, node: Node, args: Values, pieces: Sequence[list[Value] | None]
 ) -> Value:
     """A copy of a node, which takes the pieces of its arguments where they need not be put together before."""
     if node.op == "update" and pieces[1]:
@@ -119,9 +119,7 @@ def _window_of_joined_iterations(window: Window, turn: int, many: int) -> Window
     return Window(starts, window.steps, tuple(many * m for m in window.moves))
 
 
-def _copy_body_into_joined_loop(
-    builder: GraphBuilder, body: Graph, inputs: Sequence[Value], numbers: Sequence[Value]
-) -> list[Value]:
+def _copy_body_into_joined_loop(builder: GraphBuilder, body: Graph, inputs: Values, numbers: Values) -> list[Value]:
     """A body's results where its inputs and numbers are these."""
     new = dict(zip((*body.inputs, *body.numbers), (*inputs, *numbers), strict=True))
     for place, node in enumerate(body.nodes):
@@ -130,15 +128,15 @@ def _copy_body_into_joined_loop(
     return [new[n] for n in body.outputs]
 
 
-def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
+def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Values) -> list[Value]:
     """The same view of each piece of a stacked result, where the rows stay apart; else none."""
     first = pieces[0].shape
-    if node.op == "reshape" and node.type.shape[:1] == (sum(p.shape[0] for p in pieces),) and first[0] > 1:
-        return [builder.reshape(p, (p.shape[0], *node.type.shape[1:])) for p in pieces]
+    if node.op == "reshape" and node.shape[:1] == (sum(p.shape[0] for p in pieces),) and first[0] > 1:
+        return [builder.reshape(p, (p.shape[0], *node.shape[1:])) for p in pieces]
     return [builder.permute(p, node.attr("axes")) for p in pieces] if node.op == "permute" else []
 
 
-def _assign_pieces_of_joined_loop(builder: GraphBuilder, base: Value, pieces: Sequence[Value], node: Node) -> Value:
+def _assign_pieces_of_joined_loop(builder: GraphBuilder, base: Value, pieces: Values, node: Node) -> Value:
     """What an update assigns, one piece after another: they need not be put together before."""
     (axis, *_) = [a for a, n in enumerate(pieces[0].shape) if n != pieces[-1].shape[a]] or [0]
     starts, steps = [*node.attr("starts")], node.attr("steps")
@@ -149,7 +147,7 @@ def _assign_pieces_of_joined_loop(builder: GraphBuilder, base: Value, pieces: Se
 
 
 def _add_loop_of_joined_iterations(
-    builder: GraphBuilder, loop: Loop, args: Sequence[Value], many: int
+    builder: GraphBuilder, loop: Loop, args: Values, many: int
 ) -> tuple[list[Value], dict[int, list[Value]]]:
     """The results of a loop, of which so many iterations are one, and the pieces that stacked ones are put together
     from; the iterations left over come after it, one by one."""
@@ -167,7 +165,7 @@ def _add_loop_of_joined_iterations(
         parts = []
         for base, window, number in zip(bases, loop.windows, loop.body.inputs[first:last], strict=True):
             starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
-            parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].type.shape))
+            parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].shape))
         index = builder.const(turn, ITERATION.dtype)
         given = _copy_body_into_joined_loop(builder, loop.body, [*values, *parts, *rest], [index, *numbers])
         values = given[: loop.carried]

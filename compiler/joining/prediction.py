@@ -43,10 +43,10 @@ def _arrays_loaded_by_group(graph: Graph, group: Group) -> dict[int, int]:
     for number in group.computes or group.stores:
         for arg in graph.nodes[number].args:
             seen, at = graph.nodes[arg].type.nbytes, arg
-            while OPS[graph.nodes[at].op].kind == "view" and at not in inside:
+            while graph.nodes[at].kind == "view" and at not in inside:
                 at = graph.nodes[at].args[0]
                 seen = min(seen, graph.nodes[at].type.nbytes)
-            stored = OPS[graph.nodes[at].op].kind != "source" or graph.nodes[at].op == "input"
+            stored = graph.nodes[at].kind != "source" or graph.nodes[at].op == "input"
             if stored and at not in inside:
                 found[at] = max(found.get(at, 0), seen)
     return found

@@ -46,6 +46,10 @@ def _kernel_value_method(name: str) -> Callable[..., KernelValue]:
     return emit_primitive_on_value
 
 
+def _reflected_kernel_value_method(name: str) -> Callable[[KernelValue, float], KernelValue]:
+    return lambda self, other: self.body.emit(name, other, self)
+
+
 class KernelValue:
     """One value of a body: its number (two for complex: real and imaginary part) and dtype.
 
@@ -96,32 +100,8 @@ class KernelValue:
         """The same bits as an integer."""
         return self.bitcast(integer_dtype(self.dtype, signed))
 
-    def __add__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("add", self, other)
-
-    def __radd__(self, other: float) -> KernelValue:
-        return self.body.emit("add", other, self)
-
-    def __sub__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("sub", self, other)
-
-    def __rsub__(self, other: float) -> KernelValue:
-        return self.body.emit("sub", other, self)
-
-    def __mul__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("mul", self, other)
-
-    def __rmul__(self, other: float) -> KernelValue:
-        return self.body.emit("mul", other, self)
-
-    def __truediv__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("div", self, other)
-
-    def __rtruediv__(self, other: float) -> KernelValue:
-        return self.body.emit("div", other, self)
-
-    def __neg__(self) -> KernelValue:
-        return self.body.emit("neg", self)
+    __add__, __sub__, __mul__, __truediv__, __neg__ = map(_kernel_value_method, ("add", "sub", "mul", "div", "neg"))
+    __radd__, __rsub__, __rmul__, __rtruediv__ = map(_reflected_kernel_value_method, ("add", "sub", "mul", "div"))
 
     def __and__(self, other: KernelValue | int) -> KernelValue:
         for value in (self, other):
@@ -132,31 +112,9 @@ class KernelValue:
     def __or__(self, other: KernelValue | int) -> KernelValue:
         return self.body.emit("or", self, other)
 
-    def __xor__(self, other: KernelValue | int) -> KernelValue:
-        return self.body.emit("xor", self, other)
-
-    def __invert__(self) -> KernelValue:
-        return self.body.emit("not", self)
-
-    def __lshift__(self, other: KernelValue | int) -> KernelValue:
-        return self.body.emit("shl", self, other)
-
-    def __rshift__(self, other: KernelValue | int) -> KernelValue:
-        return self.body.emit("shr", self, other)
-
-    def __lt__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("lt", self, other)
-
-    def __le__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("le", self, other)
-
-    def __gt__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("gt", self, other)
-
-    def __ge__(self, other: KernelValue | float) -> KernelValue:
-        return self.body.emit("ge", self, other)
-
-    eq, ne = _kernel_value_method("eq"), _kernel_value_method("ne")
+    __xor__, __invert__, __lshift__, __rshift__ = map(_kernel_value_method, ("xor", "not", "shl", "shr"))
+    __lt__, __le__, __gt__, __ge__ = map(_kernel_value_method, ("lt", "le", "gt", "ge"))
+    eq, ne = map(_kernel_value_method, ("eq", "ne"))
     quot, rem, gcd, ipow = map(_kernel_value_method, ("quot", "rem", "gcd", "ipow"))
     mulhi, popcount = map(_kernel_value_method, ("mulhi", "popcount"))
     abs, sqrt, floor, ceil, trunc, rint = map(_kernel_value_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS, Combiner
 from ..core.types import dtype_name
@@ -30,7 +30,7 @@ MEMORY = frozenset({"load", "store", "gather", "report"})  # those that touch an
 LIMIT_32 = 2**31 - 2**16  # what 32-bit indices and offsets stay below: a GPU's may step this far beyond the end
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """An array parameter, seen over the kernel's axes (parallel, then reduced).
 
@@ -49,7 +49,7 @@ class Operand:
         return f"{self.role} {dtype_name(self.dtype)}[{self.layout}]{'' if self.aligned else ' unaligned'}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instr:
     """One value (or store): `op` applied to earlier values `args`, giving `dtype`.
 
@@ -74,7 +74,7 @@ class Instr:
     attr: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduction:
     """`combine` over the reduced axes of `values`, starting from its identity, accumulated in `dtype`.
 
@@ -91,7 +91,7 @@ class Reduction:
         return COMBINERS[self.combine]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """Instructions in value numbering from `first` on. Of a LOOP also the reductions that they feed."""
 
@@ -101,7 +101,7 @@ class Phase:
     reductions: tuple[Reduction, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Operands that are shifted views of one array: role `in`, equal layouts and strides.
 
@@ -120,7 +120,7 @@ class Window:
         return ", ".join(f"a{k} + {shift}" for k, shift in zip(self.operands, self.shifts, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopNest:
     """A kernel's structured form; see the module's docstring. `scalars` are the dtypes of run-time numbers.
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -25,7 +25,7 @@ BITS = INTS | {BOOL}
 STORED = NUMBERS | {BOOL, *HALVES}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Primitive:
     """`numpy(*args, dtype)` gives its meaning on arrays.
 
@@ -49,10 +49,6 @@ class Primitive:
 
 def _ufunc_as_kernel_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args[:-1])
-
-
-def _evaluate_quotient_primitive(a: Array, b: Array) -> Array:
-    return (a - np.fmod(a, b)) // b
 
 
 def _evaluate_cast_primitive(x: Array, dtype: DType) -> Array:
@@ -160,7 +156,7 @@ PRIMITIVES: dict[str, Primitive] = {
         np.divide, FLOATS, row="approximate_divide", costly=True
     ),  # to two units in the last place
     "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1, row="negative"),
-    "quot": _same_dtype_kernel_primitive(_evaluate_quotient_primitive, INTS),
+    "quot": _same_dtype_kernel_primitive(lambda a, b: (a - np.fmod(a, b)) // b, INTS),
     "rem": _same_dtype_kernel_primitive(np.fmod, INTS),
     "and": _same_dtype_kernel_primitive(np.bitwise_and, BITS),
     "or": _same_dtype_kernel_primitive(np.bitwise_or, BITS),

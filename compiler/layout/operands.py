@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen
 from ...runtime.program.program import Int, Pointer, Region
 from ..core.combiners import COMBINERS
 from ..core.types import BOOL, FLOAT32, HALVES, INT64, ArrayType, DType, dtype_name, dtype_of
@@ -62,9 +62,9 @@ def index_map_through_node(node: Node, arg: ArrayType, m: Map) -> Map:
 
 
 def _index_map_through_broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
-    if arg.shape == node.type.shape:
+    if arg.shape == node.shape:
         return m
-    missing = len(m) - len(arg.shape)
+    missing = len(m) - arg.ndim
     return tuple([FIXED if n == 1 else entry for n, entry in zip(arg.shape, m[missing:], strict=True)])
 
 
@@ -86,7 +86,7 @@ def _index_map_through_permute(node: Node, arg: ArrayType, m: Map) -> Map:
 
 
 def _index_map_through_unit_axes(node: Node, arg: ArrayType, m: Map) -> Map:
-    moving = iter(entry for entry, n in zip(m, node.type.shape, strict=True) if n != 1)
+    moving = iter(entry for entry, n in zip(m, node.shape, strict=True) if n != 1)
     return tuple(FIXED if n == 1 else next(moving) for n in arg.shape)
 
 
@@ -100,9 +100,7 @@ _THROUGH = {
 
 def is_node_view_of_memory(node: Node, arg: ArrayType) -> bool:
     """Whether a view is one of memory. No map says where its elements lie in its argument."""
-    return node.op == "windows" or (
-        node.op == "reshape" and not shapes_differ_in_unit_axes_only(node.type.shape, arg.shape)
-    )
+    return node.op == "windows" or (node.op == "reshape" and not shapes_differ_in_unit_axes_only(node.shape, arg.shape))
 
 
 def strides_of_memory_view_node(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
@@ -113,10 +111,10 @@ def strides_of_memory_view_node(node: Node, shape: Sequence[int], strides: Seque
         return tuple(strides[a] for a in node.attr("axes"))
     if node.op == "broadcast":
         own = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
-        return (0,) * (len(node.type.shape) - len(shape)) + own
+        return (0,) * (node.ndim - len(shape)) + own
     if node.op == "windows":
         return (*strides, strides[node.attr("axis")])
-    return reshape_strides(shape, strides, node.type.shape)
+    return reshape_strides(shape, strides, node.shape)
 
 
 def shapes_differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
@@ -181,7 +179,7 @@ UINT8 = np.dtype(np.uint8)
 ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferLocation:
     """Where a node lies: byte offset and strides (bytes) in a buffer. aligned: is byte 0 of the buffer 16-aligned."""
 
@@ -195,7 +193,7 @@ class BufferLocation:
         return Region(self.buffer, self.offset, kind.shape, self.strides, kind.dtype.itemsize, dtype_name(kind.dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StridedBufferArray:
     """Where an array lies. aligned: its first element is at a multiple of 16 bytes."""
 
@@ -270,7 +268,7 @@ class OperandAccess:
         return Pointer(self.place.buffer, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedLoopNest:
     """A kernel's form with the numbers of one task."""
 
@@ -300,7 +298,7 @@ def are_operand_elements_aligned(itemsize: int, axes: Iterable[tuple[int, int]])
 def running_operand_dtypes_of_reduction(graph: Graph, number: int) -> list[DType]:
     """The dtypes of a reduction's running values. A complex sum has two, argmin has the value and its index."""
     node = graph.nodes[number]
-    dtype = graph.nodes[node.args[0]].type.dtype
+    dtype = graph.nodes[node.args[0]].dtype
     if dtype in HALVES:
         dtype = FLOAT32
     combiner = COMBINERS[node.op]

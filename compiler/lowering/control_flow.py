@@ -173,7 +173,7 @@ class _ControlFlowLowering:
         return [self._scalar_argument(n) for n in self.node.args[self.memory + counted :]]
 
     def _scalar_argument(self, number: int) -> Scalar:
-        return Scalar(self.graph.numbers.index(number), self.graph.nodes[number].type.dtype.name)
+        return Scalar(self.graph.numbers.index(number), self.graph.nodes[number].dtype.name)
 
 
 def _is_lowered_region_aligned(place: BufferLocation, region: Region) -> bool:

@@ -44,7 +44,7 @@ def lower_custom_kernel_node(
         out.append(_contiguous_region_of_lowered_array(type, buffer, offset))
     reads = given[: len(given) - sum(w.starts is not None for w in writes)]
     moved = sum(graph.nodes[a].type.nbytes for a in node.args) + sum(buffers[r.buffer].nbytes for r in out)
-    size = max((graph.nodes[n].type.size for n in parts), default=1)
+    size = max((graph.nodes[n].size for n in parts), default=1)
     cost = round(target.model.time(moved, OPS["kernel"].cost * size), 3)
     printed = target.own
     if printed is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.program import Argument, Buffer, Constant, Pointer, Region, Task
 from ..core.types import FLOAT32, FLOAT64, DType, dtype_name
 from ..fusion.groups import Group
@@ -30,7 +30,7 @@ SOURCES = frozenset({"const", "number", "index"})  # what is neither computed no
 LowerGroup = Callable[[Graph, Group, dict[int, BufferLocation], list[Buffer]], tuple[list[Task], bool]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalGroup:
     """A group in numbers of its own. key: all that its kernels depend on but for the constants.
 
@@ -47,7 +47,7 @@ class LocalGroup:
     constants: Sequence[Constant]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LoweredGroup:
     """tasks: in a group's own numbers, each with its arguments, where numbers stand for the group's constants. new:
     the buffers that it adds."""
@@ -77,7 +77,7 @@ def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, Buffer
     described: list[Any] = []
     for number in numbers:
         node = nodes[number]
-        op, shape, dtype = node.op, node.type.shape, node.type.dtype
+        op, shape, dtype = node.op, node.shape, node.dtype
         if number in corners:
             described.append(("slices of", tuple([n == 1 for n in shape]), dtype, describe_buffer_location(number)))
         elif number in inputs:
@@ -176,7 +176,7 @@ def _local_graph_of_group(
         if old in local.inputs:
             made.append(Node("input", (), node.type, (("index", number[old]),)))
         elif node.op == "const":
-            constant = Constant(node.attr("value"), dtype_name(node.type.dtype))
+            constant = Constant(node.attr("value"), dtype_name(node.dtype))
             made.append(Node("const", (), node.type, (("value", values.get(constant, constant).value),)))
         else:
             attrs = _group_slice_from_corner(node, local.corners) if node.op == "slice" else node.attrs

@@ -175,7 +175,7 @@ class LoopNestLowering:
 
     def _emit_value(self, number: int, m: Map, values: dict[tuple[int, Map], KernelValue]) -> KernelValue:
         node = self.graph.nodes[number]
-        dtype = node.type.dtype
+        dtype = node.dtype
         if node.op == "const":
             return self.body.literal(np.frombuffer(node.attr("value"), dtype)[0], dtype)
         if node.op == "number":
@@ -184,7 +184,7 @@ class LoopNestLowering:
             return self._emit_index_entry(m[node.attr("axis")])
         if number not in self.b.inline:
             return self._emit_load(number, m)
-        kind = OPS[node.op].kind
+        kind = node.kind
         if kind == "reduce":
             return self._finished_reduction(number)
         args = [
@@ -238,7 +238,7 @@ class LoopNestLowering:
         return self.body.scalar(number, dtype)
 
     def _emit_load(self, number: int, m: Map) -> KernelValue:
-        dtype = self.graph.nodes[number].type.dtype
+        dtype = self.graph.nodes[number].dtype
         key = (number, m)
         if key not in self.operand_of:
             place = self.b.places[number]
@@ -353,7 +353,7 @@ class LoopNestLowering:
         return [self.body.result(*w) for w in where]
 
     def _finished_reduction(self, number: int) -> KernelValue:
-        results, dtype = self._loop_results(number), self.graph.nodes[number].type.dtype
+        results, dtype = self._loop_results(number), self.graph.nodes[number].dtype
         if COMBINERS[self.graph.nodes[number].op].carries_index:
             return results[1].cast(dtype)
         return (self.body.pair(*results) if len(results) == 2 else results[0]).cast(dtype)
@@ -536,7 +536,7 @@ class KernelGroupLowering:
             elif number not in inside:
                 continue
             self.inline.add(number)
-            if OPS[node.op].kind == "reduce":
+            if node.kind == "reduce":
                 add_evaluation(node.args[0], identity_index_map(domain))
                 continue
             for m in tuple(self.need[number]):
@@ -545,12 +545,12 @@ class KernelGroupLowering:
         for number in sorted(self.need):
             node = nodes[number]
             below = [self.level[a] for a in pointwise_index_maps(node)] if number in self.inline else []
-            step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
+            step = 1 if number in inside and node.kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 
     def _index_map_of_stored_node(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
-        shape, domain = self.graph.nodes[number].type.shape, self.group.domain
+        shape, domain = self.graph.nodes[number].shape, self.group.domain
         full = [i for i, n in enumerate(domain) if n != 1]
         rows = [i for i in full if i not in self.group.reduced]
         moving = [n for n in shape if n != 1]
@@ -560,7 +560,7 @@ class KernelGroupLowering:
     def reductions_of_level(self, level: int) -> list[int]:
         """Reduce nodes that loop `level` completes."""
         return [
-            n for n in sorted(self.need) if n in self.inside and OPS[self.graph.nodes[n].op].kind == "reduce"
+            n for n in sorted(self.need) if n in self.inside and self.graph.nodes[n].kind == "reduce"
             and self.level[n] == level + 1
         ]  # fmt: skip
 

@@ -86,7 +86,7 @@ class _ProgramLowering:
             nodes = group.computes or group.stores
             made = lower(group, places, buffers)
             tasks += [task if task.nodes == nodes else replace(task, nodes=nodes) for task in made]
-        dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
+        dtypes = tuple(self.graph.nodes[n].dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
             tuple(t for t in tasks if not t.writes or any(0 not in w.shape for w in t.writes)),
@@ -198,7 +198,7 @@ class _ProgramLowering:
             if tasks is not None:
                 return tasks
         first = self.graph.nodes[node.args[0]].type
-        flops = OPS[node.op].cost * node.type.size * (first.shape or (1,))[-1]
+        flops = OPS[node.op].cost * node.size * (first.shape or (1,))[-1]
         moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, write))
         cost = self.target.model.time(moved, flops / self._speed_of_product(node, first))
         library = Library(node.op, node.attrs)
@@ -220,7 +220,7 @@ class _ProgramLowering:
     ) -> list[Task]:
         given = [self._array_location(n, places) for n in node.args]
         results = {self.graph.nodes[n].attr("part"): self._array_location(n, places) for n in parts}
-        return self.target.calls(node.attr("function"), given, results, dict(node.attr("options")), buffers, line)
+        return self.target.calls(node.attr("function"), given, results, node.options, buffers, line)
 
     def _speed_of_product(self, node: Node, operand: ArrayType) -> float:
         """How many times as fast as float32 the target multiplies."""
@@ -246,9 +246,7 @@ def _are_lowered_as_one_call(a: Node, b: Node) -> bool:
 def _task_name_of_group(graph: Graph, group: Group) -> list[str]:
     """The first few op names, for people."""
     names = [
-        _task_name_of_node(graph.nodes[n])
-        for n in group.computes
-        if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
+        _task_name_of_node(graph.nodes[n]) for n in group.computes if graph.nodes[n].kind in ("map", "gather", "reduce")
     ]
     return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
 
@@ -310,7 +308,7 @@ class _NodeBufferLocations:
             node = graph.nodes[number]
             if number in stored and number not in self.places:
                 self._new_buffer(number, "output" if number in outputs or number in aliased else "temp")
-            if OPS[node.op].kind == "assembly":
+            if node.kind == "assembly":
                 self._place_assembly_parts(number)
             if node.op == "sequential" and number in self.places:
                 self._place_routine_source(number, stored)
@@ -336,7 +334,7 @@ class _NodeBufferLocations:
             self.places[arg] = BufferLocation(place.buffer, offset, strides, place.aligned)
             if part.op == "reshape":  # of unit axes, or of no gaps: the node behind it is what is stored
                 root = self.graph.nodes[part.args[0]]
-                own = reshape_strides(part.type.shape, strides, root.type.shape)
+                own = reshape_strides(part.shape, strides, root.shape)
                 assert own is not None
                 self.places[part.args[0]] = BufferLocation(place.buffer, offset, own, place.aligned)
 
@@ -348,7 +346,7 @@ class _NodeBufferLocations:
             return
         within = {source}
         for inner in range(source, -1, -1):
-            if inner in within and OPS[graph.nodes[inner].op].kind in ("assembly", "view"):
+            if inner in within and graph.nodes[inner].kind in ("assembly", "view"):
                 within.update(graph.nodes[inner].args)
         readers = {reader for inner in within for reader in graph.users[inner]} - within
         alone = all(_are_lowered_as_one_call(graph.nodes[r], node) for r in readers) and within.isdisjoint(
@@ -363,13 +361,13 @@ class _NodeBufferLocations:
         graph, node, place = self.graph, self.graph.nodes[number], self.places[given]
         if node.op != "sequential" or graph.outputs.count(number) > 1 or source_of_routine_result(node) != given:
             return
-        if place.strides != contiguous_strides(node.type.shape, node.type.dtype.itemsize):
+        if place.strides != contiguous_strides(node.shape, node.dtype.itemsize):
             return
         if not MAY_FAIL.isdisjoint(n.op for n in graph.nodes):
             return
         within = [given]  # and what looks at its memory
         for inner in within:
-            within += [n for n in graph.users[inner] if OPS[graph.nodes[n].op].kind == "view" and n not in stored]
+            within += [n for n in graph.users[inner] if graph.nodes[n].kind == "view" and n not in stored]
         readers = {reader for inner in within for reader in graph.users[inner]}.difference(within)
         if all(_are_lowered_as_one_call(graph.nodes[r], node) for r in readers) and (
             {*within}.isdisjoint(graph.outputs) and reads_before_routine_writes(node, within)
@@ -377,9 +375,9 @@ class _NodeBufferLocations:
             self.places[number] = place
 
     def _place_view(self, node: Node) -> BufferLocation | None:
-        if OPS[node.op].kind != "view" or node.args[0] not in self.places:
+        if node.kind != "view" or node.args[0] not in self.places:
             return None
-        place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
+        place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].shape
         strides, offset = strides_of_memory_view_node(node, shape, place.strides), place.offset
         if node.op == "slice":
             offset += sum(map(operator.mul, node.attr("starts"), place.strides))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import field, frozen
 from ..core import types as rules
-from ..core.types import DType, WeakType, dtype_kind
+from ..core.types import DType, dtype_kind
 from ..kernel.body_builder import (
     KernelBody,
     KernelValue,
@@ -30,7 +30,7 @@ Formula: TypeAlias = Callable[..., KernelValue]
 TOO_MANY_BITS = "an int of more than 64 bits"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonError:
     """What Python's operator raises among Python's own numbers. where: of the operands and NumPy's result.
 
@@ -42,7 +42,7 @@ class PythonError:
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Op:
     """One row.
 
@@ -80,7 +80,7 @@ class Op:
         return self.formulas[dtype_kind(vals[0].dtype)](*vals, **attrs)
 
 
-def resolve_op_row_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
+def resolve_op_row_dtypes(op: Op | str, dtypes: rules.DTypes, dtype: DType | None = None) -> rules.Loop:
     """(dtypes of the loop's inputs, dtype of its result), as NumPy promotes.
 
     dtypes: a dtype each, or int, float or complex for a weak Python scalar. dtype: as the ufunc's argument `dtype=`.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import FLOAT32, HALVES, ArrayType
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
@@ -23,7 +23,7 @@ class _NoAttention(Exception):
     """A graph computes something else."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attention:
     """end: the node that it ends in; scores: what they are made of."""
 
@@ -32,7 +32,7 @@ class _Attention:
     scores: _AttentionScores
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionScores:
     """where(mask, q @ k_transposed * scale + bias, hidden), where there is a bias and a mask."""
 
@@ -52,7 +52,7 @@ class _AttentionScores:
         return self.q, self.k_transposed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionBias:
     """What is added to scores: a node's elements times a factor."""
 
@@ -60,7 +60,7 @@ class _AttentionBias:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AttentionMask:
     """condition: a node; visible: whether it says what is seen or what is hidden; hidden: the score of what is."""
 
@@ -116,7 +116,7 @@ def _is_narrow_attention(graph: Graph, attention: _Attention) -> bool:
 
 def matrix_transpose(builder: GraphBuilder, x: Value) -> Value:
     """x.swapaxes(-1, -2); of what is such a transpose, the array that it is of."""
-    rank, node = len(x.shape), builder.nodes[x.number]
+    rank, node = x.ndim, builder.nodes[x.number]
     axes = (*range(rank - 2), rank - 1, rank - 2)
     return builder.at(node.args[0]) if node.op == "permute" and node.attr("axes") == axes else builder.permute(x, axes)
 
@@ -126,14 +126,14 @@ def matrix_transpose(builder: GraphBuilder, x: Value) -> Value:
 
 def is_rounded_to_16_bits(graph: Graph, number: int) -> bool:
     """Whether all that reads a value reads it in 16 bits."""
-    if graph.nodes[number].type.dtype in HALVES:
+    if graph.nodes[number].dtype in HALVES:
         return True
     readers = [graph.nodes[n] for n in graph.users[number]]
     return (
         number not in graph.outputs
         and bool(readers)
         and all(
-            node.type.dtype in HALVES
+            node.dtype in HALVES
             if node.op == "cast"
             else node.op in (*_VIEWS, "concat") and is_rounded_to_16_bits(graph, n)
             for n, node in zip(graph.users[number], readers, strict=True)
@@ -144,19 +144,19 @@ def is_rounded_to_16_bits(graph: Graph, number: int) -> bool:
 def _is_narrow(graph: Graph, number: int) -> bool:
     """Whether a value is of 16-bit floats, though maybe cast before its views."""
     node = graph.nodes[number]
-    while node.type.dtype == FLOAT32 and node.op in _VIEWS:
+    while node.dtype == FLOAT32 and node.op in _VIEWS:
         node = graph.nodes[node.args[0]]
-    return (graph.nodes[node.args[0]] if node.op == "cast" else node).type.dtype in HALVES
+    return (graph.nodes[node.args[0]] if node.op == "cast" else node).dtype in HALVES
 
 
 def _narrow(builder: GraphBuilder, graph: Graph, number: int, new: list[Value]) -> Value:
     node = graph.nodes[number]
-    if node.type.dtype in HALVES:
+    if node.dtype in HALVES:
         return new[number]
     if node.op == "cast":
         return new[node.args[0]]
     base = _narrow(builder, graph, node.args[0], new)
-    return builder.add(node.op, (base.number,), ArrayType(node.type.shape, base.dtype), node.attrs)
+    return builder.copy(node, [base], ArrayType(node.shape, base.dtype))
 
 
 _VIEWS = ("permute", "reshape", "broadcast", "slice")
@@ -208,11 +208,11 @@ class _AttentionReader:
         else:
             _required(weights == exponential)
             (exponent,) = self.args_of(exponential, "exp")
-        self.shape = self.graph.nodes[exponent].type.shape
+        self.shape = self.graph.nodes[exponent].shape
         scores = self.scores(self.unshifted(exponent))
         arrays = *scores.operands, v
-        _required(all(self.graph.nodes[n].type.dtype in DTYPES for n in (*arrays, self.end)))
-        _required(len({len(self.graph.nodes[n].type.shape) for n in arrays}) == 1)
+        _required(all(self.graph.nodes[n].dtype in DTYPES for n in (*arrays, self.end)))
+        _required(len({self.graph.nodes[n].ndim for n in arrays}) == 1)
         for n in self.inner - {self.end}:
             _required(set(self.graph.users[n]) <= self.inner and n not in self.graph.outputs)
         return _Attention(self.end, v, scores)
@@ -230,8 +230,8 @@ class _AttentionReader:
         while (
             node.op in ("cast", "stop_gradient")
             and {
-                node.type.dtype,
-                self.graph.nodes[node.args[0]].type.dtype,
+                node.dtype,
+                self.graph.nodes[node.args[0]].dtype,
             }
             <= DTYPES
         ):
@@ -268,9 +268,9 @@ class _AttentionReader:
         """What is reduced over its last axis, which is kept with one element."""
         (reduced,) = self.args_of(number, "reshape")
         (source,) = self.args_of(reduced, op)
-        shape = self.graph.nodes[source].type.shape
+        shape = self.graph.nodes[source].shape
         _required(self.graph.nodes[reduced].attr("axes") == (len(shape) - 1,))
-        _required(self.graph.nodes[number].type.shape == (*shape[:-1], 1))
+        _required(self.graph.nodes[number].shape == (*shape[:-1], 1))
         return source
 
     def unshifted(self, number: int) -> int:
@@ -318,7 +318,7 @@ class _AttentionReader:
     def biased(self, scores: _AttentionScores, bias: int, factor: float) -> _AttentionScores:
         """One bias, beside which hidden scores stay hidden."""
         _required(scores.bias is None and (scores.mask is None or scores.mask.hidden == -np.inf))
-        _required(self.graph.nodes[bias].type.dtype in DTYPES)
+        _required(self.graph.nodes[bias].dtype in DTYPES)
         return replace(scores, bias=_AttentionBias(bias, factor))
 
     def masked(self, scores: _AttentionScores, mask: _AttentionMask) -> _AttentionScores:
@@ -396,16 +396,16 @@ def _negated(condition: AffineForm) -> AffineForm:
 def affine_form_of_node(graph: Graph | GraphBuilder, number: int) -> AffineForm | None:
     """Integers as an affine form of each element's places, or the form of booleans; None for anything else."""
     node = graph.nodes[number]
-    rank = len(node.type.shape)
+    rank = node.ndim
     value = _number_of_node(graph, number)
     if value is not None:
-        return ({}, int(value)) if node.type.dtype.kind != "b" and value.is_integer() else None
+        return ({}, int(value)) if node.dtype.kind != "b" and value.is_integer() else None
     if node.op == "index":
         axis: int = node.attr("axis")
-        return {axis - rank: 1} if node.type.shape[axis] > 1 else {}, 0
+        return {axis - rank: 1} if node.shape[axis] > 1 else {}, 0
     rule = _AFFINE_FORMS.get(node.op)
     fits = node.op in _OF_CONDITIONS or all(_counts_places(graph.nodes[a]) for a in node.args)
-    if rule is None or not fits or not (_counts_places(node) or node.type.dtype.kind == "b"):
+    if rule is None or not fits or not (_counts_places(node) or node.dtype.kind == "b"):
         return None
     found = [affine_form_of_node(graph, a) for a in node.args]
     return None if None in found and node.op != "where" else rule(graph, node, found)
@@ -413,26 +413,26 @@ def affine_form_of_node(graph: Graph | GraphBuilder, number: int) -> AffineForm 
 
 def _counts_places(node: Node) -> bool:
     """Whether it is of numbers in which places of elements, and sums of some, are exact."""
-    return node.type.dtype.kind in "if" and node.type.dtype.itemsize >= 4
+    return node.dtype.kind in "if" and node.dtype.itemsize >= 4
 
 
 def _affine_form_of_reshape(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm | None:
     """Axes of one element come and go."""
-    source, (factors, constant) = graph.nodes[node.args[0]].type.shape, args[0]
-    old, new = ([i - len(s) for i, n in enumerate(s) if n != 1] for s in (source, node.type.shape))
-    same = [source[i] for i in old] == [node.type.shape[i] for i in new]
+    source, (factors, constant) = graph.nodes[node.args[0]].shape, args[0]
+    old, new = ([i - len(s) for i, n in enumerate(s) if n != 1] for s in (source, node.shape))
+    same = [source[i] for i in old] == [node.shape[i] for i in new]
     return ({new[old.index(a)]: f for a, f in factors.items() if a in old}, constant) if same else None
 
 
 def _affine_form_of_permute(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm]) -> AffineForm:
-    axes, rank = node.attr("axes"), len(node.type.shape)
+    axes, rank = node.attr("axes"), node.ndim
     return {axes.index(a + rank) - rank: f for a, f in args[0][0].items()}, args[0][1]
 
 
 def _affine_form_of_where(graph: Graph | GraphBuilder, node: Node, args: list[AffineForm | None]) -> AffineForm | None:
     """where(c, True, False), and where(c, False, True)"""
     values = [_number_of_node(graph, a) for a in node.args[1:]]
-    if args[0] is None or node.type.dtype.kind != "b" or None in values or values[0] == values[1]:
+    if args[0] is None or node.dtype.kind != "b" or None in values or values[0] == values[1]:
         return None
     return args[0] if values[0] else _negated(args[0])
 
@@ -448,10 +448,8 @@ _AFFINE_FORMS: dict[str, Callable[..., AffineForm | None]] = {
         for op, rule in {**_COMPARISONS, "add": (1, 1), "subtract": (1, -1)}.items()
     },
     "negative": lambda graph, node, args: combined_affine_forms(args[0], args[0], -1, 0),
-    "invert": lambda graph, node, args: _negated(args[0]) if node.type.dtype.kind == "b" else None,
-    "logical_not": lambda graph, node, args: (
-        _negated(args[0]) if graph.nodes[node.args[0]].type.dtype.kind == "b" else None
-    ),
+    "invert": lambda graph, node, args: _negated(args[0]) if node.dtype.kind == "b" else None,
+    "logical_not": lambda graph, node, args: _negated(args[0]) if graph.nodes[node.args[0]].dtype.kind == "b" else None,
     "cast": lambda graph, node, args: args[0] if _counts_places(node) else None,
     "broadcast": lambda graph, node, args: args[0],
     "multiply": _affine_form_of_multiply,

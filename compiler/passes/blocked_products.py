@@ -17,7 +17,6 @@ from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
 from ..graph.graph import Graph, Node, Value
-from ..ops.table import OPS
 
 THIN = 8  # rows and columns of a product are so many times longer than its sums
 LEAST_BLOCKS = 4
@@ -34,7 +33,7 @@ def compute_large_products_in_blocks(graph: Graph, block_bytes: int) -> Graph:
         if seed is None:
             return graph
         thin = _is_thin_product(graph, seed)
-        axes = [i for i, n in enumerate(seed.type.shape) if n > 1]
+        axes = [i for i, n in enumerate(seed.shape) if n > 1]
         regions = (_region_of_product(graph, seed, axis) for axis in dict.fromkeys((axes[0], *axes[-2:])))
         writers = (
             _BlockedRegionWriter(graph, region, block_bytes, LEAST_ROWS if thin else WIDE_ROWS)
@@ -55,7 +54,7 @@ def _is_large_product(node: Node, block_bytes: int) -> bool:
 
 def _is_thin_product(graph: Graph, node: Node) -> bool:
     """Whether it has many more elements than what is multiplied."""
-    rows, columns, long = *node.type.shape[-2:], graph.nodes[node.args[0]].type.shape[-1]
+    rows, columns, long = *node.shape[-2:], graph.nodes[node.args[0]].shape[-1]
     return long > 0 and min(rows, columns) >= THIN * long
 
 
@@ -77,7 +76,7 @@ class _BlockedRegion:
         return number in self.axes or number in self.sums
 
     def is_large(self, number: int) -> bool:
-        return self.graph.nodes[number].type.size >= self.size
+        return self.graph.nodes[number].size >= self.size
 
     def nodes_used_outside(self) -> Iterator[int]:
         """The sums, and what the rest of the graph takes."""
@@ -90,7 +89,7 @@ class _BlockedRegion:
 def _region_of_product(graph: Graph, seed: Node, axis: int) -> _BlockedRegion | None:
     """All that is made of a product along an axis up to where it is small again; None where that is needed as a
     whole."""
-    start, shape = graph.nodes.index(seed), seed.type.shape
+    start, shape = graph.nodes.index(seed), seed.shape
     walk = _RegionWalk(graph, start, axis)
     if not all(map(walk.visit_node, range(len(graph.nodes)))):
         return None
@@ -102,7 +101,7 @@ def _region_of_product(graph: Graph, seed: Node, axis: int) -> _BlockedRegion | 
         frozenset(walk.sums & kept),
         walk.phase,
         shape[axis],
-        seed.type.size,
+        seed.size,
     )
 
 
@@ -113,14 +112,14 @@ class _RegionWalk:
 
     def __init__(self, graph: Graph, seed: int, axis: int) -> None:
         self.graph, self.seed, self.axis = graph, seed, axis
-        self.size, self.length = graph.nodes[seed].type.size, graph.nodes[seed].type.shape[axis]
+        self.size, self.length = graph.nodes[seed].size, graph.nodes[seed].shape[axis]
         self.axes: dict[int, int] = {}
         self.sums: set[int] = set()
         self.phase: dict[int, int] = {}
         self.ready: dict[int, int] = {}
 
     def is_large(self, number: int) -> bool:
-        return self.graph.nodes[number].type.size >= self.size
+        return self.graph.nodes[number].size >= self.size
 
     def visit_node(self, number: int) -> bool:
         """False where a large array is needed as a whole."""
@@ -144,15 +143,15 @@ class _RegionWalk:
 
     def axis_of_result(self, node: Node, cut: Mapping[int, int]) -> int | None:
         """Which axis of a result is that of the rows; SUMMED where it is summed over; None where it is neither."""
-        rule = _AXES.get(node.op, _AXES_OF_KINDS.get(OPS[node.op].kind))
+        rule = _AXES.get(node.op, _AXES_OF_KINDS.get(node.kind))
         if rule is None:
             return None
-        if node.op == "matmul" and not any(map(self.is_large, cut)) and node.type.size < self.size:
+        if node.op == "matmul" and not any(map(self.is_large, cut)) and node.size < self.size:
             return None  # the next layer
         axis = rule(node, [self.graph.nodes[a] for a in node.args], [cut.get(a) for a in node.args])
         if axis == SUMMED:
-            return SUMMED if node.type.dtype.kind in "fc" and node.type.dtype.itemsize >= 4 else None
-        return axis if axis is None or node.type.shape[axis] == self.length else None
+            return SUMMED if node.dtype.kind in "fc" and node.dtype.itemsize >= 4 else None
+        return axis if axis is None or node.shape[axis] == self.length else None
 
     def nodes_worth_blocks(self) -> set[int]:
         """Large arrays, what is made of one at once, and what lies between."""
@@ -171,8 +170,8 @@ AxisRule = Callable[[Node, Sequence[Node], Sequence[int | None]], int | None]
 
 
 def _axis_through_map(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
-    rank = len(node.type.shape)
-    found = {a + rank - len(arg.type.shape) for arg, a in zip(args, cut, strict=True) if a is not None}
+    rank = node.ndim
+    found = {a + rank - arg.ndim for arg, a in zip(args, cut, strict=True) if a is not None}
     return found.pop() if len(found) == 1 else None
 
 
@@ -185,8 +184,8 @@ def _axis_through_reduction(node: Node, args: Sequence[Node], cut: Sequence[int 
 
 
 def _axis_through_matmul(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
-    rank = len(node.type.shape)
-    ends = [None if a is None else a - len(arg.type.shape) for arg, a in zip(args, cut, strict=True)]
+    rank = node.ndim
+    ends = [None if a is None else a - arg.ndim for arg, a in zip(args, cut, strict=True)]
     match ends:
         case (-2, None):
             return rank - 2
@@ -208,7 +207,7 @@ def _axis_through_slice(node: Node, args: Sequence[Node], cut: Sequence[int | No
 
 
 def _axis_through_reshape(node: Node, args: Sequence[Node], cut: Sequence[int | None]) -> int | None:
-    found = -1 if cut[0] is None else _axis_kept_by_reshape(args[0].type.shape, node.type.shape, cut[0])
+    found = -1 if cut[0] is None else _axis_kept_by_reshape(args[0].shape, node.shape, cut[0])
     return found if found >= 0 else None
 
 
@@ -216,7 +215,7 @@ def _axis_through_gather(node: Node, args: Sequence[Node], cut: Sequence[int | N
     """Where nothing is looked up along it."""
     if cut[0] is None or cut[0] in node.attr("axes") or any(axis is not None for axis in cut[1:]):
         return None
-    rest: int = node.attr("rest")[_axes_of_rest(node, len(args[0].type.shape)).index(cut[0])]
+    rest: int = node.attr("rest")[_axes_of_rest(node, args[0].ndim).index(cut[0])]
     return rest
 
 
@@ -239,7 +238,7 @@ _AXES_OF_KINDS: dict[str, AxisRule] = {"map": _axis_through_map, "reduce": _axis
 def _axis_of_argument(nodes: Sequence[Node], node: Node, place: int, axis: int) -> int | None:
     """Which axis of an argument is cut where that one of a result is (SUMMED: the one that it sums over). None where
     all of the argument is needed."""
-    shape, arg = node.type.shape, nodes[node.args[place]].type.shape
+    shape, arg = node.shape, nodes[node.args[place]].shape
     if axis == SUMMED:
         return len(arg) - (1, 2)[place]
     if node.op == "matmul":
@@ -271,7 +270,7 @@ class _BlockedRegionWriter:
         """least: rows of a block."""
         self.graph, self.region = graph, region
         row = graph.nodes[region.seed].type.nbytes // region.length
-        batch = region.axes[region.seed] < len(graph.nodes[region.seed].type.shape) - 2
+        batch = region.axes[region.seed] < graph.nodes[region.seed].ndim - 2
         self.rows = min(region.length, max(1 if batch else least, block_bytes // row))
         self.free = _nodes_made_of_nothing(graph)
         self.inlined = self._nodes_that_only_blocks_need(block_bytes)
@@ -302,7 +301,7 @@ class _BlockedRegionWriter:
         """Whether the blocks of one loop give next to nothing, sums counted as often as blocks are added to them."""
         region = self.region
         blocks = region.length // self.rows
-        sizes = {n: self.graph.nodes[n].type.size for numbers in self.results.values() for n in numbers}
+        sizes = {n: self.graph.nodes[n].size for numbers in self.results.values() for n in numbers}
         written = sum(size * (blocks if n in region.sums else 1) for n, size in sizes.items())
         return 0 < written * LITTLE <= region.size and [*self.results] == [0] and blocks >= LEAST_BLOCKS
 
@@ -344,7 +343,7 @@ class _BlockedRegionWriter:
             node, users = self.graph.nodes[number], self.graph.users[number]
             if number in self.region or node.type.nbytes < block_bytes or number in self.graph.outputs:
                 continue
-            if not (node.op == "matmul" or OPS[node.op].kind == "map" or node.op in ("broadcast", "permute")):
+            if not (node.op == "matmul" or node.kind == "map" or node.op in ("broadcast", "permute")):
                 continue
             if not users or not all(u in self.region or u in found for u in users):
                 continue
@@ -413,7 +412,7 @@ class _BlockedRegionWriter:
                 value = self.new[number]
                 if axis is None:
                     return value
-                starts = [start if i == axis else 0 for i in range(len(value.shape))]
+                starts = [start if i == axis else 0 for i in range(value.ndim)]
                 return builder.slice(value, starts, (1,) * len(starts), _cut_shape(value.type, axis, rest).shape)
 
             last = self._write_block(builder, phase, rest, builder.const(start), sliced)
@@ -445,7 +444,7 @@ class _BlockedRegionWriter:
         moves = tuple(
             Window((0,) * rank, (1,) * rank, tuple(self.rows if i == axis else 0 for i in range(rank)))
             for number, axis in windows
-            for rank in [len(graph.nodes[number].type.shape)]
+            for rank in [graph.nodes[number].ndim]
         )
         loop = Loop(body.finish([*ends, *(made[n] for n in stacked)]), len(sums), moves, count)
         builder = self.builder
@@ -459,7 +458,7 @@ class _BlockedRegionWriter:
     def _join_stacked_blocks(self, value: Value, axis: int) -> Value:
         """(blocks, ..., rows, ...) -> (..., blocks * rows, ...)"""
         count, *shape = value.shape
-        order = (*range(1, axis + 1), 0, *range(axis + 1, len(value.shape)))
+        order = (*range(1, axis + 1), 0, *range(axis + 1, value.ndim))
         turned = value if math.prod(shape[:axis]) == 1 else self.builder.permute(value, order)
         return self.builder.reshape(turned, (*shape[:axis], count * shape[axis], *shape[axis + 1 :]))
 
@@ -476,7 +475,7 @@ class _BlockedRegionWriter:
                 continue
             args = [made[each] for each in self._uses_of_node(number, axis)]
             type = node.type if axis in (None, SUMMED) else _cut_shape(node.type, axis, rows)
-            made[use] = builder.add(node.op, tuple(a.number for a in args), type, node.attrs)
+            made[use] = builder.copy(node, args, type)
             if node.op == "index" and node.attr("axis") == axis:
                 made[use] = builder.map("add", made[use], start)
         return {n: made[n, self._axis_of(n, {})] for n in self.results.get(phase, ())}
@@ -490,7 +489,7 @@ def _nodes_made_of_nothing(graph: Graph) -> set[int]:
     """Constants, indices, and what is made of them alone."""
     found = set[int]()
     for number, node in enumerate(graph.nodes):
-        made = OPS[node.op].kind == "map" or node.op in ("broadcast", "permute", "reshape", "slice")
+        made = node.kind == "map" or node.op in ("broadcast", "permute", "reshape", "slice")
         if node.op in ("const", "index") or (made and all(a in found for a in node.args)):
             found.add(number)
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
@@ -15,7 +15,7 @@ VIEWS = ("slice", "reshape")
 PURE = frozenset({"const", "index", "cast", "gather", "permute", "broadcast", *VIEWS, *OPS})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CutGraph:
     """orders: a graph of the inputs with these places. rest: all else, of the first inputs, the results of `orders`,
     and the other inputs."""
@@ -57,7 +57,7 @@ def _inputs_that_nodes_are_made_of(graph: Graph, indices: Collection[int]) -> Se
     for number, node in enumerate(graph.nodes):
         its = [found[a] for a in node.args]
         if number in places:
-            is_index = places[number] in indices and node.type.dtype.kind in "iu"
+            is_index = places[number] in indices and node.dtype.kind in "iu"
             found.append(frozenset({places[number]}) if is_index else None)
         elif None in its or not (node.op in PURE or _is_order(node)):
             found.append(None)

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...runtime.core.box_index import Box, boxes_meet
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count_of_node
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import (
     contiguous_strides,
     has_matrix_order,
@@ -32,7 +32,7 @@ SMALL_PART = 8  # one element in so many is copied rather than all of them store
 LARGE = 1 << 16  # elements of an array that is not reduced with long strides
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryLayout:
     """How an input lies in memory: strides in bytes, and whether it is aligned. Strides are multiples of the itemsize;
     aligned is a first element at a multiple of 16 bytes."""
@@ -89,7 +89,7 @@ class _CopyMaterializer:
         new: list[Value] = []
         for number, node in enumerate(self.graph.nodes):
             line = next(lines)
-            args, kind = [new[a] for a in node.args], OPS[node.op].kind
+            args, kind = [new[a] for a in node.args], node.kind
             if kind in ("map", "reduce"):
                 new.append(self.builder.copy(node, args))
                 continue  # which is no plain memory
@@ -107,7 +107,7 @@ class _CopyMaterializer:
                     or self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
-                        is_materialized_region_contiguous(v.shape, r[1], node.type.shape),
+                        is_materialized_region_contiguous(v.shape, r[1], node.shape),
                     )
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
@@ -120,16 +120,16 @@ class _CopyMaterializer:
                 args[0] = self._copy_for_gather(args[0])
                 value = self.builder.copy(node, args)
             elif node.op == "reshape":
-                value = self._materialize_reshape(args[0], node.type.shape)
+                value = self._materialize_reshape(args[0], node.shape)
             elif node.op == "windows":
                 if self.strides.get(args[0].number) is None:
                     args = [self._copy_unless_contiguous(args[0])]
-                value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
+                value = self.builder.copy(node, args[:1])
             else:
                 value = self.builder.copy(node, args)
                 if number in self.turned:
                     part = self._materialize_concat_part(value, False, True)
-                    rank = len(node.type.shape)
+                    rank = node.ndim
                     value = self._add_assembly_node(node.type, [part], [((0,) * rank, (1,) * rank)])
             self._note_strides(value)
             new.append(value)
@@ -139,7 +139,7 @@ class _CopyMaterializer:
             results.append(self._materialize_output(new[output]))
         return self.builder.finish(results)
 
-    def _materialize_control_flow_args(self, node: Node, args: Sequence[Value]) -> list[int]:
+    def _materialize_control_flow_args(self, node: Node, args: Values) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
         control, memory = node.attr("control"), memory_argument_count_of_node(node)
         carried = control.carried if node.op == "loop" else 0
@@ -162,14 +162,14 @@ class _CopyMaterializer:
         self.whole.add(value.number)
         return value
 
-    def _add_assembly_node(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
+    def _add_assembly_node(self, type: ArrayType, parts: Values, regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
 
     def _materialize_update(self, number: int, node: Node, base: Value, value: Value) -> Value:
         """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
         base is copied around it."""
         starts, steps = node.attr("starts"), node.attr("steps")
-        no_gaps = is_materialized_region_contiguous(value.shape, steps, node.type.shape)
+        no_gaps = is_materialized_region_contiguous(value.shape, steps, node.shape)
         if number not in self.copied:  # one kernel writes what it replaces
             spread = self.ordered and steps[-1:] != (1,) and self.builder.nodes[value.number].op == "matmul"
             elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value) or spread
@@ -181,7 +181,7 @@ class _CopyMaterializer:
             or node.args[0] in self.outputs
             or self._kernel_reads_what_it_overwrites(node)
         ):
-            kept = boxes_to_copy_outside_update(node.type.shape, starts, steps, value.shape)
+            kept = boxes_to_copy_outside_update(node.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
             for part in parts:
@@ -199,21 +199,21 @@ class _CopyMaterializer:
         replace. In place that is a conflict, which fusion would find too, later."""
         nodes, users = self.graph.nodes, self.graph.users
         base, value = update.args
-        shape = nodes[value].type.shape
+        shape = nodes[value].shape
         written = extent_of_region(shape, update.attr("starts"), update.attr("steps"))
         todo = [value]
         while todo:
             number = todo.pop()
             node = nodes[number]
             if node.op == "slice" and node.args[0] == base:
-                read = extent_of_region(node.type.shape, node.attr("starts"), node.attr("steps"))
+                read = extent_of_region(node.shape, node.attr("starts"), node.attr("steps"))
                 if read != written and boxes_meet(read, written):
                     return True
-            elif OPS[node.op].kind == "map" and node.type.shape == shape and len(users[number]) == 1:
+            elif node.kind == "map" and node.shape == shape and len(users[number]) == 1:
                 todo += node.args
         return False
 
-    def _materialize_library_call(self, node: Node, args: Sequence[Value]) -> Value:
+    def _materialize_library_call(self, node: Node, args: Values) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
         contiguous = OPS[node.op].contiguous or ("contiguous", True) in node.attrs
         if node.op in ("loop", "branch"):
@@ -236,10 +236,10 @@ class _CopyMaterializer:
     def _strides_once_stored(self, number: int) -> tuple[int, ...] | None:
         """Strides of plain memory, and of views of what a kernel is to store; None where a view needs another copy."""
         node = self.builder.nodes[number]
-        if (known := self.strides.get(number)) is not None or OPS[node.op].kind != "view":
-            return known or contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+        if (known := self.strides.get(number)) is not None or node.kind != "view":
+            return known or contiguous_strides(node.shape, node.dtype.itemsize)
         source = self._strides_once_stored(node.args[0])
-        shape = self.builder.nodes[node.args[0]].type.shape
+        shape = self.builder.nodes[node.args[0]].shape
         return None if source is None else strides_of_memory_view_node(node, shape, source)
 
     def _materialize_bias_row(self, value: Value) -> int:
@@ -262,7 +262,7 @@ class _CopyMaterializer:
 
     def _root_of_views(self, number: int) -> int:
         """The node whose memory a view looks at."""
-        while OPS[self.builder.nodes[number].op].kind == "view":
+        while self.builder.nodes[number].kind == "view":
             number = self.builder.nodes[number].args[0]
         return number
 
@@ -273,12 +273,12 @@ class _CopyMaterializer:
     def _is_view_of_assembly(self, value: Value) -> bool:
         node = self.builder.nodes[value.number]
         root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
-        return OPS[root.op].kind == "assembly"
+        return root.kind == "assembly"
 
     def _copy_for_gather(self, value: Value) -> Value:
         """The value in memory. Of what a kernel computes a small part is copied: the rest need not be there."""
         root = self.builder.nodes[self._root_of_views(value.number)]
-        part = OPS[root.op].kind == "map" and SMALL_PART * value.type.size <= root.type.size
+        part = root.kind == "map" and SMALL_PART * value.size <= root.type.size
         key = (value.number, False)
         if key not in self.copies:
             self.copies[key] = self._add_copy_node(value) if part or not self._is_in_memory(value.number) else value
@@ -291,9 +291,9 @@ class _CopyMaterializer:
             strides = self._strides_once_stored(number)
             if strides is None or self._root_of_views(number) in self.taken:
                 return False
-            if not lies_without_gaps(node.type.shape, strides, node.type.dtype.itemsize):
+            if not lies_without_gaps(node.shape, strides, node.dtype.itemsize):
                 return False
-        if OPS[node.op].kind == "view":
+        if node.kind == "view":
             return self._is_in_memory(node.args[0])
         return node.op == "input" or can_node_be_materialized(node.op)
 
@@ -304,10 +304,10 @@ class _CopyMaterializer:
         node = self.builder.nodes[value.number]
         source = self.strides.get(node.args[0]) if node.args else None
         strides: tuple[int, ...] | None = None
-        if OPS[node.op].kind in ("library", "assembly"):
-            strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-        elif source is not None and OPS[node.op].kind == "view":
-            strides = strides_of_memory_view_node(node, self.builder.nodes[node.args[0]].type.shape, source)
+        if node.kind in ("library", "assembly"):
+            strides = contiguous_strides(node.shape, node.dtype.itemsize)
+        elif source is not None and node.kind == "view":
+            strides = strides_of_memory_view_node(node, self.builder.nodes[node.args[0]].shape, source)
         self.strides[value.number] = strides
 
     def _materialize_reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
@@ -332,7 +332,7 @@ class _CopyMaterializer:
         if root == part or nodes[root].op != "matmul" or not self.outputs.isdisjoint((part, root)):
             return None
         strides = contiguous_strides(whole.shape, whole.dtype.itemsize)
-        own = reshape_strides(nodes[part].type.shape, strides, nodes[root].type.shape)
+        own = reshape_strides(nodes[part].shape, strides, nodes[root].shape)
         plain = node.op == "reshape" and self.builder.nodes[node.args[0]].op == "matmul"
         alone = plain and len(users[root]) == len(users[part]) == 1
         if not alone or own is None or not has_matrix_order(nodes[root].type, own):
@@ -347,8 +347,8 @@ class _CopyMaterializer:
         if node.op == "reshape":
             stacked = no_gaps and self._is_stacked_by_loop(node.args[0])
             inner = self.builder.nodes[node.args[0]]
-            joins = shapes_differ_in_unit_axes_only(value.shape, inner.type.shape)
-            spread = self.ordered and not no_gaps and inner.op == "matmul" and value.shape[-1:] != inner.type.shape[-1:]
+            joins = shapes_differ_in_unit_axes_only(value.shape, inner.shape)
+            spread = self.ordered and not no_gaps and inner.op == "matmul" and value.shape[-1:] != inner.shape[-1:]
             if stacked or (joins and not spread):
                 root = node.args[0]
         inside = {*self._nodes_within_assembly(root)}
@@ -370,7 +370,7 @@ class _CopyMaterializer:
         """A node, and what lies in it where it is an assembly: with gaps around it all have other strides."""
         yield number
         node = self.builder.nodes[number]
-        if OPS[node.op].kind == "assembly":
+        if node.kind == "assembly":
             for arg in node.args:
                 yield from self._nodes_within_assembly(self._root_of_views(arg))
 
@@ -383,7 +383,7 @@ class _CopyMaterializer:
         value = self._materialize_reversed_result(value)
         node = self.builder.nodes[value.number]
         root = node.args[0] if node.op == "reshape" else value.number
-        if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
+        if node.op == "reshape" and self.builder.nodes[root].shape == value.shape:
             root = value.number
         alias = (
             node.op == "reshape" and can_node_be_materialized(self.builder.nodes[root].op) and root not in self.taken
@@ -400,7 +400,7 @@ class _CopyMaterializer:
         root = node.args[0] if node.op == "slice" else value.number
         if root == value.number or self.builder.nodes[root].op != "host" or self._is_claimed(root):
             return value
-        if self.builder.nodes[root].type.shape != value.shape:
+        if self.builder.nodes[root].shape != value.shape:
             return value
         self.taken.add(root)
         return self._add_assembly_node(value.type, [self.builder.at(root)], [(node.attr("starts"), node.attr("steps"))])
@@ -417,7 +417,7 @@ def _arrays_to_turn(graph: Graph) -> frozenset[int]:
     strides each element takes a line of memory. A copy takes little beside that."""
     found = set[int]()
     for node in graph.nodes:
-        if OPS[node.op].kind == "reduce" and graph.nodes[node.args[0]].type.size >= LARGE:
+        if node.kind == "reduce" and graph.nodes[node.args[0]].type.size >= LARGE:
             read = _arrays_read_element_by_element(graph, node.args[0])
             turned = {n for n in read if _is_innermost_axis_moved(graph, n)}
             found |= turned if turned != read else set()
@@ -426,13 +426,13 @@ def _arrays_to_turn(graph: Graph) -> frozenset[int]:
 
 def _arrays_read_element_by_element(graph: Graph, number: int) -> set[int]:
     """Of a node's own shape, that it is computed of."""
-    shape, found, done, todo = graph.nodes[number].type.shape, set[int](), set[int](), [number]
+    shape, found, done, todo = graph.nodes[number].shape, set[int](), set[int](), [number]
     while todo:
         node = graph.nodes[at := todo.pop()]
-        if at in done or node.type.shape != shape or node.op in ("const", "index", "broadcast"):
+        if at in done or node.shape != shape or node.op in ("const", "index", "broadcast"):
             continue
         done.add(at)
-        if OPS[node.op].kind == "map":
+        if node.kind == "map":
             todo += node.args
         else:
             found.add(at)
@@ -443,14 +443,14 @@ def _is_innermost_axis_moved(graph: Graph, number: int) -> bool:
     node = graph.nodes[number]
     if node.op != "permute" or graph.nodes[node.args[0]].op == "broadcast":
         return False
-    moved = [axis for axis, n in zip(node.attr("axes"), node.type.shape, strict=True) if n != 1]
+    moved = [axis for axis, n in zip(node.attr("axes"), node.shape, strict=True) if n != 1]
     return bool(moved) and moved[-1] != max(moved)
 
 
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _materialized_regions_of_concat(parts: Sequence[Value], axis: int) -> list[Region]:
+def _materialized_regions_of_concat(parts: Values, axis: int) -> list[Region]:
     """(starts, steps) of each part."""
     regions, start = [], 0
     for part in parts:
@@ -472,7 +472,7 @@ def materialized_regions_of_assembly(node: Node) -> tuple[Region, ...]:
     if node.op == "assemble":
         regions: tuple[Region, ...] = node.attr("regions")
         return regions
-    rank = len(node.type.shape)
+    rank = node.ndim
     return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value, joined_user_lines
-from ..ops.table import OPS
+from ..graph.graph import Graph, Node, Value, Values, joined_user_lines
 from .simplify import rewrite_nodes
 
 DTYPES = (*HALVES, FLOAT32)
@@ -34,13 +33,13 @@ def absorb_matmul_epilogues(graph: Graph) -> Graph:
     if not ends:
         return graph
 
-    def absorb_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def absorb_epilogue(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         return _matmul_call_with_epilogue(builder, node, args) if node in ends else None
 
     return rewrite_nodes(graph, absorb_epilogue)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chain:
     """parts: of the epilogue, in order; args: of the call, a bias last; inner: what vanishes, the product last; narrow:
     whether it is wanted in fewer bits than it has."""
@@ -56,7 +55,7 @@ def _nodes_stored_before_epilogues(graph: Graph) -> set[int]:
     stored = set(graph.outputs)
     for number in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[number]
-        kind = OPS[node.op].kind
+        kind = node.kind
         if kind in ("library", "assembly") or (kind == "view" and number in stored):
             stored.update(node.args)
         elif kind == "gather":
@@ -71,26 +70,26 @@ def _epilogue_chain_to_absorb(graph: Graph, end: int, stored: bool) -> Chain | N
     if chain is None or not (stored or chain.narrow):
         return None
     private = all(n not in graph.outputs and len(graph.users[n]) == 1 for n in chain.inner)
-    summed = graph.nodes[chain.args[0]].type.shape[-1]
-    return chain if private and node.type.dtype in DTYPES and node.type.size and summed else None
+    summed = graph.nodes[chain.args[0]].shape[-1]
+    return chain if private and node.dtype in DTYPES and node.size and summed else None
 
 
-def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Values) -> Value:
     chain = _match_epilogue_chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
     assert chain is not None
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()
     product = builder.nodes[chain.inner[-1]]
-    type = ArrayType(product.type.shape, node.type.dtype)
+    type = ArrayType(product.shape, node.dtype)
     value = builder.add("matmul", chain.args, type, (*product.attrs, *epilogue))
     lines = [*(builder.lines[n] for n in reversed(chain.inner)), builder.lines[value.number]]
     builder.lines[value.number] = joined_user_lines(lines)
-    return builder.reshape(value, node.type.shape)
+    return builder.reshape(value, node.shape)
 
 
 def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
     """matmul, bias, activation, with a cast to 16 bits anywhere, and at least one of these; a product alone may have
     another shape before its activation."""
-    dtype = end.type.dtype
+    dtype = end.dtype
     parts: list[str] = []
     inner: list[int] = []
     bias: tuple[int, ...] = ()
@@ -100,8 +99,8 @@ def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
         return nodes[number]
 
     def without_narrowing_cast(node: Node) -> Node:
-        narrows = node.op == "cast" and node.type.dtype in HALVES and nodes[node.args[0]].type.dtype == FLOAT32
-        return absorb_node(node.args[0]) if narrows and node.type.dtype == dtype else node
+        narrows = node.op == "cast" and node.dtype in HALVES and nodes[node.args[0]].dtype == FLOAT32
+        return absorb_node(node.args[0]) if narrows and node.dtype == dtype else node
 
     node = without_narrowing_cast(end)
     activated = match_epilogue_activation(nodes, node, dtype)
@@ -116,19 +115,19 @@ def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
         node, bias = without_narrowing_cast(absorb_node(biased[0])), biased[1:]
     if not inner or node.op != "matmul" or len(node.args) > 2 or "epilogue" in dict(node.attrs):
         return None
-    given = nodes[node.args[0]].type.dtype
+    given = nodes[node.args[0]].dtype
     row = [_epilogue_argument_in_dtype(nodes, n, dtype) for n in bias]
     if None in row or not (given == dtype or (given in HALVES and dtype == FLOAT32)):
         return None
-    return Chain(tuple(reversed(parts)), (*node.args, *row), tuple(inner), node.type.dtype != dtype)  # type: ignore[arg-type]
+    return Chain(tuple(reversed(parts)), (*node.args, *row), tuple(inner), node.dtype != dtype)  # type: ignore[arg-type]
 
 
 def _epilogue_argument_in_dtype(nodes: Sequence[Node], number: int, dtype: DType) -> int | None:
     """The node in a dtype: itself, or what it is a cast of."""
     node = nodes[number]
-    if node.type.dtype != dtype and node.op == "cast":
+    if node.dtype != dtype and node.op == "cast":
         number = node.args[0]
-    return number if nodes[number].type.dtype == dtype else None
+    return number if nodes[number].dtype == dtype else None
 
 
 def match_epilogue_activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value, own_maximum_of_comparison
+from ..graph.graph import Graph, Node, Value, Values, own_maximum_of_comparison
 from ..layout.operands import contiguous_strides
 from ..ops.table import OPS
 from .materialize import MemoryLayout
@@ -24,7 +24,7 @@ LARGE = 1 << 20  # elements of x: fewer are read again from a cache
 LONGEST, SHORTEST = 1024, 256  # elements of a part
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     """The parts of rows, the maximum of each, and that of each whole row."""
 
@@ -47,27 +47,25 @@ def sum_exponentials_in_parts(graph: Graph, layouts: Sequence[MemoryLayout], mod
         return graph
     found: dict[Node, _Parts] = {}
 
-    def replace_by_parts(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def replace_by_parts(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node in maxima:
             found[node] = _parts_of_rows(builder, node, args[0], maxima[node])
-            return builder.reshape(found[node].most, node.type.shape)
+            return builder.reshape(found[node].most, node.shape)
         parts = found.get(graph.nodes[sums[node]]) if node in sums else None
         if parts is None:
             return None
         add = _sum_of_exponentials if graph.nodes[node.args[0]].op == "exp" else _count_of_maxima
-        return builder.reshape(
-            builder.reduce("sum", add(builder, parts), (len(parts.most.shape) - 1,)), node.type.shape
-        )
+        return builder.reshape(builder.reduce("sum", add(builder, parts), (parts.most.ndim - 1,)), node.shape)
 
     return rewrite_nodes(graph, replace_by_parts)
 
 
 def _maximum_of_sum(nodes: Sequence[Node], node: Node) -> int | None:
     """The maximum, by number, where the node adds up exp(x - max(x)), or counts x == max(x), along rows of x."""
-    if node.op != "sum" or node.type.dtype.char not in "fd":
+    if node.op != "sum" or node.dtype.char not in "fd":
         return None
     term = nodes[node.args[0]]
-    if term.op not in ("exp", "cast") or term.type.dtype != node.type.dtype:
+    if term.op not in ("exp", "cast") or term.dtype != node.dtype:
         return None
     compared = nodes[term.args[0]]
     if compared.op != ("subtract" if term.op == "exp" else "equal"):
@@ -79,11 +77,11 @@ def _maximum_of_sum(nodes: Sequence[Node], node: Node) -> int | None:
 def _length_of_parts(nodes: Sequence[Node], most: Node, layouts: Sequence[MemoryLayout], model: WorkCostModel) -> int:
     """Into parts of how many elements the rows of a maximum are cut; 0 for none."""
     x, axes = nodes[most.args[0]], frozenset(most.attr("axes"))
-    shape, kept = x.type.shape, len(x.type.shape) - len(axes)
-    if x.type.size < LARGE or min(axes) != kept or rereading_rows_costs_little(shape, axes, model):
+    shape, kept = x.shape, x.ndim - len(axes)
+    if x.size < LARGE or min(axes) != kept or rereading_rows_costs_little(shape, axes, model):
         return 0
     cost = _flops_of_reshaped_element(nodes, most.args[0], layouts)
-    if cost > 2 * x.type.dtype.itemsize * model.flops_per_byte:  # it is better stored for all who read it
+    if cost > 2 * x.dtype.itemsize * model.flops_per_byte:  # it is better stored for all who read it
         return 0
     long = math.prod(shape[kept:])
     return next((n for n in range(LONGEST, SHORTEST - 1, -4) if long % n == 0), 0)
@@ -91,29 +89,29 @@ def _length_of_parts(nodes: Sequence[Node], most: Node, layouts: Sequence[Memory
 
 def _flops_of_reshaped_element(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]) -> float:
     """What it costs to compute an element in another shape; infinity where a reshape has to copy what it is made of."""
-    shape, cost, todo, seen = nodes[number].type.shape, 0.0, [number], {number}
+    shape, cost, todo, seen = nodes[number].shape, 0.0, [number], {number}
     while todo:
         node = nodes[todo.pop()]
         if node.op == "input":
-            lies = layouts[node.attr("index")].strides == contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+            lies = layouts[node.attr("index")].strides == contiguous_strides(node.shape, node.dtype.itemsize)
         else:
-            lies = OPS[node.op].kind in ("map", "library")
+            lies = node.kind in ("map", "library")
         if not lies or len(seen) > 32:
             return math.inf
-        if OPS[node.op].kind == "map":
+        if node.kind == "map":
             cost += OPS[node.op].cost
             for arg in node.args:
-                if nodes[arg].type.shape == shape and arg not in seen:
+                if nodes[arg].shape == shape and arg not in seen:
                     seen.add(arg)
                     todo.append(arg)
-                elif nodes[arg].type.size != 1:
+                elif nodes[arg].size != 1:
                     return math.inf
     return cost
 
 
 def _parts_of_rows(builder: GraphBuilder, most: Node, x: Value, length: int) -> _Parts:
-    kept = most.type.shape
-    parts = push_reshape_into_args(builder, x, (*kept, x.type.size // math.prod(kept) // length, length), {})
+    kept = most.shape
+    parts = push_reshape_into_args(builder, x, (*kept, x.size // math.prod(kept) // length, length), {})
     maxima = builder.reduce("max", parts, (len(kept) + 1,))
     return _Parts(parts, maxima, builder.reshape(builder.reduce("max", maxima, (len(kept),)), (*kept, 1)))
 
@@ -122,7 +120,7 @@ def _sum_of_exponentials(builder: GraphBuilder, parts: _Parts) -> Value:
     """Each part's sum as it counts in all: 0 for one of -inf alone, NaN where the maximum is infinite."""
     nothing = builder.map("equal", parts.maxima, builder.const(-np.inf, parts.maxima.dtype))
     least = builder.map("where", nothing, builder.const(0, parts.maxima.dtype), parts.maxima)
-    shape, axis = parts.x.shape, len(parts.x.shape) - 1
+    shape, axis = parts.x.shape, parts.x.ndim - 1
     powers = builder.map("exp", builder.map("subtract", parts.x, builder.reshape(least, (*shape[:-1], 1))))
     share = builder.map("exp", builder.map("subtract", parts.maxima, parts.most))
     return builder.map("multiply", builder.reduce("sum", powers, (axis,)), share)
@@ -130,7 +128,7 @@ def _sum_of_exponentials(builder: GraphBuilder, parts: _Parts) -> Value:
 
 def _count_of_maxima(builder: GraphBuilder, parts: _Parts) -> Value:
     """How many elements of each part are the maximum of all."""
-    shape, dtype, axis = parts.x.shape, parts.x.dtype, len(parts.x.shape) - 1
+    shape, dtype, axis = parts.x.shape, parts.x.dtype, parts.x.ndim - 1
     same = builder.map("equal", parts.x, builder.reshape(parts.maxima, (*shape[:-1], 1)))
     count = builder.reduce("sum", builder.cast(same, dtype), (axis,))
     return builder.map("where", builder.map("equal", parts.maxima, parts.most), count, builder.const(0, dtype))

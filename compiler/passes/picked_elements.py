@@ -6,14 +6,11 @@ one place. As a gather of what is in memory anyway it reads no more than that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..core.types import HALVES, INT64, ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
-from ..ops.table import OPS
+from ..graph.graph import Graph, Node, Value, Values
 from .simplify import constant_value_of_node, rewrite_nodes, simplify_graph
 
 LARGE = 1 << 20  # elements of an array of which a mask picks some
@@ -28,7 +25,7 @@ def compute_picked_elements(graph: Graph) -> Graph:
         return graph
     picked = False
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         nonlocal picked
         found = rules[node.op](builder, node, args) if node.op in rules else None
         picked = picked or found is not None
@@ -38,16 +35,16 @@ def compute_picked_elements(graph: Graph) -> Graph:
     return simplify_graph(written) if picked else graph
 
 
-def _pick_by_index(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _pick_by_index(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """The sum of a row of which a comparison of a label with the places leaves one element; of none it is 0."""
-    masked, rank = builder.nodes[args[0].number], len(args[0].shape)
-    if masked.op != "where" or node.attr("axes") != (rank - 1,) or args[0].type.size < LARGE:
+    masked, rank = builder.nodes[args[0].number], args[0].ndim
+    if masked.op != "where" or node.attr("axes") != (rank - 1,) or args[0].size < LARGE:
         return None
     condition, x, zero = map(builder.at, masked.args)
     zeros = constant_value_of_node(builder, zero.number)
     labels = _labels_of_one_place(builder, condition)
-    shape, length = node.type.shape, args[0].shape[-1]
-    if labels is None or zeros is None or zeros != 0 or labels.shape != shape or node.type.dtype != x.dtype:
+    shape, length = node.shape, args[0].shape[-1]
+    if labels is None or zeros is None or zeros != 0 or labels.shape != shape or node.dtype != x.dtype:
         return None
     if length < FEW:
         return None
@@ -81,14 +78,14 @@ def _counts_from_zero(builder: GraphBuilder, number: int) -> bool:
     if node.op == "add":
         values = [constant_value_of_node(builder, a) for a in node.args]
         return values[1] == 0 and _counts_from_zero(builder, node.args[0])
-    return node.op == "index" and len(node.type.shape) == 1
+    return node.op == "index" and node.ndim == 1
 
 
-def _gather_arguments(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _gather_arguments(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """Elements of what is computed -> computed of elements"""
     x, *indices = args
     source = builder.nodes[x.number]
-    if OPS[source.op].kind != "map" or _may_end_a_product(builder, source) or node.type.size * FEW > x.type.size:
+    if source.kind != "map" or _may_end_a_product(builder, source) or node.size * FEW > x.size:
         return None
     return _Gather(builder, x.shape, node, indices).elements(x)
 
@@ -96,9 +93,9 @@ def _gather_arguments(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
 class _Gather:
     """Of what is made of arrays of a shape, and of such that repeat along its axes: the elements at some indices."""
 
-    def __init__(self, builder: GraphBuilder, shape: tuple[int, ...], node: Node, indices: Sequence[Value]) -> None:
+    def __init__(self, builder: GraphBuilder, shape: tuple[int, ...], node: Node, indices: Values) -> None:
         """node: the gather of such an array."""
-        self.builder, self.shape, self.result = builder, shape, node.type.shape
+        self.builder, self.shape, self.result = builder, shape, node.shape
         self.checked = node.attr("checked")
         self.at = dict(zip(node.attr("axes"), indices, strict=True))
         rest = [axis for axis in range(len(shape)) if axis not in self.at]
@@ -113,7 +110,7 @@ class _Gather:
             node = self.builder.nodes[x.number]
             if node.op == "broadcast":
                 return self.elements(self.builder.at(node.args[0]))
-            computed = OPS[node.op].kind == "map" and not _may_end_a_product(self.builder, node)
+            computed = node.kind == "map" and not _may_end_a_product(self.builder, node)
             self.known[x.number] = self.computed(node) if computed else self.looked_up(x)
         return self.known[x.number]
 
@@ -125,14 +122,14 @@ class _Gather:
                 return None
             found.append(part.number)
         shape = np.broadcast_shapes(*(self.builder.at(n).shape for n in found))
-        return self.builder.add(node.op, tuple(found), ArrayType(shape, node.type.dtype), node.attrs)
+        return self.builder.add(node.op, tuple(found), ArrayType(shape, node.dtype), node.attrs)
 
     def looked_up(self, x: Value) -> Value | None:
         """Of an array that may repeat along some axes. An axis of which it has all keeps its number, which an error may
         name."""
         source = _source_of_views(self.builder, x.number)
-        inner = OPS[source.op].kind == "map" and not _may_end_a_product(self.builder, source)
-        first = len(self.shape) - len(x.shape)
+        inner = source.kind == "map" and not _may_end_a_product(self.builder, source)
+        first = len(self.shape) - x.ndim
         own = [i for i in range(first, len(self.shape)) if x.shape[i - first] == self.shape[i]]
         if inner or source.op in ("index", "const") or own != list(range(len(own))):
             return None
@@ -149,7 +146,7 @@ class _Gather:
 
 
 def _source_of_views(builder: GraphBuilder, number: int) -> Node:
-    while OPS[builder.nodes[number].op].kind == "view":
+    while builder.nodes[number].kind == "view":
         number = builder.nodes[number].args[0]
     return builder.nodes[number]
 
@@ -158,8 +155,8 @@ def _may_end_a_product(builder: GraphBuilder, node: Node) -> bool:
     """Whether a library may write this instead of the product that it is made of: one in 16 bits, with a bias that is a
     row, or after an activation."""
     args = [builder.at(n) for n in node.args]
-    products = [a for a in args if _source_of_views(builder, a.number).op == "matmul" and a.shape == node.type.shape]
+    products = [a for a in args if _source_of_views(builder, a.number).op == "matmul" and a.shape == node.shape]
     if len(products) != 1:
         return False
-    rows = all(a.type.size <= node.type.shape[-1] for a in args if a is not products[0])
-    return rows and (node.op in EPILOGUES or (node.op == "cast" and node.type.dtype in HALVES))
+    rows = all(a.size <= node.shape[-1] for a in args if a is not products[0])
+    return rows and (node.op in EPILOGUES or (node.op == "cast" and node.dtype in HALVES))

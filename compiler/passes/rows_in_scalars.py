@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.combiners import COMBINERS
 from ..core.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, UINT64, ArrayType, DType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import Branch, Loop, memory_argument_count_of_node
-from ..graph.graph import Graph, Node, Value, bodies_of_node, needed_nodes
+from ..graph.graph import Graph, Node, Typed, Value, Values, bodies_of_node, needed_nodes
 from ..graph.interpret import interpret_slice_node, interpret_view_node
 from ..kernel.body_builder import KernelValue, kernel_select
 from ..ops.table import OPS
@@ -39,8 +39,8 @@ RowRoutine: TypeAlias = tuple[Routine, list[int]]
 Join: TypeAlias = Callable[[KernelValue, KernelValue], KernelValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+@frozen
+class Table(Typed):
     """An array in memory that all rows share, of which nothing has been read: which of the routine's."""
 
     array: int
@@ -60,7 +60,7 @@ def compute_rows_in_scalars(graph: Graph) -> Graph:
         return graph
     made: dict[tuple[int, ...], RowRoutine | None] = {}
 
-    def routine_in_place_of_loop(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def routine_in_place_of_loop(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if not _is_loop_over_deciding_rows(node):
             return None
         key = id(node.attr("control")), *(a.number for a in args)
@@ -98,7 +98,7 @@ def routine_of_rows(node: Node, types: Sequence[ArrayType]) -> RowRoutine | None
         index = body.value(INT64)
         with body.block() as scope:
             rows = [
-                writer.loaded(n, types[n], w.starts, loop.body.nodes[number].type.shape, w.steps, w.moves, index)
+                writer.loaded(n, types[n], w.starts, loop.body.nodes[number].shape, w.steps, w.moves, index)
                 for n, (w, number) in enumerate(zip(loop.windows, loop.body.inputs, strict=False))
             ]
             shared, numbers = others[: memory - len(rows)], map(writer.number, others[memory - len(rows) :])
@@ -147,7 +147,7 @@ class _ScalarWriter:
             if number in values:
                 continue
             node = graph.nodes[number]
-            if node.type.dtype in HALVES:
+            if node.dtype in HALVES:
                 raise NotInScalars
             args = [values[a] for a in node.args]
             if node.op in _CONTROL:
@@ -159,9 +159,9 @@ class _ScalarWriter:
                 line = graph.lines[number] if graph.lines else ""
                 values[number] = _write_lookup(self, node, args[0], [*map(self.elements, args[1:])], line)
             else:
-                rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _refuse_node)
+                rule = _RULES.get(node.op) or _KINDS.get(node.kind, _refuse_node)
                 values[number] = rule(self, node, [*map(self.elements, args)])
-        return [np.broadcast_to(self.elements(values[o]), graph.nodes[o].type.shape) for o in graph.outputs]
+        return [np.broadcast_to(self.elements(values[o]), graph.nodes[o].shape) for o in graph.outputs]
 
     def elements(self, held: Held) -> Elements:
         """Those of an array; a table is read once, before the rows."""
@@ -268,27 +268,27 @@ def _refuse_node(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) ->
 
 
 def _write_constant(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
-    return _element(writer.body.const(np.frombuffer(node.attr("value"), node.type.dtype)[0], node.type.dtype))
+    return _element(writer.body.const(np.frombuffer(node.attr("value"), node.dtype)[0], node.dtype))
 
 
 def _write_index(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
-    places = np.indices(node.type.shape)[node.attr("axis")]
-    return writer.each(node.type.shape, (writer.body.const(int(i), INT64) for i in places.flat))
+    places = np.indices(node.shape)[node.attr("axis")]
+    return writer.each(node.shape, (writer.body.const(int(i), INT64) for i in places.flat))
 
 
 def _write_elementwise(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
-    writer.take(node.type.shape)
-    wide = [np.broadcast_to(a, node.type.shape).flat for a in args]
+    writer.take(node.shape)
+    wide = [np.broadcast_to(a, node.shape).flat for a in args]
     try:
-        return writer.each(node.type.shape, [_applied(writer, node, values) for values in zip(*wide, strict=True)])
+        return writer.each(node.shape, [_applied(writer, node, values) for values in zip(*wide, strict=True)])
     except NotImplementedError:  # a user's function
         raise NotInScalars from None
 
 
 def _applied(writer: _ScalarWriter, node: Node, values: Sequence[KernelValue]) -> KernelValue:
     if node.op == "cast":
-        return values[0].cast(node.type.dtype)
-    return writer.body.apply(OPS[node.op], values, node.type.dtype, dict(node.attrs))
+        return values[0].cast(node.dtype)
+    return writer.body.apply(OPS[node.op], values, node.dtype, dict(node.attrs))
 
 
 def _write_view(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
@@ -300,13 +300,13 @@ def _write_reduction(writer: _ScalarWriter, node: Node, args: Sequence[Elements]
     """In NumPy's order."""
     (a,), axes, row = args, node.attr("axes"), COMBINERS[node.op]
     writer.take(a.shape)
-    inexact = node.type.dtype.kind in "fc" and row.primitive in ("add", "mul")
+    inexact = node.dtype.kind in "fc" and row.primitive in ("add", "mul")
     last = axes == tuple(range(a.ndim - len(axes), a.ndim)) and len(axes) in (1, a.ndim)
     if row.carries_index or (inexact and len(axes) > 1 and not last):
         raise NotInScalars
     kept = [axis for axis in range(a.ndim) if axis not in axes]
-    moved = a.transpose(*kept, *axes).reshape(node.type.size, prod(a.shape[axis] for axis in axes))
-    wide = FLOAT64 if node.op == "sum" and node.type.dtype == FLOAT32 else node.type.dtype  # rounded once, as elsewhere
+    moved = a.transpose(*kept, *axes).reshape(node.size, prod(a.shape[axis] for axis in axes))
+    wide = FLOAT64 if node.op == "sum" and node.dtype == FLOAT32 else node.dtype  # rounded once, as elsewhere
     op = OPS[row.ufunc.__name__]
 
     def join(x: KernelValue, y: KernelValue) -> KernelValue:
@@ -314,12 +314,12 @@ def _write_reduction(writer: _ScalarWriter, node: Node, args: Sequence[Elements]
 
     def reduced_row(values: Sequence[KernelValue]) -> KernelValue:
         if not values:
-            return writer.body.const(row.identity(node.type.dtype), node.type.dtype)
+            return writer.body.const(row.identity(node.dtype), node.dtype)
         wider = [v.cast(wide) for v in values]
         pairs = node.op == "sum" and inexact and last
-        return (_sum_in_pairs(wider, join) if pairs else reduce(join, wider)).cast(node.type.dtype)
+        return (_sum_in_pairs(wider, join) if pairs else reduce(join, wider)).cast(node.dtype)
 
-    return writer.each(node.type.shape, [reduced_row([*values]) for values in moved])
+    return writer.each(node.shape, [reduced_row([*values]) for values in moved])
 
 
 def _sum_in_pairs(
@@ -340,10 +340,10 @@ def _sum_in_pairs(
 
 def _write_matmul(writer: _ScalarWriter, node: Node, args: Sequence[Elements]) -> Elements:
     """Products summed in their order."""
-    dtype = node.type.dtype
+    dtype = node.dtype
     if len(args) > 2 or len(node.attrs) > 0 or dtype.kind not in "fiu":
         raise NotInScalars
-    writer.take((2 * node.type.size, args[0].shape[-1]))
+    writer.take((2 * node.size, args[0].shape[-1]))
     found: Elements = args[0] @ args[1]
     return found
 
@@ -352,13 +352,13 @@ def _write_lookup(
     writer: _ScalarWriter, node: Node, source: Held, indices: Sequence[Elements], line: str
 ) -> Elements:  # fmt: skip
     """Elements where their indices say: loaded from a table, chosen among values."""
-    writer.take(node.type.shape)
-    own = source.type.shape if isinstance(source, Table) else source.shape
+    writer.take(node.shape)
+    own = source.shape
     if 0 in own:
         raise NotInScalars
-    at = dict(zip(node.attr("axes"), (np.broadcast_to(i, node.type.shape) for i in indices), strict=True))
+    at = dict(zip(node.attr("axes"), (np.broadcast_to(i, node.shape) for i in indices), strict=True))
     found = []
-    for place in np.ndindex(node.type.shape):
+    for place in np.ndindex(node.shape):
         rest, terms, fixed = iter(node.attr("rest")), [], 0
         for axis, length in enumerate(own):
             stride = prod(own[axis + 1 :])
@@ -371,12 +371,12 @@ def _write_lookup(
             terms.append(index * stride if stride != 1 else index)
         offset = reduce(lambda x, y: x + y, terms) + fixed
         if isinstance(source, Table):
-            found.append(writer.body.load_element(source.array, source.type.dtype, offset))
+            found.append(writer.body.load_element(source.array, source.dtype, offset))
         else:
             writer.take(own)
             first, *others = enumerate(source.flat)
             found.append(reduce(lambda x, e: kernel_select(offset.eq(e[0]), e[1], x), others, first[1]))
-    return writer.each(node.type.shape, found)
+    return writer.each(node.shape, found)
 
 
 # nodes with bodies
@@ -434,7 +434,7 @@ def _write_turns(
         raise NotInScalars
     stacked = []
     for turn in range(loop.count):
-        shapes = (loop.body.nodes[n].type.shape for n in loop.body.inputs[loop.carried :])
+        shapes = (loop.body.nodes[n].shape for n in loop.body.inputs[loop.carried :])
         rows = [
             interpret_slice_node(a, [s + turn * m for s, m in zip(w.starts, w.moves, strict=True)], w.steps, shape)
             for a, w, shape in zip(moving, loop.windows, shapes, strict=False)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
 from ..graph.builder import GraphBuilder, nodes_to_copy
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, Values
 from ..layout.operands import contiguous_strides, reshape_strides
 from ..ops.table import OPS
 from .materialize import MemoryLayout
 
-Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
+Rule = Callable[[GraphBuilder, Node, Values], Value | None]
 
 
 def simplify_graph(graph: Graph) -> Graph:
@@ -33,7 +33,7 @@ def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Values, rule: Rule) -> Value:
     """What the rule gives for a node; a copy where it gives None."""
     if node.op == "input":
         return builder.input(node.type)
@@ -45,7 +45,7 @@ def rebuild_node_by_rule(builder: GraphBuilder, node: Node, args: Sequence[Value
     return builder.copy(node, args) if found is None else found
 
 
-def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     for rule in RULES.get(node.op, ANYWHERE):
         found = rule(builder, node, args)
         if found is not None:
@@ -58,12 +58,12 @@ def constant_value_of_node(builder: GraphBuilder | Graph, number: int) -> np.gen
     node = builder.nodes[number]
     while node.op in ("broadcast", "reshape"):
         node = builder.nodes[node.args[0]]
-    return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
+    return np.frombuffer(node.attr("value"), node.dtype)[0] if node.op == "const" else None
 
 
 def _simplified_to_value(builder: GraphBuilder, node: Node, value: Value) -> Value | None:
     """`value` in the node's place: only where type and broadcasting agree."""
-    return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
+    return builder.broadcast(value, node.shape) if value.dtype == node.dtype else None
 
 
 def is_real_float_dtype(dtype: np.dtype[Any]) -> bool:
@@ -75,9 +75,9 @@ def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: flo
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
-def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_constants(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """f(2, 3) -> the number NumPy gives"""
-    if not args or OPS[node.op].kind != "map":
+    if not args or node.kind != "map":
         return None
     values: list[np.generic] = []
     for arg in args:
@@ -85,16 +85,16 @@ def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value])
         if value is None:
             return None
         values.append(value)
-    scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
+    scalar = Node(node.op, node.args, type(node.type)((), node.dtype), node.attrs)
     from ..graph.interpret import interpret_node
 
     result = interpret_node(scalar, [np.asarray(v) for v in values])
-    return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
+    return builder.broadcast(builder.const(result.reshape(1)[0], node.dtype), node.shape)
 
 
-def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
-    if node.type.dtype.kind == "c":
+    if node.dtype.kind == "c":
         return None
     for one, other in ((1, 0), (0, 1)):
         if _is_constant_node_of_number(builder, args[one], 1):
@@ -102,48 +102,48 @@ def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Sequence[V
     return None
 
 
-def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x / 1 -> x (real x)"""
-    if node.type.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 1):
+    if node.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 1):
         return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
-    divisor = constant_value_of_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
+    divisor = constant_value_of_node(builder, args[1].number) if is_real_float_dtype(node.dtype) else None
     if divisor is None or _is_view_of_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
         return None
     inverse = 1 / float(divisor)
     with np.errstate(over="ignore"):
-        if float(np.asarray(inverse, node.type.dtype)) != inverse or not math.isfinite(inverse):
+        if float(np.asarray(inverse, node.dtype)) != inverse or not math.isfinite(inverse):
             return None
-    factor = builder.broadcast(builder.const(inverse, node.type.dtype), args[1].shape)
+    factor = builder.broadcast(builder.const(inverse, node.dtype), args[1].shape)
     return builder.add("multiply", (args[0].number, factor.number), node.type)
 
 
 def _is_view_of_reduction(builder: GraphBuilder, value: Value) -> bool:
     node = builder.nodes[value.number]
-    while node.op == "cast" or OPS[node.op].kind == "view":
+    while node.op == "cast" or node.kind == "view":
         node = builder.nodes[node.args[0]]
-    return OPS[node.op].kind == "reduce"
+    return node.kind == "reduce"
 
 
-def simplify_subtract_zero(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_zero(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
-    if node.type.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 0):
+    if node.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 0):
         return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def simplify_double_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """-(-x) -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "negative" else None
 
 
-def simplify_double_invert(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_invert(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """~~x -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "invert" else None
@@ -152,15 +152,15 @@ def simplify_double_invert(builder: GraphBuilder, node: Node, args: Sequence[Val
 def _argument_of_negative(builder: GraphBuilder, value: Value) -> Value | None:
     """x where the value is -x, of real floats."""
     node = builder.nodes[value.number]
-    return builder.at(node.args[0]) if node.op == "negative" and is_real_float_dtype(node.type.dtype) else None
+    return builder.at(node.args[0]) if node.op == "negative" and is_real_float_dtype(node.dtype) else None
 
 
-def _simplified_negative(builder: GraphBuilder, op: str, args: Sequence[Value], node: Node) -> Value:
+def _simplified_negative(builder: GraphBuilder, op: str, args: Values, node: Node) -> Value:
     value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
     return builder.add("negative", (value.number,), node.type)
 
 
-def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
     kind = OPS[node.op].parity
     inner = _argument_of_negative(builder, args[0]) if kind else None
@@ -168,10 +168,10 @@ def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Se
         return None
     if kind == "odd":
         return _simplified_negative(builder, node.op, [inner], node)
-    return builder.add(node.op, (inner.number,), node.type, node.attrs)
+    return builder.copy(node, [inner])
 
 
-def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
     x, y = args
     left, right = _argument_of_negative(builder, x), _argument_of_negative(builder, y)
@@ -182,7 +182,7 @@ def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[V
     return _simplified_negative(builder, node.op, [x, right], node) if right is not None else None
 
 
-def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     for one, other in ((0, 1), (1, 0)):
         inner = _argument_of_negative(builder, args[other])
@@ -191,28 +191,28 @@ def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Sequence[V
     return None
 
 
-def simplify_subtract_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x - (-y) -> x + y"""
     inner = _argument_of_negative(builder, args[1])
     return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
 
 
-def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
     inner = builder.nodes[args[0].number]
-    if inner.op == "negative" and is_real_float_dtype(inner.type.dtype):
+    if inner.op == "negative" and is_real_float_dtype(inner.dtype):
         return builder.add("absolute", inner.args, node.type)
     return None
 
 
-def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_small_power(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
     exponent = constant_value_of_node(builder, args[1].number)
-    if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
+    if exponent is None or node.dtype.kind not in "fiu" or args[0].dtype != node.dtype:
         return None
     if not any(exponent == n for n in (1, 2, 3, 4)):
         return None
-    base = builder.broadcast(args[0], node.type.shape)
+    base = builder.broadcast(args[0], node.shape)
     if exponent == 1:
         return base
     square = builder.add("multiply", (base.number, base.number), node.type)
@@ -222,45 +222,45 @@ def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value
     return builder.add("multiply", (square.number, other.number), node.type)
 
 
-def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """stop_gradient(x) -> x: derivatives have been made"""
     return args[0]
 
 
-def simplify_device_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_device_place(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """place(x) -> x: on one device all is there"""
     return args[0]
 
 
-def drop_custom_derivative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_custom_derivative(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """custom(results, ...) -> the result: derivatives have been made"""
     part: int = node.attr("part")
     return args[part]
 
 
-def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """where(c, x, x) -> x"""
     return _simplified_to_value(builder, node, args[1]) if args[1].number == args[2].number else None
 
 
-def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
-    if node.type.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
+    if node.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
         return None
-    return push_reshape_into_args(builder, args[0], node.type.shape, {})
+    return push_reshape_into_args(builder, args[0], node.shape, {})
 
 
 def _can_push_reshape(builder: GraphBuilder, number: int, depth: int, known: dict[int, bool]) -> bool:
     """known: the answers so far, since what is used twice would be asked twice, and what that uses four times."""
     if number not in known:
         node = builder.nodes[number]
-        if depth and (node.op == "input" or OPS[node.op].kind in ("library", "assembly")):
+        if depth and (node.op == "input" or node.kind in ("library", "assembly")):
             known[number] = True
-        elif depth > 32 or OPS[node.op].kind != "map":
+        elif depth > 32 or node.kind != "map":
             known[number] = False
         else:
             inner = [builder.nodes[a].type for a in node.args]
-            known[number] = all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
+            known[number] = all(t.size == 1 or t.shape == node.shape for t in inner) and all(
                 _can_push_reshape(builder, a, depth + 1, known)
                 for a, t in zip(node.args, inner, strict=True)
                 if t.size != 1
@@ -274,7 +274,7 @@ def push_reshape_into_args(
     """The value in another shape: what it is computed of is reshaped. known: what was reshaped so far."""
     if value.number not in known:
         node = builder.nodes[value.number]
-        if OPS[node.op].kind != "map":
+        if node.kind != "map":
             known[value.number] = builder.reshape(value, shape)
         else:
             every = [builder.at(a) for a in node.args]
@@ -282,22 +282,21 @@ def push_reshape_into_args(
                 push_reshape_into_args(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
                 for a in every
             ]
-            kind = type(value.type)(shape, value.dtype)
-            known[value.number] = builder.add(node.op, tuple(a.number for a in args), kind, node.attrs)
+            known[value.number] = builder.copy(node, args, type(value.type)(shape, value.dtype))
     return known[value.number]
 
 
-def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[a::s][b::t] -> x[a + b s::s t]"""
     inner = builder.nodes[args[0].number]
-    if inner.op != "slice" or 0 in node.type.shape:
+    if inner.op != "slice" or 0 in node.shape:
         return None
     pairs = zip(inner.attr("starts"), inner.attr("steps"), node.attr("starts"), node.attr("steps"), strict=True)
     starts, steps = zip(*((a + b * s, s * t) for a, s, b, t in pairs), strict=True)
-    return builder.slice(builder.at(inner.args[0]), starts, steps, node.type.shape)
+    return builder.slice(builder.at(inner.args[0]), starts, steps, node.shape)
 
 
-def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
     inner = builder.nodes[args[0].number]
     if inner.op != "permute":
@@ -305,34 +304,34 @@ def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequenc
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
-def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_cast_of_cast(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x.astype(wider).astype(x.dtype) -> x, of floats"""
     inner = builder.nodes[args[0].number]
-    if inner.op != "cast" or not all(is_real_float_dtype(n.type.dtype) for n in (inner, node)):
+    if inner.op != "cast" or not all(is_real_float_dtype(n.dtype) for n in (inner, node)):
         return None
     source = builder.at(inner.args[0])
-    wider = source.dtype.itemsize < inner.type.dtype.itemsize and inner.type.dtype.itemsize >= 4
-    return source if wider and source.dtype == node.type.dtype else None
+    wider = source.dtype.itemsize < inner.dtype.itemsize and inner.dtype.itemsize >= 4
+    return source if wider and source.dtype == node.dtype else None
 
 
-def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
-    return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
+    return builder.broadcast(builder.at(inner.args[0]), node.shape) if inner.op == "broadcast" else None
 
 
-def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[:] = v -> v"""
-    whole = args[1].shape == node.type.shape and all(
+    whole = args[1].shape == node.shape and all(
         start == 0 and (step == 1 or n == 1)
-        for start, step, n in zip(node.attr("starts"), node.attr("steps"), node.type.shape, strict=True)
+        for start, step, n in zip(node.attr("starts"), node.attr("steps"), node.shape, strict=True)
     )
     return args[1] if whole else None
 
 
-def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
-    shape, parts = node.type.shape, _updates_that_cover(builder, node, args)
+    shape, parts = node.shape, _updates_that_cover(builder, node, args)
     cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
     if len(parts) == 1 or len(cut) != 1:
         return None
@@ -353,14 +352,14 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
     return None
 
 
-def _updates_that_cover(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> list[tuple[Node, Value]]:
+def _updates_that_cover(builder: GraphBuilder, node: Node, args: Values) -> list[tuple[Node, Value]]:
     """The updates one on another, with their values, that are as large as the array; the last one where none are."""
-    found, covered, below = [(node, args[1])], args[1].type.size, builder.nodes[args[0].number]
-    while covered < node.type.size and len(found) < CONCATENATED and below.op == "update":
+    found, covered, below = [(node, args[1])], args[1].size, builder.nodes[args[0].number]
+    while covered < node.size and len(found) < CONCATENATED and below.op == "update":
         found.append((below, builder.at(below.args[1])))
         covered += found[-1][1].type.size
         below = builder.nodes[below.args[0]]
-    return found if covered == node.type.size else found[:1]
+    return found if covered == node.size else found[:1]
 
 
 def _simplified_with_unit_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:
@@ -403,7 +402,7 @@ def rewrite_sums_as_vector_products(graph: Graph, layouts: Sequence[MemoryLayout
     if not found:
         return graph
 
-    def replace_by_matmul(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def replace_by_matmul(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node not in found:
             return None
         total = _row_sum_that_is_matmul(
@@ -411,12 +410,12 @@ def rewrite_sums_as_vector_products(graph: Graph, layouts: Sequence[MemoryLayout
         )
         assert total is not None
         matrix, row = (builder.at(n) for n in _matrix_and_row_of_product(builder.nodes, total))
-        return builder.reshape(builder.matmul(matrix, builder.reshape(row, (row.shape[1], 1))), node.type.shape)
+        return builder.reshape(builder.matmul(matrix, builder.reshape(row, (row.shape[1], 1))), node.shape)
 
     return rewrite_nodes(graph, replace_by_matmul)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sum:
     """The numbers of a sum and of the product that it adds up."""
 
@@ -430,33 +429,33 @@ def _simplifies_to_vector_product(graph: Graph, layouts: Sequence[MemoryLayout],
         return False
     matrix, row = _matrix_and_row_of_product(graph.nodes, total)
     rows, columns = (_strides_of_materialized_node(graph.nodes, n, layouts) for n in (matrix, row))
-    item = node.type.dtype.itemsize
-    if rows is None or item not in rows or graph.nodes[matrix].type.size < LEAST:
+    item = node.dtype.itemsize
+    if rows is None or item not in rows or graph.nodes[matrix].size < LEAST:
         return False
     return columns is None or rows[1] != item or columns[1] == item
 
 
 def _row_sum_that_is_matmul(nodes: Sequence[Node], node: Node) -> _Sum | None:
     """What the front end writes for a product of a matrix and a vector: from 0.0 on, which makes it a product."""
-    if node.op != "add" or node.type.dtype not in (FLOAT32, FLOAT64) or len(node.type.shape) != 1:
+    if node.op != "add" or node.dtype not in (FLOAT32, FLOAT64) or node.ndim != 1:
         return None
     number, zero = node.args
     total = nodes[number]
     if total.op != "sum" or nodes[zero].op != "const" or any(nodes[zero].attr("value")):
         return None
     product = nodes[total.args[0]]
-    if product.op != "multiply" or total.attr("axes") != (1,) or product.type.dtype != node.type.dtype:
+    if product.op != "multiply" or total.attr("axes") != (1,) or product.dtype != node.dtype:
         return None
     found = _Sum(number, total.args[0])
     matrix, row = (nodes[n].type for n in _matrix_and_row_of_product(nodes, found))
-    fits = matrix.shape == product.type.shape and row.shape == (1, product.type.shape[1]) and product.type.shape[0] > 1
-    return found if fits and matrix.dtype == row.dtype == node.type.dtype else None
+    fits = matrix.shape == product.shape and row.shape == (1, product.shape[1]) and product.shape[0] > 1
+    return found if fits and matrix.dtype == row.dtype == node.dtype else None
 
 
 def _matrix_and_row_of_product(nodes: Sequence[Node], total: _Sum) -> tuple[int, int]:
     """The matrix and the row."""
     a, b = nodes[total.product].args
-    return (b, a) if nodes[a].type.shape[:1] == (1,) else (a, b)
+    return (b, a) if nodes[a].shape[:1] == (1,) else (a, b)
 
 
 def _strides_of_materialized_node(
@@ -467,9 +466,9 @@ def _strides_of_materialized_node(
     if node.op == "input":
         layout: MemoryLayout = layouts[node.attr("index")]
         return layout.strides
-    if OPS[node.op].kind == "library":
-        return contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-    source = _strides_of_materialized_node(nodes, node.args[0], layouts) if OPS[node.op].kind == "view" else None
+    if node.kind == "library":
+        return contiguous_strides(node.shape, node.dtype.itemsize)
+    source = _strides_of_materialized_node(nodes, node.args[0], layouts) if node.kind == "view" else None
     if source is None:
         return None
     if node.op == "slice":
@@ -477,5 +476,5 @@ def _strides_of_materialized_node(
     if node.op == "permute":
         return tuple(source[axis] for axis in node.attr("axes"))
     if node.op == "reshape":
-        return reshape_strides(nodes[node.args[0]].type.shape, source, node.type.shape)
+        return reshape_strides(nodes[node.args[0]].shape, source, node.shape)
     return None

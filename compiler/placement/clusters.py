@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import WorkCostModel
 from ..graph.graph import Graph
 from ..ops.table import OPS
 from .places import Places
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceLink:
     """What a copy from one device to another takes: microseconds before its first byte, bytes per microsecond."""
 
@@ -34,7 +34,7 @@ LINKS = {"cuda": DeviceLink(12.0, 3.5e5), "fake": DeviceLink(12.0, 3.5e5), "cpu"
 BETWEEN_RANKS = DeviceLink(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """Open nodes that stay together. after: the clusters that it reads from, with the bytes that it reads of each."""
 
@@ -76,7 +76,7 @@ def _homes_of_placed_nodes(graph: Graph, places: Places) -> tuple[dict[int, int]
         first = calls.setdefault(call, number)
         before = list(dict.fromkeys(a for a in node.args if a in home))
         alone = len(before) == 1 and len(graph.users[before[0]]) == 1 and before[0] not in graph.outputs
-        if OPS[node.op].kind == "library" and first != number:  # another result of the same call
+        if node.kind == "library" and first != number:  # another result of the same call
             home[number] = home[first]
         elif alone and number in places.open and before[0] in places.open:
             home[number] = home[before[0]]
@@ -96,12 +96,12 @@ def node_cost_on_device(graph: Graph, number: int, costs: WorkCostModel) -> floa
     if row.kind in ("view", "source", "device"):
         return 0.0
     if node.op == "matmul":
-        inner = graph.nodes[node.args[0]].type.shape[-1]
-        return costs.time(read + node.type.nbytes, 2.0 * node.type.size * inner)
+        inner = graph.nodes[node.args[0]].shape[-1]
+        return costs.time(read + node.type.nbytes, 2.0 * node.size * inner)
     if row.kind == "library":
-        longest = max((n for a in node.args for n in graph.nodes[a].type.shape), default=1)
-        return costs.time(read + node.type.nbytes, float(node.type.size) * longest * max(1.0, row.cost))
-    return max(node.type.nbytes / costs.bandwidth, row.cost * node.type.size / costs.flops)
+        longest = max((n for a in node.args for n in graph.nodes[a].shape), default=1)
+        return costs.time(read + node.type.nbytes, float(node.size) * longest * max(1.0, row.cost))
+    return max(node.type.nbytes / costs.bandwidth, row.cost * node.size / costs.flops)
 
 
 def place_clusters(clusters: Sequence[Cluster], count: int, link: DeviceLink) -> list[int]:

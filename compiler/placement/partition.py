@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
-from ..ops.table import OPS
 from .places import is_node_copy_on_device
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedValue:
     """An array on a device. source: which input of the whole graph it is; -1 for what a part or a move makes. depth:
     the operations on the longest way to it, which tells what is there first."""
@@ -27,7 +26,7 @@ class PlacedValue:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A graph that runs on one device. reads, writes: the values that its inputs and its outputs are; numbers: which of
     the whole graph's numbers it takes."""
@@ -39,7 +38,7 @@ class Part:
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """Value `source` is copied to another device, as value `target`."""
 
@@ -47,7 +46,7 @@ class Move:
     target: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partition:
     """Parts and moves, in an order in which each comes after what it reads. outputs: values."""
 
@@ -61,7 +60,7 @@ def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
     depths: list[int] = []
     for n, node in enumerate(graph.nodes):
         below = max((depths[a] for a in node.args), default=0)
-        own = node.op != "input" and OPS[node.op].kind != "view"
+        own = node.op != "input" and node.kind != "view"
         depths.append(given.get(n, below + own))
     return depths
 
@@ -138,7 +137,7 @@ class _DevicePartitioner:
             node, slot = self.graph.nodes[number], self.slots[number]
             if slot is None or self.root[number] != number:
                 continue
-            kind = OPS[node.op].kind
+            kind = node.kind
             once = kind == "map" or node.op == "concat" or (kind == "view" and (number, slot) not in copied)
             if not once:
                 copied |= {(self.root[a], slot) for a in node.args}
@@ -153,7 +152,7 @@ class _DevicePartitioner:
             if number not in self.level:
                 continue
             its = readers.get(number, [])
-            if OPS[node.op].kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
+            if node.kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
                 self.level[number] = min((self.level[r] for r in its), default=self.level[number])
             for a in self._computed_arguments(node):
                 readers.setdefault(a, []).append(number)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..graph.graph import Graph, GraphError, Node, bodies_of_node, graph_has_place_nodes
 from ..ops.table import OPS
 
 Place = tuple[str, int]  # a device's kind and number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Places:
     """slots[n]: the device that computes node n, a place in `devices`; None for what each device has or makes itself:
     inputs, numbers and what follows from constants alone. open: nodes whose device may be chosen."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ...runtime.program.collective import Collective
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
@@ -28,7 +28,7 @@ UNSIGNED = {1: "uint8", 2: "uint16"}  # what stands for dtypes that only move
 METHODS = {"from_root": "broadcast", "exchange": "permute"}  # other names of World's
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReductionDtypes:
     """What a library's reductions can do. wider: the dtype that stands for one that it lacks. apart: (kind of dtype,
     operation) that it does not do as NumPy does: then the arrays are gathered, and joined by this rank's kernels."""
@@ -43,7 +43,7 @@ NCCL_REDUCTIONS = ReductionDtypes(  # whose maximum drops NaN; a complex sum is 
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meeting:
     """A collective between parts."""
 
@@ -52,7 +52,7 @@ class Meeting:
     writes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankPartition:
     """Parts and collectives of one rank, in an order in which each comes after what it reads. outputs: values."""
 
@@ -188,7 +188,7 @@ def _reduced_by_this_rank(builder: GraphBuilder, node: Node, value: Value, size:
     shape = every.shape[1:]
 
     def of_rank(r: int) -> Value:
-        starts, steps = (r, *(0 for _ in shape)), (1,) * len(every.shape)
+        starts, steps = (r, *(0 for _ in shape)), (1,) * every.ndim
         return builder.reshape(builder.slice(every, starts, steps, (1, *shape)), shape)
 
     found = of_rank(0)
@@ -224,7 +224,7 @@ def _kept_attributes(node: Node) -> list[tuple[str, Any]]:
 
 def _move_axis_of_rank_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
     """NumPy's moveaxis."""
-    axes = [i for i in range(len(value.shape)) if i != axis]
+    axes = [i for i in range(value.ndim) if i != axis]
     return builder.permute(value, [*axes[:to], axis, *axes[to:]])
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies, needed_nodes
-from ..ops.table import OPS
+from ..graph.graph import Graph, GraphError, Node, Value, Values, bodies_of_node, graph_and_bodies, needed_nodes
 from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where it is copied to all
@@ -28,7 +27,7 @@ UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replicas:
     """graph: input i of the body on device r is its input i * count + r; so are outputs. slots: of the nodes."""
 
@@ -43,7 +42,7 @@ def graph_exchanges_between_devices(graph: Graph) -> bool:
 
 def graph_computes_beside_exchanges(graph: Graph) -> bool:
     """Whether there are products, or other work of libraries or loops, that may run while devices exchange arrays."""
-    return any(OPS[node.op].kind == "library" for node in graph.nodes)
+    return any(node.kind == "library" for node in graph.nodes)
 
 
 def bodies_exchange_between_devices(node: Node) -> bool:
@@ -72,12 +71,11 @@ def replicate_graph_on_devices(body: Graph, count: int, reads_peers: bool = Fals
             values.append([builder.input(node.type) for _ in range(count)])
         elif node.op == "number":
             builder.numbers.append(len(builder.nodes))
-            values.append([builder.add(node.op, (), node.type, node.attrs)] * count)
+            values.append([builder.copy(node, ())] * count)
         elif node.op in COLLECTIVES:
             values.append(made.replicated_collective(node, args[0]))
         elif anywhere[number]:
-            own = tuple(a[0].number for a in args)
-            values.append([builder.add(node.op, own, node.type, node.attrs)] * count)
+            values.append([builder.copy(node, [a[0] for a in args])] * count)
         else:
             values.append([made.repeat_node_on_device(r, node, [a[r] for a in args]) for r in range(count)])
     outputs = [v for o in body.outputs for v in values[o]]
@@ -117,11 +115,10 @@ class _GraphReplicator:
             self.slots[number] = self.devices[slot]
         return made
 
-    def repeat_node_on_device(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
-        numbers = tuple(a.number for a in args)
-        return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
+    def repeat_node_on_device(self, slot: int, node: Node, args: Values) -> Value:
+        return self.build_on_device(slot, lambda: self.builder.copy(node, args))
 
-    def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
+    def values_on_device(self, slot: int, values: Values) -> list[Value]:
         """Values as a device sees them: what each device makes of the same ones is not the same node. Those that follow
         from few arguments element by element are computed there, where it reads the arguments of others."""
         return [
@@ -140,7 +137,7 @@ class _GraphReplicator:
             if node.op == "input":
                 arguments.add(n)
             elif n in self.slots and n not in operations:
-                if OPS[node.op].kind != "map" and node.op != "reshape":
+                if node.kind != "map" and node.op != "reshape":
                     return False
                 operations.add(n)
                 todo += node.args
@@ -156,10 +153,9 @@ class _GraphReplicator:
             return self.builder.placed(self.builder.at(number), ("mesh", self.devices[slot]))
         if number not in self.slots:  # what each device makes itself
             return self.builder.at(number)
-        args = tuple(self._computed_on_device(slot, a).number for a in node.args)
-        return self.builder.add(node.op, args, node.type, node.attrs)
+        return self.builder.copy(node, [self._computed_on_device(slot, a) for a in node.args])
 
-    def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
+    def joined_elementwise(self, slot: int, how: str, parts: Values) -> Value:
         """Arrays joined element by element, in their order, on a device."""
         parts = self.values_on_device(slot, parts)
 
@@ -173,7 +169,7 @@ class _GraphReplicator:
 
         return self.build_on_device(slot, reduce_parts)
 
-    def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
+    def split_on_each_device(self, parts: Values, axis: int) -> list[list[Value]]:
         """Each device's array in as many pieces along an axis as there are devices, made where it is, or read there."""
 
         return [
@@ -196,15 +192,15 @@ class _GraphReplicator:
 
     def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
-        starts = tuple(number * length if i == axis else 0 for i in range(len(value.shape)))
+        starts = tuple(number * length if i == axis else 0 for i in range(value.ndim))
         shape = tuple(length if i == axis else n for i, n in enumerate(value.shape))
         return self.builder.slice(value, starts, (1,) * len(starts), shape)
 
-    def concatenated_on_device(self, parts: Sequence[Value], axis: int) -> list[Value]:
+    def concatenated_on_device(self, parts: Values, axis: int) -> list[Value]:
         seen = [self.values_on_device(r, parts) for r in range(self.count)]
         return [self.build_on_device(r, partial(self.builder.concat, its, axis)) for r, its in enumerate(seen)]
 
-    def device_slots_of_outputs(self, outputs: Sequence[Value]) -> tuple[int | None, ...]:
+    def device_slots_of_outputs(self, outputs: Values) -> tuple[int | None, ...]:
         """Of the nodes of the graph that these are the outputs of: of what they need, of inputs and of numbers."""
         builder = self.builder
         kept = {*builder.inputs, *builder.numbers}
@@ -222,10 +218,6 @@ def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]
     sums = [made.joined_elementwise(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
     whole = made.concatenated_on_device(sums, 0)
     return [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
-
-
-def _replicate_all_gather_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    return made.concatenated_on_device(parts, node.attr("axis"))
 
 
 def _replicate_reduce_scatter(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
@@ -278,7 +270,7 @@ def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Val
 
 COLLECTIVES: dict[str, Callable[[_GraphReplicator, Node, list[Value]], list[Value]]] = {
     "all_reduce": _replicate_all_reduce,
-    "all_gather": _replicate_all_gather_node,
+    "all_gather": lambda made, node, parts: made.concatenated_on_device(parts, node.attr("axis")),
     "reduce_scatter": _replicate_reduce_scatter,
     "all_to_all": _replicate_all_to_all,
     "from_root": _replicate_broadcast_node,

@@ -6,14 +6,13 @@ iterations that the trace knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count_of_node
-from ..graph.graph import Graph, GraphError, Node, Value
+from ..graph.graph import Graph, GraphError, Node, Value, Values
 from .replicate import bodies_exchange_between_devices
 
 MOST_NODES = 1 << 12  # of a graph whose loops are written out
@@ -48,11 +47,11 @@ def _unrolled_once(graph: Graph) -> Graph:
             builder.inputs.append(len(builder.nodes))
         elif node.op == "number":
             builder.numbers.append(len(builder.nodes))
-        new.append(builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs))
+        new.append(builder.copy(node, args))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Value], line: str) -> list[Value]:
+def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Values, line: str) -> list[Value]:
     """The results of a loop: what it carries, then what its iterations add to stacked results."""
     loop, memory = node.attr("control"), memory_argument_count_of_node(node)
     body, split = loop.body, loop.carried + len(loop.windows)
@@ -69,13 +68,13 @@ def _iterations_in_builder(builder: GraphBuilder, node: Node, args: Sequence[Val
                 array,
                 tuple(s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)),
                 window.steps,
-                body.nodes[given].type.shape,
+                body.nodes[given].shape,
             )
             for array, window, given in zip(
                 args[loop.carried : split], loop.windows, body.inputs[loop.carried : split], strict=True
             )
         ]
-        first = builder.const(iteration, body.nodes[body.numbers[0]].type.dtype)
+        first = builder.const(iteration, body.nodes[body.numbers[0]].dtype)
         known = dict(zip(body.inputs, [*carried, *slices, *args[split:memory]], strict=True))
         known |= dict(zip(body.numbers, [first, *args[memory:]], strict=True))
         results = _inlined_body(builder, body, known)
@@ -99,5 +98,5 @@ def _inlined_body(builder: GraphBuilder, body: Graph, known: dict[int, Value]) -
     for number, node in enumerate(body.nodes):
         if number not in made:
             builder.where = partial(str, body.lines[number] if body.lines else "")
-            made[number] = builder.add(node.op, tuple(made[a].number for a in node.args), node.type, node.attrs)
+            made[number] = builder.copy(node, [made[a] for a in node.args])
     return [made[o] for o in body.outputs]

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.dnn import DnnLibrary
@@ -19,7 +19,7 @@ from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchShape:
     """units and grain: parallel units of a CPU kernel and a chunk of them; grid and block: a GPU's launch."""
 
@@ -36,7 +36,7 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
@@ -83,10 +83,6 @@ class Target:
 def cpu_vector_features() -> tuple[str | None, int]:
     """What the CPU's texts depend on: the vector mathematics that they may call, and the bytes of a vector."""
     return widest_vector_libm_of_cpu(), jit_vector_register_bytes()
-
-
-def _dispatch_kernel_to_cpu_target(form: LoopNest) -> Kernel:
-    return _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features())
 
 
 @lru_cache(4096)
@@ -188,10 +184,6 @@ def _dispatch_reduction_width_to_cuda_target(
     return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
 
 
-def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float, again: bool) -> int:
-    return 1
-
-
 def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
     from .cpu.kernel import cpu_rows_are_short
 
@@ -213,9 +205,9 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             name,
             CPU,
             cpu,
-            _dispatch_kernel_to_cpu_target,
+            lambda form: _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features()),
             _dispatch_launch_shape_to_cpu_target,
-            _dispatch_reduction_width_to_cpu_target,
+            lambda reduced, itemsize, flops, again: 1,
             _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...compiler.core.types import DTYPES, FLOAT32, FLOAT64, UINT64, DType
 from ...compiler.ops.philox import philox_reference
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import device_named, name_of, open_device
@@ -45,7 +45,7 @@ DRAW, FOLD, SPLIT = 0, 1, 2  # the last word of the counter: blocks for arrays, 
 # keys
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     """64 bits that decide everything drawn from it: two words in [0, 2**32). Draw once from a key; for more, `split`.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...runtime.core.allocators import LIBRARIES
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.readable_text import byte_count_in_words
 from ...runtime.program.device import Device
 from ..core.errors import OptionError
@@ -17,7 +17,7 @@ from .devices import device_named, name_of
 from .made_of import forget_all_made_of_memory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryAccount:
     """What a device's memory holds, by owner.
 

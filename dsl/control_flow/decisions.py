@@ -20,7 +20,6 @@ from ...compiler.core.types import FLOAT64, INT64, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import GraphError, Value
-from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import (
     TraceError,
@@ -598,7 +597,7 @@ def _both_python_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Va
         seen.add(number)
         node = nodes[number]
         size += node.type.size
-        if OPS[node.op].kind not in _CHEAP_KINDS or size > CHEAP:
+        if node.kind not in _CHEAP_KINDS or size > CHEAP:
             return False
         todo += node.args
     return size + sum(v.type.size for v, _ in both) <= CHEAP

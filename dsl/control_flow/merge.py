@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
@@ -37,7 +37,7 @@ Later = Callable[[], Any]  # what gives the joined value, once there are nodes f
 Flag = Value | bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BranchSide:
     """What a side gave, changed and wrote to; what it raised."""
 

@@ -23,8 +23,7 @@ from ...compiler.graph.control_flow import (
     cut_body_graphs_from_builder,
 )
 from ...compiler.graph.graph import Graph, Node, Value
-from ...compiler.ops.table import OPS
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import dataclass, frozen, replace
 from ..core.errors import UnsupportedError
 from ..core.object_journal import CONTENTS, Slot
 from ..core.object_model import UNSET
@@ -50,7 +49,7 @@ Ints: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[int, int]  # an array, and which of the parts that turns write to
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MovingPart:
     """The part of an array that a turn looks at: `starts + t * moves`, in `steps`, of so many elements; as `shape`."""
 
@@ -152,7 +151,7 @@ class RepeatedBodyLoop(CompiledLoop):
         found = None
         while found is None:
             found = self._traced_once(before, False)
-        if any(OPS[node.op].kind == "device" for node in builder.nodes[self.began :]):
+        if any(node.kind == "device" for node in builder.nodes[self.began :]):
             raise LoopNotRecordable("devices exchange arrays in its body")
         again = self._traced_once(before, True)
         if again is None or not _are_same_repeated_bodies(found.raw, again.raw):

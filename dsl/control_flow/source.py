@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from types import CodeType
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 ENDS = 4  # ends of a statement that are tried: a decorator, or a bracket on a line of its own, is none
@@ -17,7 +17,7 @@ _INDENTED = " \t\r\n\f#"  # how lines begin that begin no statement of the file
 _FUTURES = 0x1FF0000  # the flags of `from __future__ import ...` in co_flags
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionSource:
     """A function's tree, and the class that its private names belong to ("" for none)."""
 
@@ -89,7 +89,7 @@ def _imports_of_file(lines: list[str]) -> Iterator[str]:
             yield text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ParsedText:
     codes: frozenset[CodeType]
     nodes: dict[tuple[str, int], list[FunctionSource]]

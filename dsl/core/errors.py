@@ -21,7 +21,7 @@ from ...compiler import __path__ as _compiler
 from ...compiler.graph.graph import GraphError, Line
 from ...runtime import __path__ as _runtime
 from ...runtime.core.errors import KernelGraphError
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from .. import __path__ as _dsl
 from .context import context
 
@@ -562,7 +562,7 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     return f"; the nearest supported function is {found}" if found else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceLocation:
     """A stretch of the user's text. column, end_column: in bytes of that line, -1 where Python does not say."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from .object_model import (
     PLAIN,
     UNSET,
@@ -76,7 +76,7 @@ def slot_lens(member: MemberDescriptorType) -> Lens:
     return Lens(MethodType(slot_value, member), MethodType(_put_in_slot, member))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """Where a value is. key: a lens, or the key of an item of a list or dict.
 

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
@@ -55,7 +55,7 @@ UNSET = UnsetVariable()
 # the rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lens:
     """How to read and write one place in objects. get: what an object holds there. put: puts that there; None where
     nothing can be put.
@@ -67,7 +67,7 @@ class Lens:
     same: Callable[[Any, Any], bool] = is_
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """One kind of Python object.
 

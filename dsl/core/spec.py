@@ -257,7 +257,7 @@ def spec(shape: Any, dtype: Any = np.float64) -> Spec:
 
     Examples
     --------
-    >>> kg.kernel_graph(lambda x: x @ x).graph(kg.spec((4, 4), "f4")).nodes[-1].type.shape
+    >>> kg.kernel_graph(lambda x: x @ x).graph(kg.spec((4, 4), "f4")).nodes[-1].shape
     (4, 4)
     """
     lengths = to_shape(shape)

@@ -21,7 +21,7 @@ from ...compiler.placement.places import Places, devices_of_placed_graph, place_
 from ...compiler.placement.ranks import Meeting, RankPartition
 from ...compiler.targets.target import target_of
 from ...runtime.core.errors import KernelGraphError
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ...runtime.core.settings import settings
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Buffer
@@ -181,7 +181,7 @@ def slowest_link_of_first_device(devices: Sequence[Place]) -> DeviceLink:
     return DeviceLink(latency, 1 / each_byte if each_byte else math.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanOverPlaces:
     """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone.
     elsewhere: the plan for calls that bring some arguments on other devices, by their buffers."""

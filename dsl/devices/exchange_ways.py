@@ -18,7 +18,7 @@ from ...compiler.placement.partition import Partition, partition_graph_by_device
 from ...compiler.placement.ranks import NCCL_REDUCTIONS, RankPartition, partition_for_each_device, partition_for_rank
 from ...compiler.placement.replicate import replicate_graph_on_devices
 from ...runtime.core.errors import LaunchError
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.device import Device, DeviceCommunicator
 from ..array.array import Array, asarray
 from ..array.devices import name_of
@@ -35,7 +35,7 @@ F32 = np.dtype(np.float32)
 CHECKED_BYTES = 1 << 20  # arrays of no more are looked at: memory that GPUs share may be broken by how it is set up
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExchangePartition:
     """A graph's partition on a mesh. communicator: what does its collectives; None: the copies in it, or the ranks'
     world. reads_peers: see `Plan`. why: in words, where there was a choice. way: the one that was taken;
@@ -65,7 +65,7 @@ def partition_by_way(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """A collective to try. attrs: for so many devices; length: of its result, to its argument's as two numbers;
     meaning: what each device gets of all devices' arrays."""

@@ -15,7 +15,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.placement.unroll import graph_with_exchanging_loops_unrolled
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.plan import Plan
@@ -48,7 +48,7 @@ from .way_trials import WayTrial
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeshExecutable:
     """What runs calls of one kind. specs: of the plan's outputs. parts: of each source the leaf, or the array of the
     trace counted on from the leaves, and the place in the mesh. axes: along which each result is joined."""
@@ -306,7 +306,7 @@ class MeshFunction(PicklableDecoratedFunction):
             axes += [axis] * _count_mesh_leaves(part)
         found: list[Axis] = []
         for (kind, x), axis in zip(captured.results, axes, strict=True):
-            shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
+            shape = graph.nodes[graph.outputs[x]].shape if kind == "array" else ()
             try:
                 found.append(axis_on_mesh(self._mesh, axis, len(shape)) if kind in ("array", "item") else axis)
             except ShapeError:

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import ShapeError, UnsupportedError
 from ..core.spec import checked_dtype
 from ..trace.aliasing import Part, assign_part_of_array, memory_layout_of_tracer, part_of_whole_array, view_of_tracer
@@ -20,7 +20,7 @@ from ..trace.operands import new_traced_result
 from ..trace.tracer import SCALAR, Tracer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BitcastView:
     """The bytes of each element as another dtype; where the sizes differ those of the last axis."""
 

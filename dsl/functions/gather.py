@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import DTypeError, IndexingError, Refusal, ShapeError, TraceError, UnsupportedError
 from ..core.spec import Host
@@ -265,7 +265,7 @@ def index_in_range(index: Tracer, axis: int, length: int, noted: bool, writes: b
     return found, False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatherView:
     """A view at computed integers along some axes, which vanish. rest: where the other axes are in `shape`, which may
     have new ones of length 1 beside them. checked: as in `GraphBuilder.gather`."""

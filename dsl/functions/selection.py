@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
 from ..trace.dispatch import call_function, implements
@@ -319,7 +318,7 @@ def _call_piecewise_function(function: Callable[..., Any], x: Tracer, *args: Any
         if number in made and number != start:
             made.discard(number)
             node = builder.nodes[number]
-            if OPS[node.op].kind != "map":
+            if node.kind != "map":
                 raise UnsupportedError(
                     "np.piecewise with a function that is not elementwise cannot be traced, since it would see only "
                     "the chosen elements; write np.where(condition, value, other)"

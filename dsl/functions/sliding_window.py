@@ -8,7 +8,7 @@ import numpy as np
 
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import ReadOnlyError, ShapeError
 from ..core.spec import entries_of
 from ..trace.aliasing import Part, view_of_tracer
@@ -18,7 +18,7 @@ from ..trace.operands import to_axes_of_operand, to_traced_array, to_traced_shap
 from ..trace.tracer import Tracer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlidingWindowView:
     """Windows of a length along one axis; what they hold becomes the last axis."""
 

@@ -326,7 +326,7 @@ def is_differentiable_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _has_gradient_output_tangent(graph: Any, output: int) -> bool:
-    return is_differentiable_dtype(graph.nodes[graph.outputs[output]].type.dtype)
+    return is_differentiable_dtype(graph.nodes[graph.outputs[output]].dtype)
 
 
 def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:

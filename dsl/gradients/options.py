@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ...compiler.derive.core.call import ReverseOptions
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import ArgumentsError
 
 Chosen = int | Sequence[int]
 Place = int | str  # of an argument: its number, or its name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DifferentiatedArguments:
     """The arguments that a function is differentiated in, by number and by name. several: whether what is found for
     them is a tuple, or a dict where there are names."""

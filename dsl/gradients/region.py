@@ -12,7 +12,7 @@ from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline_graph_into_builder
 from ...compiler.graph.control_flow import Cut, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Graph, Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.pytree import Tree, flatten, unflatten
@@ -26,7 +26,7 @@ from .options import Place
 from .user_functions import check_user_functions_have_derivatives
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DifferentiatedRegion:
     """What a function computes of some of its arguments, as a graph.
 
@@ -72,7 +72,7 @@ class DifferentiatedRegion:
         return [unflatten(tree, [next(rest) if array else None for array in arrays]) for tree, arrays in self.trees]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegionOutput:
     """A leaf of a function's result that is an output of its graph."""
 

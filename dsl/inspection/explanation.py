@@ -111,10 +111,10 @@ def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
     if len(inspection.options.devices) > 1:
         yield f"as on one device; how it is spread over several: {inspection.name}.device_plan(...)"
     graph = inspection.graph
-    given = [graph.nodes[i].type for i in graph.inputs if graph.nodes[i].type.shape]
+    given = [graph.nodes[i].type for i in graph.inputs if graph.nodes[i].shape]
     if given and any(t.dtype.kind == "f" for t in given) and all(t.dtype.itemsize < 8 for t in given):
         for number, node in enumerate(graph.nodes):
-            if node.type.dtype.name == "float64" and node.type.size > 1:
+            if node.dtype.name == "float64" and node.type.size > 1:
                 line = graph.lines[number] if graph.lines else "a line"
                 yield f"{line} computes in float64, though no argument does: twice the bytes"
                 break

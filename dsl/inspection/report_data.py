@@ -337,6 +337,6 @@ def _node_attributes_for_report(node: Node) -> str:
     parts = []
     for key, value in node.attrs:
         if key == "value" and isinstance(value, bytes):
-            value = np.frombuffer(value, node.type.dtype)[0]
+            value = np.frombuffer(value, node.dtype)[0]
         parts.append(f"{key}={text_shortened_for_report(str(value), 40)}")
     return " ".join(parts)

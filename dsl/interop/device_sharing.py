@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device
 from ...runtime.program.plan import ENTRY
@@ -33,7 +33,7 @@ UNKNOWN = -1  # in place of a handle: the holder works on streams that it has no
 NO_HANDSHAKE = -1  # DLPack's way to say that the consumer has seen to the order itself
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryProducer:
     """Whose memory it is. streams: gives the streams that he works on at present; handle: that of the only one, where
     it is quickly told, 0 for the legacy default stream."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_of
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 
 CUDA = 2  # DLDeviceType
 READ_ONLY = 1
@@ -52,7 +52,7 @@ _is_valid_of = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_char_p)(("PyCapsule_I
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", _python))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DLPackTensor:
     """Memory on a device. address: of the first element. strides: in bytes."""
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ArgumentKindError, UserError, user_line
 from ..core.pytree import Tree, flatten, unflatten
@@ -154,11 +153,11 @@ def why_labels_are_lost(
 
 def _not_elementwise(graph: Graph, labelled: Sequence[int], own: frozenset[str]) -> str:
     follows = {graph.inputs[i] for i in labelled}
-    shapes = {graph.nodes[i].type.shape for i in follows}
+    shapes = {graph.nodes[i].shape for i in follows}
     for number, node in enumerate(graph.nodes):
         if follows.isdisjoint(node.args):
             continue
-        if OPS[node.op].kind != "map" or node.op in own or node.type.shape not in shapes:
+        if node.kind != "map" or node.op in own or node.shape not in shapes:
             return f"{node.op} at {graph.lines[number]} is none of them"
         follows.add(number)
     return ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import user_line
 from ..core.pytree import Tree, unflatten
 from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
@@ -34,7 +34,7 @@ class GraphBreak(TraceRestart):
         self.part = part
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostResult:
     """What a Python function gave: the structure, and for each leaf the type of an array or a value as it is."""
 
@@ -46,7 +46,7 @@ class HostResult:
         return self.tree, tuple(x if type(x) is ArrayType else (type(x), repr(x)) for x in self.leaves)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostError:
     """What a Python function raised: the trace goes on by raising it too."""
 

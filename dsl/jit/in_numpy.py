@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.errors import add_note_to_error_once
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.engine.native_call import native_test_of_item_types
 from ...runtime.program.device import Device
 from ..array.array import Array, from_numpy, own_numpy_array
@@ -337,7 +337,7 @@ def _has_host_values(x: Any) -> bool:
     return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(type(x), "__dlpack__")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumPyCall:
     """function, device, error: see `call_in_numpy`. for_user: an error as the call raises it, in the function that the
     user's code has called: no other entry is in its traceback."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, TypedDict
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.settings import settings
 from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
 from ..array.devices import DeviceName, device_place_of_name
@@ -17,7 +17,7 @@ from ..core.precision import checked_precision
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """devices: kind and number of each; none where that was left open. static: parameters taken by value. precision:
     None where that was left open.

@@ -53,9 +53,9 @@ def _plan_cache_key(graph: Graph, options: object) -> str:
         return ""
     dtypes: dict[DType, tuple[str, str]] = {}
     for node in graph.nodes:
-        if (dtype := node.type.dtype) not in dtypes:
+        if (dtype := node.dtype) not in dtypes:
             dtypes[dtype] = dtype.str, dtype.name
-    nodes = [(n.op, n.args, n.type.shape, dtypes[n.type.dtype], n.attrs) for n in graph.nodes]
+    nodes = [(n.op, n.args, n.shape, dtypes[n.dtype], n.attrs) for n in graph.nodes]
     lines = [(str(line), len(getattr(line, "places", ()))) for line in graph.lines]
     try:
         data = marshal.dumps((nodes, graph.inputs, graph.numbers, graph.outputs, lines), 2)

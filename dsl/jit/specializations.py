@@ -23,7 +23,7 @@ from ...compiler.passes.index_orders import CutGraph
 from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import PipelineStages, cut_off_orders, run_pipeline_stages
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import dataclass, frozen, replace
 from ...runtime.core.progress import progress_phase
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
@@ -198,7 +198,7 @@ class CompiledProgram:
 _latest: weakref.ref[CompiledProgram] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompiledCall:
     """All that became of a call, for people to look at. parameters: the names of the function's, that of the
     one with a star (or nothing) last; tree, arguments: of the call; device: its kind and number. stages: what the

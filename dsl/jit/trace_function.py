@@ -17,7 +17,7 @@ from ...compiler.graph.precision import own_precision
 from ...compiler.joining.iterations import join_loop_iterations
 from ...compiler.passes.unused_results import drop_unused_loop_results
 from ...runtime.core.errors import add_note_to_error_once
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
@@ -109,7 +109,7 @@ def trace_function(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TraceRequest:
     """What is to be traced: see `trace_function`."""
 
@@ -536,10 +536,10 @@ def _type_and_size_checks_of_scalars(whole: Subgraph) -> list[str]:
 
 def _limits_of_call_number(graph: Graph, number: int) -> tuple[int, int]:
     """The Python ints that fit all uses of a number. Bodies of loops and branches count too."""
-    low, high = _argument_integers_of_dtype(graph.nodes[number].type.dtype)
+    low, high = _argument_integers_of_dtype(graph.nodes[number].dtype)
     for user in graph.users[number]:
         node = graph.nodes[user]
-        found = [_argument_integers_of_dtype(node.type.dtype)] if node.op == "cast" else []
+        found = [_argument_integers_of_dtype(node.dtype)] if node.op == "cast" else []
         if node.op in ("loop", "branch"):
             for body in node.attr("control").bodies:
                 own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Graph, Node
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..array.array import Array
 from ..core.errors import TraceError
 from ..core.host_scalars import Host
@@ -26,7 +26,7 @@ from ..trace.failures import Failures
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
@@ -42,7 +42,7 @@ class TracedArgument:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecializationEvent:
     """Something that happened to a function's versions.
 
@@ -57,7 +57,7 @@ class SpecializationEvent:
     tree: Tree = LEAF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("item", (output, number of the element, whether it is
@@ -160,5 +160,5 @@ def _traced_node_text_for_check(node: Node | None) -> str:
     if node is None:
         return "nothing"
     if node.op == "const":
-        return str(np.frombuffer(node.attr("value"), node.type.dtype)[0])
+        return str(np.frombuffer(node.attr("value"), node.dtype)[0])
     return f"{node.op} {node.type}"

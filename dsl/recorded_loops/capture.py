@@ -14,8 +14,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from ...compiler.graph.graph import Node
-from ...compiler.ops.table import OPS
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.settings import settings
 from ..control_flow.loops import FEW
 from ..control_flow.savepoint import Savepoint
@@ -43,7 +42,7 @@ UNWRITTEN = 8192  # and there are functions without source, whose loops cannot b
 ENDLESS = 65_536  # whatever they are; half as many in a nest of loops
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserLoop:
     """A loop of the user's. site: the code of its body. count: of its turns, if that is known. functions: all that it
     calls. turns: runs it turn by turn, and calls what it is given after each. captures: the ways to make it a node."""
@@ -296,7 +295,7 @@ class LoopCapture:
         if length < TURNS * len({*builder.lines}):
             return
         most = UNWRITTEN if self.trace.unwritten and not self.nesting else ENDLESS // max(min(self.nesting, 2), 1)
-        is_long = length >= LONGEST or sum(OPS[node.op].kind == "library" for node in builder.nodes) >= HEAVY
+        is_long = length >= LONGEST or sum(node.kind == "library" for node in builder.nodes) >= HEAVY
         if length >= most or (is_long and not self._may_go_back()):
             raise UnsupportedError(self._text_of_too_long_loop())
 
@@ -320,12 +319,12 @@ _TURN_BY_TURN = "a loop is traced turn by turn"
 
 def _do_shapes_change(nodes: list[Node], half: int) -> bool:
     """Whether many operations are none that there was before, whatever they are done to."""
-    known = {(node.op, node.type.shape) for node in nodes[:half]}
-    new = {(node.op, node.type.shape) for node in nodes[half:]} - known
+    known = {(node.op, node.shape) for node in nodes[:half]}
+    new = {(node.op, node.shape) for node in nodes[half:]} - known
     return len(new) * RAGGED >= len(nodes) - half
 
 
 def _are_single_elements(nodes: list[Node]) -> bool:
     """Whether most is done to single elements."""
-    found = [node for node in nodes if OPS[node.op].kind in ("map", "view", "reduce")]
+    found = [node for node in nodes if node.kind in ("map", "view", "reduce")]
     return bool(found) and sum(node.type.size == 1 for node in found) >= SINGLE * len(found)

@@ -11,14 +11,13 @@ from typing import Any
 
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Graph, Node
-from ...compiler.ops.table import OPS
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 
 MOST_WRITES = 16  # to one argument; with more, what differs is written
 View = tuple[str, tuple[Any, ...]]  # ("reshape", a shape) or ("key", (start, stop, step) for each axis)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArgumentWrite:
     """One assignment to an argument. leaf: which one. output: the result with the values, which are broadcast.
 
@@ -73,7 +72,7 @@ def split_assigned_outputs(
         base = graph.inputs[feeds.index(leaf)] if leaf in feeds else -1
         writes = _AssignedVersions(graph, leaf, base, kept).writes_of_version(graph.outputs[output])
         if writes is not None and len(writes) > 1:
-            writes = _joined_writes(builder, writes, graph.nodes[graph.outputs[output]].type.shape)
+            writes = _joined_writes(builder, writes, graph.nodes[graph.outputs[output]].shape)
         if writes is not None and len(writes) > MOST_WRITES:
             writes = None
         if writes is None or (leaf in whole and any(not w.is_whole for w in writes)):
@@ -142,7 +141,7 @@ class _AssignedVersions:
             base,
             kept,
         )
-        self.shape = graph.nodes[base].type.shape if base >= 0 else ()
+        self.shape = graph.nodes[base].shape if base >= 0 else ()
         self.known: dict[int, bool] = {}
 
     def writes_of_version(self, version: int) -> list[ArgumentWrite] | None:
@@ -184,7 +183,7 @@ class _AssignedVersions:
     def _writes_of_decision(self, number: int) -> tuple[int, list[ArgumentWrite]] | None:
         """Where one value decides which of two versions a node is: what both are made of, and what each writes."""
         condition, *sides = self.nodes[number].args
-        while OPS[self.nodes[condition].op].kind == "view":
+        while self.nodes[condition].kind == "view":
             condition = self.nodes[condition].args[0]
         chains = [[*self._chain_of_versions(side)] for side in sides]
         common = next((n for n in chains[0] if n in {*chains[1]}), None)
@@ -230,7 +229,7 @@ class _AssignedVersions:
         while todo:
             number = todo.pop()
             node = self.nodes[number]
-            kind, inner = OPS[node.op].kind, node.args
+            kind, inner = node.kind, node.args
             if number in self.kept:
                 return True
             if node.op == "complex":  # x.real = ...
@@ -247,17 +246,17 @@ class _AssignedVersions:
     def _write_of_step(self, number: int, older: int) -> ArgumentWrite:
         """What a node writes to the older version that it is made of."""
         node = self.nodes[number]
-        whole = self._views_of_shape(node.type.shape)
+        whole = self._views_of_shape(node.shape)
         if node.op == "update":
             value, starts, steps = node.args[1], node.attr("starts"), node.attr("steps")
-            lengths = self.nodes[value].type.shape
+            lengths = self.nodes[value].shape
             key = tuple(map(_slice_of_region_axis, starts, steps, lengths))
             return self._write(value, (*whole, ("key", key)), (older, starts, steps))
         if node.op == "where":
             return self._masked_write(node, node.args.index(older, 1), whole)
         *indices, value = node.args[1:]
         line = f"in task setitem of {self.name}, {self.lines[number]}" if self.lines else ""
-        options = dict(node.attr("options"))
+        options = node.options
         return ArgumentWrite(self.leaf, value, whole, key=options["key"], indices=tuple(indices), line=line)
 
     def _masked_write(self, node: Node, kept: int, views: tuple[View, ...]) -> ArgumentWrite:
@@ -281,7 +280,7 @@ class _AssignedVersions:
             node = nodes[inner]
             for kept in (1, 2):
                 if self._is_region(node.args[kept], region) and nodes[node.args[kept]].type.size == node.type.size:
-                    return self._masked_write(node, kept, (*views, ("reshape", node.type.shape)))
+                    return self._masked_write(node, kept, (*views, ("reshape", node.shape)))
         scalar = value
         while nodes[scalar].op in ("reshape", "broadcast", "permute"):
             scalar = nodes[scalar].args[0]
@@ -307,8 +306,8 @@ def _possible_older_versions(nodes: Sequence[Node], node: Node) -> list[int]:
     if node.op in ("update", "reshape"):
         return [node.args[0]]
     if node.op == "where":
-        same = (node.type.dtype, node.type.size)  # but for axes of length 1
-        return [a for a in node.args[2:0:-1] if (nodes[a].type.dtype, nodes[a].type.size) == same]
+        same = (node.dtype, node.type.size)  # but for axes of length 1
+        return [a for a in node.args[2:0:-1] if (nodes[a].dtype, nodes[a].type.size) == same]
     if node.op == "host" and node.attr("function") == "setitem":
         return [node.args[0]]
     return []

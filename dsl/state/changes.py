@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..core.pytree import Tree
 
 Place = tuple[str, Any]
@@ -13,7 +13,7 @@ Places = tuple[Place, ...]  # for each leaf of a structure where a call finds it
 Alternatives = tuple[tuple[int, Place], ...]  # flags, outputs of which one is set, and what is taken then
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HolderChange:
     """What a call does to a holder. whole: all that it holds is put anew. removed: the names that go.
     put: for each name (of a list: each place) what is put there."""
@@ -24,7 +24,7 @@ class HolderChange:
     put: tuple[tuple[Hashable, Place], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateChanges:
     """What a call does to its opened arguments, in order.
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.errors import TraceError
 from ..core.object_journal import CLASS_AND_DICT, CONTENTS, ObjectJournal, Slot
 from ..core.object_model import (
@@ -22,7 +22,7 @@ from .opening import OpenedTree
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HolderDifference:
     """What a holder holds now that it did not hold before. whole: all is put anew, in this order.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.core.readable_text import with_article
 from ..array.array import Array, on_device
 from ..array.devices import name_of
@@ -25,7 +25,7 @@ from ..jit.kernel_graph import KernelGraph
 THRESHOLD = 0.5  # MXNet's
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantizer:
     """A type of compression. bits: of a code. codes: of values, by the threshold. steps: what codes stand for, as
     multiples of the step that a threshold makes."""
@@ -58,7 +58,7 @@ QUANTIZERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GradientCompression:
     """How gradients are compressed. type: `1bit` or `2bit`."""
 

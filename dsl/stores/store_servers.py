@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.errors import RankError
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
 from ..array.array import Array, from_numpy
 from ..array.devices import device_named
@@ -38,7 +38,7 @@ UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpul
 USES = UPDATES | ANSWERED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayPiece:
     """Elements start to stop of a flat array, on a server."""
 
@@ -56,7 +56,7 @@ def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageArray:
     """The array of a message. compression: its codes come in its place."""
 
@@ -81,7 +81,7 @@ NO_ARRAY = MessageArray(NOTHING.dtype, NOTHING.shape)
 _read_request = functools.lru_cache(maxsize=4096)(pickle.loads)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PieceRequest:
     """What the server of a piece is asked, in its text. own: it is this rank's."""
 

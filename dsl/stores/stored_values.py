@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ...runtime.program.device import Event, error_of_event
 from ..array.array import Array
 
@@ -19,7 +19,7 @@ Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredValue:
     """A value, the updater's states of it, and how often it has updated the value."""
 
@@ -28,7 +28,7 @@ class StoredValue:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorePush:
     """What was pushed (a tuple of arrays as their sum), what was stored before, what is stored after it, and what the
     pushed arrays were made of."""

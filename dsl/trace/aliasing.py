@@ -16,7 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType, WeakType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ...runtime.core.readable_text import with_article
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
@@ -62,7 +62,7 @@ class TracerViewStep(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerSliceView:
     """Element i is element `starts + i * steps`."""
 
@@ -84,7 +84,7 @@ class TracerSliceView:
         return a[tuple(slice(s, e if e >= 0 else None, t) for s, e, t in keys)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerPermuteView:
     """Axis i is axis `axes[i]`."""
 
@@ -102,7 +102,7 @@ class TracerPermuteView:
         return a.transpose(self.axes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerReshapeView:
     """The same elements in C order. NumPy makes a view where it can, for certain where axes of length 1 come and go.
 
@@ -136,7 +136,7 @@ class TracerReshapeView:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerRowView:
     """Row `index`. weak: what it is of Python's numbers, where it is one."""
 
@@ -203,7 +203,7 @@ def whole_arrays_among_rows(rows: Sequence[Any]) -> list[tuple[Any, bool]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerContiguousView:
     """The array itself where its memory is dense in an order, else a dense copy. The order is `C` or `F`.
 
@@ -225,7 +225,7 @@ class TracerContiguousView:
         return a if (a.flags.c_contiguous if self.order == "C" else a.flags.f_contiguous) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerBroadcastView:
     """NumPy's broadcast_to, which is read-only."""
 
@@ -244,7 +244,7 @@ class TracerBroadcastView:
         return np.broadcast_to(a, self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerReadOnlyView:
     """The same array, not to be assigned to."""
 
@@ -263,7 +263,7 @@ class TracerReadOnlyView:
         return a
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerDiagonalView:
     """Elements (..., i, i + offset), by a flat view. It has one step per row and column. Read-only, but where `einsum`
     gives it."""
@@ -295,7 +295,7 @@ class TracerDiagonalView:
         return a.diagonal(self.offset, -2, -1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerComplexPartView:
     """The real or the imaginary parts of complex numbers."""
 
@@ -314,7 +314,7 @@ class TracerComplexPartView:
         return getattr(a, self.name)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerChoice:
     """One of several arrays, as flags say, of which one is set: the step of what owns no memory and is no view."""
 

@@ -48,7 +48,7 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
     for number in sorted(order):
         node = nodes[number]
         if node.op == "number":
-            found = np.asarray(trace.number_sources[number][1], node.type.dtype)
+            found = np.asarray(trace.number_sources[number][1], node.dtype)
         elif node.op == "input":
             found = trace.read_captured_values(trace.captured_at[number])
         else:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Node, Value
-from ...compiler.ops.table import OPS
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.readable_text import with_article
@@ -296,7 +295,7 @@ def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set
             continue
         seen.add(number)
         node = nodes[number]
-        kind, args = OPS[node.op].kind, node.args
+        kind, args = node.kind, node.args
         lengths = _lengths_of_indexed_axes(nodes, node)
         found.update(
             (n, length) for a, length in zip(args[1:], lengths, strict=False) for n in _same_elements(nodes, a)
@@ -312,24 +311,24 @@ def _needed_nodes(trace: Trace, outputs: Sequence[Value]) -> tuple[set[int], set
 def _lengths_of_indexed_axes(nodes: Sequence[Node], node: Node) -> list[int]:
     """The lengths of the axes along which the arguments behind the first are looked up, and checked, as indices."""
     if node.op == "gather" and node.attr("checked"):
-        return [nodes[node.args[0]].type.shape[axis] for axis in node.attr("axes")]
+        return [nodes[node.args[0]].shape[axis] for axis in node.attr("axes")]
     if node.op != "host" or node.attr("function") != "setitem":
         return []
-    axes = [entry for entry in dict(node.attr("options"))["key"] if entry is not None and entry is not Ellipsis]
-    return [n for n, entry in zip(node.type.shape, axes, strict=False) if type(entry) is str]  # an array's place
+    axes = [entry for entry in node.options["key"] if entry is not None and entry is not Ellipsis]
+    return [n for n, entry in zip(node.shape, axes, strict=False) if type(entry) is str]  # an array's place
 
 
 def _varying_axes(nodes: Sequence[Node], gather: Node) -> set[int]:
     """The axes of a gather's result along which its indices differ."""
-    rank = len(gather.type.shape)
-    shapes = [nodes[a].type.shape for a in gather.args[1:]]
+    rank = len(gather.shape)
+    shapes = [nodes[a].shape for a in gather.args[1:]]
     return {rank - len(shape) + i for shape in shapes for i, n in enumerate(shape) if n > 1}
 
 
 def _same_elements(nodes: Sequence[Node], number: int) -> Iterator[int]:
     """A node, and those of which it is another shape or dtype."""
     yield number
-    while OPS[nodes[number].op].kind == "view" or nodes[number].op == "cast":
+    while nodes[number].kind == "view" or nodes[number].op == "cast":
         (inner,) = nodes[number].args
         if nodes[inner].type.size > nodes[number].type.size:  # a part
             return

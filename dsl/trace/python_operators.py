@@ -117,9 +117,9 @@ def magnitude_of_node(trace: Trace, number: int) -> int:
 
 
 def _magnitude_of_known_arguments(node: Node, known: Mapping[int, int]) -> int:
-    bound = magnitude_of_dtype(node.type.dtype)
-    if node.op == "const" and node.type.dtype.kind in "iu":
-        return abs(int(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
+    bound = magnitude_of_dtype(node.dtype)
+    if node.op == "const" and node.dtype.kind in "iu":
+        return abs(int(np.frombuffer(node.attr("value"), node.dtype)[0]))
     if node.op not in MAGNITUDES:
         return bound
-    return min(bound, magnitude_of_row(node.op, [known[arg] for arg in node.args], node.type.dtype))
+    return min(bound, magnitude_of_row(node.op, [known[arg] for arg in node.args], node.dtype))

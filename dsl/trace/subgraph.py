@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...compiler.graph.graph import Graph, Node, Value, needed_nodes
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.spec import Host
 
 if TYPE_CHECKING:
     from .trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subgraph:
     """feeds: the leaves of the call that fill the graph's inputs; what earlier parts have kept comes behind the leaves.
     arrays: captured ones, which fill the last inputs. scalars: host names and types of the graph's numbers."""

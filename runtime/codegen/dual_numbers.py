@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ def partial(x: Any, place: int, tag: int, bits: int) -> Any:
     raise TypeError("partial is a function of compiled code")
 
 
+def _jet_operator(name: str) -> Callable[..., DualJet]:
+    return lambda jet, *others: jet.code.apply(name, jet, *others)
+
+
 class DualJet:
     """A value in code that is being made: a number of numba's, or a dual one. parts: along each direction."""
 
@@ -39,28 +44,15 @@ class DualJet:
     ) -> None:
         self.code, self.type, self.value, self.parts, self.tag = code, type, value, tuple(parts), tag
 
-    def __add__(self, other: Any) -> DualJet:
-        return self.code.apply("add", self, other)
-
-    def __sub__(self, other: Any) -> DualJet:
-        return self.code.apply("sub", self, other)
-
-    def __mul__(self, other: Any) -> DualJet:
-        return self.code.apply("mul", self, other)
-
-    def __truediv__(self, other: Any) -> DualJet:
-        return self.code.apply("truediv", self, other)
+    __add__ = __radd__ = _jet_operator("add")
+    __mul__ = __rmul__ = _jet_operator("mul")
+    __sub__, __truediv__, __neg__ = map(_jet_operator, ("sub", "truediv", "neg"))
 
     def __rsub__(self, other: Any) -> DualJet:
         return self.code.apply("sub", other, self)
 
     def __rtruediv__(self, other: Any) -> DualJet:
         return self.code.apply("truediv", other, self)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __neg__(self) -> DualJet:
-        return self.code.apply("neg", self)
 
     def of(self, name: str, *others: Any) -> DualJet:
         """A function of FUNCTIONS of this and of others."""
@@ -200,7 +192,7 @@ class DualNumberEmitter:
         if self.builder is None:
             inner = self.jet_of_numba_value(type.real)
             return DualJet(self, type, inner, [inner] * type.count, type.tag)
-        struct = self.api.cgutils.create_struct_proxy(type)(self.context, self.builder, value=value)
+        struct = self.api.create_struct_proxy(type)(self.context, self.builder, value=value)
         parts = [
             self.jet_of_numba_value(type.real, self.builder.extract_value(struct.parts, i)) for i in range(type.count)
         ]
@@ -210,9 +202,9 @@ class DualNumberEmitter:
         """The value of numba's type."""
         if not jet.tag or self.builder is None:
             return jet.value
-        struct = self.api.cgutils.create_struct_proxy(jet.type)(self.context, self.builder)
+        struct = self.api.create_struct_proxy(jet.type)(self.context, self.builder)
         struct.value = self.numba_value_of_jet(jet.value)
-        struct.parts = self.api.cgutils.pack_array(self.builder, [self.numba_value_of_jet(part) for part in jet.parts])
+        struct.parts = self.api.pack_array(self.builder, [self.numba_value_of_jet(part) for part in jet.parts])
         return struct._getvalue()
 
     def constant(self, number: float, like: Any) -> DualJet:
@@ -339,11 +331,23 @@ def _add_dual_partials(a: Any, b: Any) -> Any:
 # numba
 
 
-def register_dual_number_type(api: Any) -> None:
+# What of numba dual numbers are made with, and where numba for the CPU has it.
+PARTS = {
+    "types": "core",
+    **dict.fromkeys(("create_struct_proxy", "pack_array"), "core.cgutils"),
+    "Conversion": "core.typeconv",
+    "TypingError": "core.errors",
+    "signature": "core.typing",
+    **dict.fromkeys(("AbstractTemplate", "infer_global"), "core.typing.templates"),
+    **dict.fromkeys(("register_model", "models", "lower_cast", "lower_builtin"), "extending"),
+}
+
+
+def register_dual_number_type(parts: Mapping[str, Any]) -> None:
     """Makes dual numbers known to one of numba's targets.
 
-    api: its `types`, `cgutils`, `Conversion`, `TypingError`, `signature`, `AbstractTemplate`, `infer_global`,
-    `register_model`, `models`, `lower_cast` and `lower_builtin`."""
+    parts: by the names of PARTS."""
+    api: Any = SimpleNamespace(**parts)
     types: Any = api.types
     kind: Any = types.Type
 

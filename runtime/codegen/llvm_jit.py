@@ -21,7 +21,7 @@ from typing import Any
 
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.errors import CompileError
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..core.progress import progress_counter
 from ..core.settings import settings
 from . import elf_loader
@@ -32,7 +32,7 @@ SCALAR = ("@user_", "@k_seq_")  # how names in texts begin that leave it to LLVM
 _OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # how object files begin: ELF, Mach-O, COFF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineCode:
     """Loaded machine code: address of each function; `keep` owns the memory."""
 

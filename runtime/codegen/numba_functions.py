@@ -11,7 +11,6 @@ import re
 import threading
 from functools import cache
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -121,21 +120,8 @@ def _compile_user_function_with_numba(function: UserFunction) -> tuple[UserFunct
 @cache
 def register_dual_numbers_with_numba() -> None:
     """Makes dual numbers known to numba on the CPU."""
-    numba, extending = import_module("numba"), import_module("numba.extending")
-    names = ("register_model", "models", "lower_cast", "lower_builtin")
-    templates: Any = import_module("numba.core.typing.templates")
-    dual_numbers.register_dual_number_type(
-        SimpleNamespace(
-            types=import_module("numba.core.types"),
-            cgutils=import_module("numba.core.cgutils"),
-            Conversion=import_module("numba.core.typeconv").Conversion,
-            TypingError=numba.core.errors.TypingError,
-            signature=import_module("numba.core.typing").signature,
-            AbstractTemplate=templates.AbstractTemplate,
-            infer_global=templates.infer_global,
-            **{name: getattr(extending, name) for name in names},
-        )
-    )
+    found = {n: import_module(f"numba.{module}") for n, module in dual_numbers.PARTS.items()}
+    dual_numbers.register_dual_number_type({name: getattr(module, name) for name, module in found.items()})
 
 
 def compile_user_function_for_python(function: UserFunction) -> Any:

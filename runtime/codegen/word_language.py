@@ -18,10 +18,10 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WordInstruction:
     """An instruction: `ir` with {r} the result, {0} {1} the arguments, {p0} {p1} the same as pointers.
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from .frozen import dataclass
+from .frozen import frozen
 from .readable_text import byte_count_in_words
 
 HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """start and end: microseconds from the start of the profile. kind: kernel, library, copy, wait, or a phase of the
     host (call, in NumPy, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and
@@ -46,7 +46,7 @@ class Span:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemorySample:
     """The bytes of a device at a moment, in microseconds from the start of the profile."""
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from .errors import text_at_user_line
-from .frozen import dataclass
+from .frozen import frozen
 
 PREFIX = "KERNELGRAPH_"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """One row: the attribute's name, its default, how text becomes a value (ValueError if it cannot), what it does."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.device import Device, GpuProperties
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceKind:
     """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
     numbered: there can be several. gpu: it needs CUDA's packages. host_memory, computes: as `Device` says."""

@@ -25,7 +25,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ..core.errors import PlanError, RankError
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.device import DeviceCommunicator, Event, error_of_event
 from ..program.world import DIGEST_BYTES, INSTEAD, Host, World
 from .promises import EnginePromise, PythonPromise, make_promise
@@ -37,7 +37,7 @@ SMALL_BYTES = 1 << 18  # a sum of no more takes less than a nap
 Job = tuple[Callable[[], object], EnginePromise | PythonPromise, str, bool]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Agreement:
     """What all ranks are about to do. lines: in words, for where they differ. doing: all of it, for people."""
 

@@ -35,7 +35,7 @@ from ..codegen.word_language import (
     make_builtin_from_machine_code,
     read_memory_word,
 )
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..core.host_pool import HostMemoryPool
 from ..interpret.serial import serial_scalar_argument_bits
 from .encode_plan import PlanLayout
@@ -252,7 +252,7 @@ def direct_call_table_packers(heads: int, scalars: Sequence[str]) -> tuple[Calla
     return convert_and_pack_call_table, convert_and_pack_call_table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectArgument:
     """An argument: which buffer it is (or `ARENA`), and an array or NumPy scalar that it has to be like (None: a block
     of memory).

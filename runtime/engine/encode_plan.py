@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, Protocol
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..interpret.serial import serial_error_sources_of_plan
 from ..program.collective import Collective
 from ..program.plan import AFTER, Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments, root_tasks_of_plan
@@ -27,7 +27,7 @@ LONG_US = 200.0  # no chunk need be longer, so that the last one to end leaves n
 WATCHED_US = 20.0  # after a launch that takes longer, a look at the clock costs nothing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanLayout:
     """Native words of a plan. `keep` owns the memory behind the addresses.
 
@@ -144,7 +144,7 @@ def encode_plan(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ArgumentSlots:
     """The kernels' argument slots.
 
@@ -183,7 +183,7 @@ def _native_argument_slots(plan: Plan, tasks: Sequence[int]) -> _ArgumentSlots:
     return slots
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RunOffsets:
     """Offsets in a run.
 

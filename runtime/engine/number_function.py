@@ -24,7 +24,7 @@ from ..codegen.word_language import (
     make_builtin_from_machine_code,
     read_memory_word,
 )
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from .direct_call import Words
 from .engine import native_engine_functions
 from .words import records as e
@@ -82,7 +82,7 @@ def make_native_number_function(
     return make_builtin_from_machine_code(native.compute_numbers, words, (writer.held, items, leaves, declined, keep))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _NumberPlace:
     """Where a value is in the frame. kind: its type, or None. bits: whether it is a float's bits, no object."""
 

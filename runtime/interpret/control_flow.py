@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.plan import FOREVER, Branch, Loop, Plan, control_flow_arguments
 from ..program.program import Argument, Int, Pointer, Scalar, Task
 
@@ -30,7 +30,7 @@ class LoopDevice(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InterpretedLoopAddresses:
     """Where a call of a loop has what: its addresses by the number of an iteration. count: the iterations (FOREVER for
     a flag)."""

@@ -67,14 +67,6 @@ def _numpy_ufunc_reduce(a: View, *where: View, ufunc: str, **options: Any) -> An
     return getattr(np, ufunc).reduce(a, **masked, **options)
 
 
-def _numpy_ufunc_accumulate(a: View, ufunc: str, **options: Any) -> Any:
-    return getattr(np, ufunc).accumulate(a, **options)
-
-
-def _numpy_ufunc_reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
-    return getattr(np, ufunc).reduceat(a, indices, **options)
-
-
 def _numpy_ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
     """`a` after `ufunc.at(a, key, ...)`."""
     result = a.copy()
@@ -156,24 +148,8 @@ def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     return result
 
 
-def _numpy_host_choose(a: View, *choices: View, mode: Any = None) -> Any:
-    return np.choose(a, list(choices), mode=mode)
-
-
 def _numpy_ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
     return np.ravel_multi_index(indices, dims, mode=mode, order=order)
-
-
-def _numpy_partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
-    return np.partition(a, np.array(kth, np.intp), **options)  # a list of none would be one of floats
-
-
-def _numpy_argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
-    return np.argpartition(a, np.array(kth, np.intp), **options)
-
-
-def _numpy_lexsort(*keys: View, axis: int) -> View:
-    return np.lexsort(keys, axis=axis)
 
 
 def _numpy_bincount(x: View, *weights: View, minlength: int) -> View:
@@ -203,10 +179,6 @@ def _numpy_lu(a: View, pivots: str) -> tuple[View, View]:
             below[:, :, j] = np.where(flat[:, j, j, None] == 0, 0, below[:, :, j] / flat[:, j, j, None])
         below[:, :, j + 1 :] -= below[:, :, j, None] * flat[:, None, j, j + 1 :]
     return factors, rows.reshape(a.shape[:-1])
-
-
-def _numpy_qr_upper(a: View) -> View:
-    return np.asarray(np.linalg.qr(a, "r"))
 
 
 def _numpy_eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
@@ -244,10 +216,6 @@ def _numpy_put_along_axis(a: View, indices: View, values: View, axis: int | None
     result = a.copy()
     np.put_along_axis(result, indices, values, axis)
     return result
-
-
-def _numpy_view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
-    return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
 def _numpy_require(a: View, condition: View, error: str, text: str) -> View:
@@ -295,25 +263,26 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "call": _numpy_call,
     "reduce": _numpy_host_reduction,
     "ufunc_reduce": _numpy_ufunc_reduce,
-    "accumulate": _numpy_ufunc_accumulate,
-    "reduceat": _numpy_ufunc_reduceat,
+    "accumulate": lambda a, ufunc, **options: getattr(np, ufunc).accumulate(a, **options),
+    "reduceat": lambda a, indices, ufunc, **options: getattr(np, ufunc).reduceat(a, indices, **options),
     "at": _numpy_ufunc_at,
     "combine_at": _numpy_combine_at,
     "combine_in_order": _numpy_combine_in_order,
     "places_in_order": _numpy_places_in_order,
     "last_places": _numpy_host_last_occurrences,
     "setitem": _numpy_setitem_copy,
-    "choose": _numpy_host_choose,
+    "choose": lambda a, *choices, mode=None: np.choose(a, list(choices), mode=mode),
     "kth": _numpy_kth_values,
     "linalg.lu": _numpy_lu,
     "linalg.eigh_rows": _numpy_eigh_rows,
     "linalg.svd_whole": _numpy_svd_whole,
     "linalg.qr_factors": _numpy_host_call_of_name("linalg.qr"),
-    "linalg.qr_upper": _numpy_qr_upper,
+    "linalg.qr_upper": lambda a: np.asarray(np.linalg.qr(a, "r")),
     "linalg.cholesky_factor": _numpy_host_call_of_name("linalg.cholesky"),
-    "partition": _numpy_partition,
-    "argpartition": _numpy_argpartition,
-    "lexsort": _numpy_lexsort,
+    # a list of none would be one of floats
+    "partition": lambda a, kth, **options: np.partition(a, np.array(kth, np.intp), **options),
+    "argpartition": lambda a, kth, **options: np.argpartition(a, np.array(kth, np.intp), **options),
+    "lexsort": lambda *keys, axis: np.lexsort(keys, axis=axis),
     "ravel_multi_index": _numpy_ravel_multi_index,
     "bincount": _numpy_bincount,
     "histogram": _numpy_histogram,
@@ -324,7 +293,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "require": _numpy_require,
     "callback": invoke_custom_call_callback,
     "topk": numpy_topk,
-    "view": _numpy_view_as_dtype,
+    "view": lambda a, dtype: np.ascontiguousarray(a).reshape(a.shape).view(dtype),
     "convolution": numpy_convolution,
     "convolution_image": numpy_convolution_image,
     "convolution_weights": numpy_convolution_weights,

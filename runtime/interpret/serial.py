@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import deferred_fork
 from ..core.errors import CompileError, DeviceLost, add_note_to_error_once
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..core.readable_text import with_article
 from ..program.collective import Collective
 from ..program.plan import ENTRY, Launch, Plan
@@ -34,7 +34,7 @@ from .control_flow import RunIteration, run_control_flow
 from .library_calls import LIBRARY, numpy_region_viewer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorSources:
     """The indices of the errors that poison each task, and each output."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.frozen import dataclass, field
+from ..core.frozen import field, frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Collective:
     """What this rank and all others do together: each has the reads of the task and gets its writes, as contiguous
     arrays of a dtype.

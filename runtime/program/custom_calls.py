@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from .user_function import UserFunctionSource
 
 View = np.ndarray[Any, Any]
@@ -16,7 +16,7 @@ Sizes = tuple[int, int, int]
 EMPTY: Mapping[int, View] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Callback:
     """A Python function that gets the arrays to read, then those to fill. It cannot write those that it reads. Equal if
     the same."""
@@ -27,7 +27,7 @@ class Callback:
         return getattr(self.function, "__qualname__", "function").replace("<locals>.", "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewArray:
     """What a step is to write: an array of its own. starts: the number, among the step's arrays, of the one whose
     values it has at first; None: none in particular."""
@@ -37,7 +37,7 @@ class NewArray:
     starts: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CustomKernel:
     """A GPU kernel of the user's: a numba.cuda function, or CUDA C++ text in which `name` is `extern "C"`.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.allocators import Allocator
 from ..core.errors import KernelGraphError
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..core.profile import ProfileRecorder
 from .dnn import DnnLibrary
 from .plan import Plan
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .collective import Collective
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuProperties:
     """One GPU. The defaults are an H200's, which programs are compiled for where there is no GPU.
 
@@ -232,7 +232,7 @@ class Timing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectivePart:
     """A device's part of a collective: its arrays, and what they wait for."""
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 
 Order = tuple[int, ...]  # for each axis of an array, which axis of its memory it is
 # of an array within another one its shape, its strides, and where it begins, in elements
 DnnPart = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DnnTensor:
     """strides: in elements."""
 
@@ -22,7 +22,7 @@ class DnnTensor:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DnnCall:
     """tensors: those that it reads, then those that it writes."""
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from ..core.frozen import dataclass, field
+from ..core.frozen import field, frozen
 from .collective import Collective
 from .program import Argument, Kernel, Library, Program, Task, control_flow_bodies, union_bytes_of_regions
 from .report import Report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """Start task number `task` of the program on `stream`."""
 
@@ -35,7 +35,7 @@ class Launch:
         return f"launch t{self.task} on s{self.stream}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """`event` happens when all that was put on `stream` before it is done."""
 
@@ -46,7 +46,7 @@ class Record:
         return f"record e{self.event} on s{self.stream}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """What is put on `stream` after this starts only when `event` has happened."""
 
@@ -60,7 +60,7 @@ class Wait:
 Step = Launch | Record | Wait
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Steps in issue order.
 
@@ -172,7 +172,7 @@ class Plan:
 ENTRY, AFTER = -1, -2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanBoundary:
     """roots: numbers of the steps that launch the first task of a stream which follows no other: one wait for each, on
     one event of the caller's stream, and everything follows it.
@@ -241,7 +241,7 @@ FRESH = -1
 FOREVER = 1 << 62  # iterations, where a flag decides
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """A body that runs iteration after iteration, each after the one before.
 
@@ -276,7 +276,7 @@ class Loop:
         return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Branch:
     """Two bodies with the same inputs, outputs and numbers. A bool in memory says which one runs: the first if true."""
 
@@ -286,7 +286,7 @@ class Branch:
         return "branch"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopRotation:
     """Where carried values live. Places 0, 1, ... are the initial values', those from `carried` on the pool's.
 
@@ -357,7 +357,7 @@ def _pool_buffers_of_planned_loop(
     return tuple(found[count + p] for p in range(len(owners)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlFlowArguments:
     """A loop task's arguments by what they are for."""
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core.frozen import dataclass, field, replace
+from ..core.frozen import field, frozen, replace
 
 if TYPE_CHECKING:
     from .plan import Branch, Loop, Plan
@@ -17,7 +17,7 @@ from .collective import Collective
 from .user_function import UserFunction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Buffer:
     """A run of bytes on a device, one of the program's. `kind` is `input` (given by the caller), `output` (returned),
     `temp` (lives inside a call) or `value` (the same, in memory of its own, where devices pass it on). source: which of
@@ -30,7 +30,7 @@ class Buffer:
     source: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """The elements of `buffer` at byte `offset + sum(index[i] * strides[i])`, each `itemsize` bytes long."""
 
@@ -70,7 +70,7 @@ class Region:
         return f"b{self.buffer}[{self.dtype or self.itemsize}:{dims}@{self.offset}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kernel:
     """Kernel source text for one target. Equal text is the same kernel: it is compiled once and cached on disk.
 
@@ -88,7 +88,7 @@ class Kernel:
     form: Any = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Library:
     """A call into a library, e.g. `matmul`. It takes the task's `reads` and `writes` regions, in order."""
 
@@ -96,7 +96,7 @@ class Library:
     attrs: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pointer:
     """The address of byte `offset` of `buffer`."""
 
@@ -104,7 +104,7 @@ class Pointer:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Int:
     """A 64-bit integer (a size or a stride in elements)."""
 
@@ -116,7 +116,7 @@ class Int:
         return self.value & (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scalar:
     """The caller's number `index` of the program's scalars, passed by value as `dtype`."""
 
@@ -124,7 +124,7 @@ class Scalar:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """A number of the program itself, such as 0.1 in `0.1 * x`. Its bytes in native order, passed by value as `dtype`.
 
@@ -148,7 +148,7 @@ class Constant:
 Argument = Pointer | Int | Scalar | Constant
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """One launch, or one loop or branch with all that it launches. Everything that it touches is in `reads` and
     `writes`; a buffer that is in both is either listed in `same_element` (each element is read only by the iteration
@@ -246,7 +246,7 @@ def _format_task_regions(regions: tuple[Region, ...]) -> str:
     return ", ".join(str(r) for rs in shown for r in rs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """Tasks over buffers. `inputs[i]` and `outputs[i]` are buffer numbers, in the order of the call's arrays;
     `scalars` are the dtypes of the numbers that a call passes. devices: those that buffers are on, where there are

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncCount:
     """Event records and event waits."""
 
@@ -18,7 +18,7 @@ class SyncCount:
         return f"{self.records} records, {self.waits} waits"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """One assignment of tasks to streams, with the predicted makespan in microseconds.
 
@@ -34,7 +34,7 @@ class Candidate:
         return f"{self.name}: {self.streams} streams, {self.inner}, predicted {self.predicted:.1f} us"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddedDependence:
     """An order of two tasks added to save memory. `cost` is by how many microseconds it lengthens the critical path."""
 
@@ -46,7 +46,7 @@ class AddedDependence:
         return f"t{self.before} before t{self.after} (+{self.cost:.1f} us)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """What the scheduler decided for one plan.
 

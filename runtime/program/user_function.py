@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..core.disk_cache import sha256_digest
-from ..core.frozen import dataclass, field
+from ..core.frozen import field, frozen
 
 Make = Callable[[FunctionType], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImportableFunctionName:
     """A module, or something that is found in one by its name."""
 
@@ -35,7 +35,7 @@ class ImportableFunctionName:
         return getattr(module, self.name) if self.name else module
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserFunctionSource:
     """A function's code (marshalled) and what its global names and cells stand for: numbers, tuples of numbers,
     `ImportableFunctionName` things and the `UserFunctionSource` of other functions. Equal digests mean equal functions,
@@ -63,7 +63,7 @@ class UserFunctionSource:
         return cls(name, marshal.dumps(code), items, defaults, known)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserFunction:
     """A scalar function for arguments of given dtypes: one result, or several as a tuple.
 

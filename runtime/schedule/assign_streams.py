@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..program.dag import (
     critical_path_ranks_of_dag,
     depth_first_order_of_dag,
@@ -25,7 +25,7 @@ Preds = Sequence[Collection[int]]
 NO_CHOICE = "one stream is as fast as the longest chain of tasks"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamAssignment:
     """order: the tasks as issued, a linear extension of the dependences. stream[v]: where task `v` runs."""
 
@@ -157,7 +157,7 @@ MARGIN = 0.05
 WIDTH_LIMIT = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulingProblem:
     """What is to be scheduled. preds[v]: what task `v` follows. Costs in us; shares of the machine, 0 to 1.
 
@@ -172,7 +172,7 @@ class SchedulingProblem:
     order: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssignmentOption:
     """An assignment, the waits that it needs, and the summary of both."""
 
@@ -181,7 +181,7 @@ class AssignmentOption:
     summary: Candidate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssignmentOptions:
     """All options found, the one to take, and why. width: of the program, if it was computed."""
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..program.device import H200, GpuProperties
 from ..program.program import Library, Task
 from .surroundings import TaskSend, scheduled_end_of_sends
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineModel:
     """What the scheduler assumes of a device. Times are microseconds.
 

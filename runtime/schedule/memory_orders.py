@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..program.dag import depth_first_order_of_dag, members_of_bitmask, transitive_predecessors_in_dag
 from ..program.program import Library, Program
 from ..program.report import AddedDependence
@@ -71,7 +71,7 @@ def _scheduled_on_copy_engine(kernel: object) -> bool:
     return isinstance(kernel, Library) and kernel.name in COPIES
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LongestTaskPaths:
     """top[v], rank[v]: the longest paths to the end of task `v` and from its start; longest: of all."""
 

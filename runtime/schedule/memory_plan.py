@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator, Sequence
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.dag import members_of_bitmask
 from ..program.program import Program
 from .antichain import HeaviestAntichains
@@ -24,7 +24,7 @@ CLOSE = 1.01
 MANY = 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Temporaries:
     """The buffers that need a place in the arena. Their numbers, sizes rounded up, and the sets of tasks using them."""
 
@@ -33,7 +33,7 @@ class Temporaries:
     users: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lifetimes:
     """earlier[b]: the set of buffers whose users are all done before any user of buffer `b` starts.
 
@@ -46,7 +46,7 @@ class Lifetimes:
     bound: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """offsets[b]: the arena byte where buffer `b` starts, None for what does not live there. live: a lower bound."""
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..core.gc_pause import paused_garbage_collection
 from ..program.dag import critical_path_ranks_of_dag, transitive_predecessors_in_dag
 from ..program.plan import Plan, happens_before_relation_of_plan, nested_plans, plan_boundary
@@ -44,7 +44,7 @@ MODES = ("concurrency", "balanced", "small")
 NEAR_SMALLEST = 1.05
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PlacedAssignment:
     """An assignment with its memory. preds: the dependences and those that were added to save memory."""
 
@@ -292,7 +292,7 @@ def explain_plan(plan: Plan) -> str:
 CANDIDATES = 4  # at most
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScheduledPlanCandidate:
     """A plan, and the way that the device is to run it. It is one of those it offers; empty: the only one."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.dag import members_of_bitmask, transitive_predecessors_in_dag
 from ..program.program import Program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Outputs of a program, by their places, that leave together once all are there; the microseconds that it takes."""
 
@@ -20,7 +20,7 @@ class Send:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surroundings:
     """arrivals[i]: which in turn input `i` comes, 0 for what is there from the start; sends: one after the other.
     reads_peers: some inputs lie on other devices, whose links are all to be in use."""
@@ -33,7 +33,7 @@ class Surroundings:
         return bool(self.sends) or any(self.arrivals)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskSend:
     """The tasks that write what leaves together; the microseconds that it takes."""
 

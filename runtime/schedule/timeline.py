@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.plan import Launch, Plan, Record
 from .cost_model import MachineModel, machine_share_of_task, predict_task_times
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """A task's predicted time on its stream, in microseconds from the call.
 

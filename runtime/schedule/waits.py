@@ -9,12 +9,12 @@ from collections.abc import Collection, Sequence
 from functools import reduce
 from operator import and_, or_
 
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..program.dag import bitmask_of_members, members_of_bitmask
 from ..program.plan import Launch, Record, Step, Wait
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamOrder:
     """Nodes on streams. order: nodes as issued. preds[v], stream[v]: what node `v` must follow, and where it is."""
 
@@ -25,7 +25,7 @@ class StreamOrder:
     streams: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamWaits:
     """needed[v]: the nodes of other streams that `v` waits for. before[v]: the set of nodes done when `v` is done."""
 

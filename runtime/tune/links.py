@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..core.disk_cache import DiskCache, sha256_digest
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..program.device import Device, Event
 
 SIZES = 1 << 12, 1 << 22  # bytes of the copies that are timed
@@ -25,7 +25,7 @@ _known: dict[str, LinkTimes] = {}
 Start = Callable[[], Sequence[Event]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkTimes:
     """first, last: when a link was timed, in seconds since 1970. least: of each time the least microseconds of each of
     the two sizes, the last times alone."""

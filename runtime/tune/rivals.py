@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.disk_cache import sha256_digest
-from ..core.frozen import dataclass
+from ..core.frozen import frozen
 from ..core.settings import settings
 from ..program.device import Device
 from ..program.plan import Branch, Loop
@@ -31,7 +31,7 @@ LOOP_SECONDS = 1e-5  # what a compiled one of these takes at least
 Rival = Callable[[], Any]  # one that is timed gives its seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contest:
     """What tells a program's contest from others. bounded: the run in NumPy may take much longer than the
     compiled one."""

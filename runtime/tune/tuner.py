@@ -15,7 +15,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from ..core.disk_cache import DiskCache, sha256_digest
-from ..core.frozen import dataclass, field
+from ..core.frozen import dataclass, field, frozen
 from ..program.program import (
     Argument,
     Constant,
@@ -186,7 +186,7 @@ class PlanTuner:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredWinner:
     """A winner from the disk. exact: of these very sizes' bucket, not of a neighbour's."""
 

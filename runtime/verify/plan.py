@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..core.errors import PlanError
-from ..core.frozen import dataclass, replace
+from ..core.frozen import frozen, replace
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Library, Region, Task, control_flow_bodies, packed_member_tasks
 from .control_flow import control_flow_violations
@@ -23,7 +23,7 @@ ARENA = -1
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Violation:
     """Two steps that may go wrong together, or one (`second` is then empty), and why.
 
@@ -48,7 +48,7 @@ class Violation:
         return f"{self.kind}: {steps}{where}: {self.why}{lines}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LaunchedAccess:
     """One region that a launch touches. base: where its buffer starts in `memory`."""
 
@@ -76,7 +76,7 @@ class _LaunchedAccess:
         return other.clock[self.stream] >= self.position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Replay:
     """What the steps order: for each launched task (stream, position, clock), for each event what it follows."""
 

@@ -21,7 +21,7 @@ NOT_CAPTURED = 905
 
 ASKED = (
     *("launch", "record", "wait", "query", "query_stream", "synchronize_event", "synchronize_stream", "elapsed"),
-    *("to_device", "to_host", "on_device", "launch_graph", "captures"),
+    *("to_device", "to_host", "on_device", "launch_graph", "captures", "drain"),
 )
 
 

@@ -19,6 +19,7 @@ from tests.dsl.gpu_in_memory import SharedContext, SharedDriver
 from tests.runtime.cuda_fake import FakeBlas
 
 DEFAULT = (0, 1)  # handles that mean another stream on each GPU
+OWN_DEFAULT = 10  # the queue of the first GPU's default stream; the other's is next to it
 INVALID_CONTEXT = 201
 
 
@@ -78,6 +79,13 @@ class GpuInMemory(SharedContext):
         super().enter()
         self.machine.set_current(self.index)
 
+    def synchronize(self) -> None:
+        """Its own streams: what the other GPU waits for may be still to come."""
+        owners, streams = self.machine.owners, self.driver.streams
+        self.driver.drain(
+            lambda: not any(queue for s, queue in [*streams.items()] if owners.get(s, s - OWN_DEFAULT) == self.index)
+        )
+
     def stream(self, high: bool) -> Any:
         self.enter()
         return self._owned(super().stream(high))
@@ -122,7 +130,7 @@ class MachineDriver(SharedDriver):
 
     def _place(self, stream: int) -> int:
         """The queue of a stream; each GPU has one of its own for its default stream."""
-        return 10 + self.machine.current_index if stream in DEFAULT else stream
+        return OWN_DEFAULT + self.machine.current_index if stream in DEFAULT else stream
 
     def _put_node(self, stream: int, node: Any, function: Callable[[], None]) -> None:
         made = self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function)

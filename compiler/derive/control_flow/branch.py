@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, add_control_flow_node, memory_argument_count_of_node
-from ...graph.graph import Graph, Value
+from ...graph.graph import Graph, Value, Values
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, graph_with_replaced_builder_nodes
 from ..core.kinds import Cotangents, Linear, Maybe, Tangents
@@ -18,7 +18,7 @@ def _differentiated_branch_inputs(call: RuleCall) -> list[int]:
     return [i for i in range(memory_argument_count_of_node(call.node) - 1) if call.active[1 + i]]
 
 
-def _branch_with_derivative_bodies(call: RuleCall, bodies: tuple[Graph, Graph], extra: Sequence[Value]) -> list[Value]:
+def _branch_with_derivative_bodies(call: RuleCall, bodies: tuple[Graph, Graph], extra: Values) -> list[Value]:
     """A branch on the same flag, of bodies that have extra inputs behind the others."""
     memory = memory_argument_count_of_node(call.node)
     return add_control_flow_node(call.builder, Branch(bodies), [*call.args[:memory], *extra, *call.args[memory:]])
@@ -78,9 +78,7 @@ def _branch_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     )
 
 
-def zeros_for_missing_body_derivatives(
-    builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]
-) -> list[Value]:
+def zeros_for_missing_body_derivatives(builder: GraphBuilder, values: Sequence[Maybe], like: Values) -> list[Value]:
     """Zeros in the place of None."""
     return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
 

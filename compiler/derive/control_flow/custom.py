@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...graph.control_flow import CustomDerivativeNode
-from ...graph.graph import Graph, GraphError, Value
+from ...graph.graph import Graph, GraphError, Value, Values
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import inline_graph_into_builder
-from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangent, Tangents
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Tangent, Tangents
 
 
 def _custom_derivative_of_call(call: RuleCall) -> CustomDerivativeNode:
@@ -16,7 +16,7 @@ def _custom_derivative_of_call(call: RuleCall) -> CustomDerivativeNode:
     return found
 
 
-def _inlined_custom_derivative_rule(call: RuleCall, body: Graph, given: Sequence[Value]) -> list[Value]:
+def _inlined_custom_derivative_rule(call: RuleCall, body: Graph, given: Values) -> list[Value]:
     """A body of the rule: what it is given, then the rest of the call's arguments."""
     control = _custom_derivative_of_call(call)
     rest = call.args[control.results + control.inputs :]
@@ -66,8 +66,4 @@ _FORWARD = Tangent(
 )
 
 
-def _custom_derivative_rule(call: RuleCall) -> Rule:
-    return _REVERSE if _custom_derivative_of_call(call).forward is None else _FORWARD
-
-
-CUSTOM = Choice(_custom_derivative_rule)
+CUSTOM = Choice(lambda call: _REVERSE if _custom_derivative_of_call(call).forward is None else _FORWARD)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import (
@@ -23,8 +23,7 @@ from ...graph.control_flow import (
     add_control_flow_node,
     memory_argument_count_of_node,
 )
-from ...graph.graph import Graph, Value
-from ...ops.table import OPS
+from ...graph.graph import Graph, Value, Values
 from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
 from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
 from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents
@@ -33,7 +32,7 @@ from .branch import zeros_for_missing_body_derivatives
 from .snapshots import ReversedIterations, Stretch, kept_loop_snapshots, snapshot_levels_within_budget
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """A loop's arguments, by what they are."""
 
@@ -117,7 +116,7 @@ class ReverseLoopIteration:
                 continue
             seen.add(number)
             node = nodes[number]
-            dear = OPS[node.op].kind == "library" and node.op in ("matmul", "host")
+            dear = node.kind == "library" and node.op in ("matmul", "host")
             if number in carried or (dear and number in self.primal):
                 kept.add(number)
             else:
@@ -162,7 +161,7 @@ class ReverseLoopIteration:
         added = [made.map("add", s, v) for s, v in zip(sums, found[count_state:], strict=False)]
         return made.finish([*ends, *added, *found[count_state + len(sums) :]]), windows, invariants
 
-    def iterations_for_snapshots(self, shared: Sequence[Value]) -> ReversedIterations:
+    def iterations_for_snapshots(self, shared: Values) -> ReversedIterations:
         """The forward turn and the backward one as graphs of their own, whose windows are read where the number of the
         turn says. shared: the arrays that windows look at, the invariants, the stacked results' cotangents."""
         nodes, lines, count = self.builder.nodes, self.builder.lines, len(self.state)
@@ -180,7 +179,7 @@ class ReverseLoopIteration:
         return ReversedIterations(forward, made.finish([*added[:count], *ends]))
 
     def _inputs_of_separate_iteration(
-        self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Sequence[Value]
+        self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Values
     ) -> tuple[GraphBuilder, dict[int, Value]]:
         """The inputs of a turn on its own, and what they stand for: the state, for a backward turn the cotangents and
         sums, what is shared, the number of the turn."""
@@ -198,7 +197,7 @@ class ReverseLoopIteration:
             known[value.number] = _loop_window_at_reversed_turn(made, array, window, index, value.shape)
         known |= {v.number: g for v, g in zip(inner[self.windows :], given[self.windows :], strict=False)}
         for seed, array in zip(self.seeds[len(self.state) :], given[len(inner) :], strict=True):
-            row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * len(seed.shape)))
+            row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * seed.ndim))
             known[seed.number] = made.reshape(
                 _loop_window_at_reversed_turn(made, array, row, index, (1, *seed.shape)), seed.shape
             )
@@ -286,7 +285,7 @@ def _derivative_loop_window(window: Window, count: int) -> Window:
 
 def _flip_stacked_loop_cotangents(builder: GraphBuilder, stacked: Value) -> Value:
     """From the first turn to the last."""
-    rank = len(stacked.shape)
+    rank = stacked.ndim
     starts, steps = (stacked.shape[0] - 1, *(0,) * (rank - 1)), (-1, *(1,) * (rank - 1))
     return builder.slice(stacked, starts, steps, stacked.shape)
 
@@ -330,13 +329,13 @@ def _loop_window_at_reversed_turn(
 
 
 def _flattened_loop_cotangent(builder: GraphBuilder, value: Value) -> Value:
-    return builder.reshape(value, (value.type.size,))
+    return builder.reshape(value, (value.size,))
 
 
 def _element_numbers_of_loop_windows(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
     """The numbers of the elements of an array that a window shows, turn after turn."""
     total = builder.const(0, INT64)
-    stride = like.type.size
+    stride = like.size
     turn = builder.index(stacked.shape, 0)
     for axis, (start, step, move) in enumerate(zip(window.starts, window.steps, window.moves, strict=True)):
         stride //= like.shape[axis]

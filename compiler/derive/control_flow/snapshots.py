@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass, replace
+from ....runtime.core.frozen import frozen, replace
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, KeptStates, Loop, Window, add_body_scalar, add_control_flow_node
-from ...graph.graph import Graph, Value
+from ...graph.graph import Graph, Value, Values
 from ..core.inline import inline_graph_into_builder
 
 SHORT = 8  # turns of a stretch that is not cut any more, where their number is not known
@@ -55,22 +55,22 @@ def kept_loop_snapshots(turns: int, state: int, saved: int, levels: Sequence[int
     return KeptStates(turns, *here, tuple(curve))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """Values in one builder: a stretch of turns. state: what its first turn begins with; cotangents: of what its last
     turn gives, and sums of the invariants'; first: the number of its first turn; count: how many turns; expected: about
     how many; total: of the whole loop, where it is known, and then the levels are made for it."""
 
-    state: Sequence[Value]
-    cotangents: Sequence[Value]
-    invariants: Sequence[Value]
+    state: Values
+    cotangents: Values
+    invariants: Values
     first: Value
     count: Value
     expected: float
     total: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReversedIterations:
     """step: (state, invariants, turn) -> the next state; back: (state, cotangents, invariants, turn) -> the cotangents
     before the turn. Graphs whose last input is the number of the turn; their numbers are those of the call."""
@@ -79,7 +79,7 @@ class ReversedIterations:
     back: Graph
 
     def reverse_stretch(
-        self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], levels: Sequence[int]
+        self, builder: GraphBuilder, stretch: Stretch, numbers: Values, levels: Sequence[int]
     ) -> list[Value]:
         """The cotangents of what a stretch begins with. levels: into how many pieces it is cut, and its pieces are."""
         if not levels:
@@ -89,7 +89,7 @@ class ReversedIterations:
         shared = [*stretch.state, *stretch.cotangents, *stretch.invariants, stretch.first, stretch.count]
         long = builder.map("greater", stretch.count, np.int64(SHORT))
 
-        def branch_body(turns: Callable[[GraphBuilder, Stretch, Sequence[Value]], list[Value]]) -> Graph:
+        def branch_body(turns: Callable[[GraphBuilder, Stretch, Values], list[Value]]) -> Graph:
             made = GraphBuilder("stretch")
             inputs = [made.input(v.type) for v in shared]
             own = [add_body_scalar(made, n.type) for n in numbers]
@@ -103,7 +103,7 @@ class ReversedIterations:
         return add_control_flow_node(builder, Branch(bodies, likely), [long, *shared, *numbers])
 
     def run_forward(
-        self, builder: GraphBuilder, stretch: Stretch, count: Value, numbers: Sequence[Value], expected: float
+        self, builder: GraphBuilder, stretch: Stretch, count: Value, numbers: Values, expected: float
     ) -> list[Value]:
         """The state after so many turns of a stretch, about as many as expected."""
         kept = len(stretch.state)
@@ -115,7 +115,7 @@ class ReversedIterations:
         args = [*stretch.state, *stretch.invariants, stretch.first, count, *numbers]
         return add_control_flow_node(builder, Loop(body, kept, expected=expected), args)
 
-    def _reverse_each_iteration(self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value]) -> list[Value]:
+    def _reverse_each_iteration(self, builder: GraphBuilder, stretch: Stretch, numbers: Values) -> list[Value]:
         shared = [*stretch.state, *stretch.invariants, stretch.first, stretch.count]
         made = GraphBuilder("backward")
         cotangents = [made.input(v.type) for v in stretch.cotangents]
@@ -140,7 +140,7 @@ class ReversedIterations:
         return add_control_flow_node(builder, Loop(body, len(cotangents), expected=stretch.expected), args)
 
     def _reverse_from_snapshots(
-        self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], levels: Sequence[int]
+        self, builder: GraphBuilder, stretch: Stretch, numbers: Values, levels: Sequence[int]
     ) -> list[Value]:
         kept = self.take_snapshots(builder, stretch, numbers, levels[0])[1]
         return self.reverse_pieces(builder, stretch, kept, numbers, levels)
@@ -149,8 +149,8 @@ class ReversedIterations:
         self,
         builder: GraphBuilder,
         stretch: Stretch,
-        kept: Sequence[Value],
-        numbers: Sequence[Value],
+        kept: Values,
+        numbers: Values,
         levels: Sequence[int],
         states: KeptStates | None = None,
     ) -> list[Value]:
@@ -185,14 +185,13 @@ class ReversedIterations:
             results = self.reverse_stretch(made, piece, own, rest)
         body = made.finish(results)
         windows = tuple(
-            Window((pieces - 1, *(0,) * (len(v.shape) - 1)), (1,) * len(v.shape), (-1, *(0,) * (len(v.shape) - 1)))
-            for v in kept
+            Window((pieces - 1, *(0,) * (v.ndim - 1)), (1,) * v.ndim, (-1, *(0,) * (v.ndim - 1))) for v in kept
         )
         loop = Loop(body, len(cotangents), windows, pieces, kept=states)
         return add_control_flow_node(builder, loop, [*stretch.cotangents, *kept, *shared, *numbers])
 
     def take_snapshots(
-        self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], pieces: int
+        self, builder: GraphBuilder, stretch: Stretch, numbers: Values, pieces: int
     ) -> tuple[list[Value], list[Value]]:
         """The state after a stretch, and those at the beginnings of its pieces."""
         length = _iterations_of_snapshot_piece(builder, stretch.count, pieces)
@@ -249,7 +248,7 @@ def _start_of_loop_snapshot_piece(
     return builder.map("add", first, before), builder.map("minimum", left, length)
 
 
-def _snapshot_stretch_of_values(stretch: Stretch, values: Sequence[Value]) -> Stretch:
+def _snapshot_stretch_of_values(stretch: Stretch, values: Values) -> Stretch:
     """The same stretch, of values in another builder."""
     a = len(stretch.state)
     b = a + len(stretch.cotangents)

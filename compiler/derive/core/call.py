@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node, Value, own_maximum_of_comparison
+from ...graph.graph import Node, Value, Values, own_maximum_of_comparison
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReverseOptions:
     """budget: bytes that a loop may keep of its states. ieee: whether a cotangent of zero that comes out of a `where`
     is multiplied as IEEE's arithmetic does; else nothing comes back from what was not taken, be it infinite."""
@@ -31,9 +31,9 @@ class RuleWalks(Protocol):
     def pull_back(
         self,
         builder: GraphBuilder,
-        outputs: Sequence[Value],
+        outputs: Values,
         cotangents: Sequence[Value | None],
-        inputs: Sequence[Value],
+        inputs: Values,
         replaced: dict[int, int],
         masks: dict[int, Value] | None = None,
     ) -> list[Value | None]: ...
@@ -41,16 +41,16 @@ class RuleWalks(Protocol):
     def push_forward(
         self,
         builder: GraphBuilder,
-        inputs: Sequence[Value],
+        inputs: Values,
         tangents: Sequence[Value | None],
-        outputs: Sequence[Value],
+        outputs: Values,
         replaced: dict[int, int],
     ) -> list[Value | None]: ...
 
-    def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]: ...
+    def following(self, builder: GraphBuilder, inputs: Values, outputs: Values) -> list[bool]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleCall:
     """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
     differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it.
@@ -68,6 +68,10 @@ class RuleCall:
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
 
+    def copy(self, *args: Value) -> Value:
+        """The operation on others."""
+        return self.builder.copy(self.node, args)
+
     def put_under_mask_of(self, ct: Value, turned: Value, turn: Callable[[Value], Value]) -> Value:
         """A value with the mask of the cotangent that it is made of, turned as that was."""
         mask = self.masks.get(ct.number)
@@ -83,7 +87,7 @@ class RuleCall:
     @property
     def options(self) -> dict[str, Any]:
         """Of a host call."""
-        return dict(self.node.attr("options"))
+        return self.node.options
 
     @property
     def name(self) -> str:
@@ -162,7 +166,7 @@ WITHIN_ONE = frozenset({"sin", "cos", "tanh", "erf", "sigmoid"})
 def _sums_cannot_overflow(builder: GraphBuilder, value: Value) -> bool:
     """Whether no element is beyond 1, by what it is: one of these functions, or exp(x - max(x))."""
     node = builder.nodes[value.number]
-    if value.dtype.kind != "f" or not 0 < value.type.size <= float(np.finfo(value.dtype).max):
+    if value.dtype.kind != "f" or not 0 < value.size <= float(np.finfo(value.dtype).max):
         return False  # of no elements it is 0, whatever the factor
     if node.op != "exp":
         return node.op in WITHIN_ONE
@@ -175,7 +179,7 @@ def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes
     while builder.nodes[number].op == "broadcast":
         number = builder.nodes[number].args[0]
     value = builder.at(number)
-    lengths = (*(1,) * (len(shape) - len(value.shape)), *value.shape)
+    lengths = (*(1,) * (len(shape) - value.ndim), *value.shape)
     if any(lengths[axis] != 1 for axis in axes):
         return None
     return builder.reshape(value, [n for axis, n in enumerate(lengths) if axis not in axes])
@@ -183,7 +187,7 @@ def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes
 
 def transpose_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed."""
-    last = len(value.shape) - 1
+    last = value.ndim - 1
     return builder.permute(value, (*range(last - 1), last, last - 1))
 
 

@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node, Value
+from ...graph.graph import Node, Value, Values
 from .call import transpose_matrices_in_rule, zero_cotangent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CotangentPart:
     """Zeros, but for the elements `starts + i * steps`, which are the value's."""
 
@@ -40,13 +40,13 @@ class CotangentPart:
 
 def whole_cotangent(value: Value) -> CotangentPart:
     """All of an array."""
-    return CotangentPart(value, (0,) * len(value.shape), (1,) * len(value.shape))
+    return CotangentPart(value, (0,) * value.ndim, (1,) * value.ndim)
 
 
 def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> Value:
     """The sum of cotangents of an array of the type of `like`."""
     full = [p.value for p in parts if p.is_whole(like.shape)]
-    others = [p for p in parts if not p.is_whole(like.shape) and p.value.type.size]
+    others = [p for p in parts if not p.is_whole(like.shape) and p.value.size]
     result = _sum_of_cotangents(builder, full)
     if others:
         result = _sum_of_cotangents(
@@ -55,7 +55,7 @@ def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like:
     return zero_cotangent(builder, like) if result is None else result
 
 
-def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
+def _sum_of_cotangents(builder: GraphBuilder, values: Values) -> Value | None:
     found = None
     for value in _joined_cotangent_products(builder, values):
         found = value if found is None else builder.map("add", found, value)
@@ -65,7 +65,7 @@ def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value 
 TOGETHER = 64  # products that become one
 
 
-def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Value]:
+def _joined_cotangent_products(builder: GraphBuilder, values: Values) -> list[Value]:
     """a @ b + c @ d -> [a c] @ [b; d], where both are small beside the products: the gradient of a matrix that each
     turn of a loop multiplies by is one product."""
     alike: dict[tuple[tuple[int, ...], np.dtype[Any]], list[tuple[Value, Value]]] = {}
@@ -73,8 +73,8 @@ def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -
     for value in values:
         node = builder.nodes[value.number]
         args = [builder.at(n) for n in node.args]
-        small = sum(a.type.size for a in args) <= value.type.size
-        plain = node.op == "matmul" and not node.attrs and all(len(a.shape) == 2 for a in args)
+        small = sum(a.size for a in args) <= value.size
+        plain = node.op == "matmul" and not node.attrs and all(a.ndim == 2 for a in args)
         if small and plain and all(a.dtype == value.dtype for a in args):
             alike.setdefault((value.shape, value.dtype), []).append((args[0], args[1]))
         else:
@@ -91,7 +91,7 @@ def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -
     return found
 
 
-def _join_cotangent_factors_side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
+def _join_cotangent_factors_side_by_side(builder: GraphBuilder, values: Values, axis: int) -> Value:
     """Matrices joined, by their rows in memory where all are transposed."""
     nodes = [builder.nodes[v.number] for v in values]
     if len(values) == 1:
@@ -230,10 +230,10 @@ def _is_broadcast_cotangent_number(builder: GraphBuilder, value: Value) -> bool:
     """Whether it is one number, broadcast."""
     node = builder.nodes[value.number]
     while node.op in ("broadcast", "reshape"):
-        if node.type.size == 1:
+        if node.size == 1:
             return True
         node = builder.nodes[node.args[0]]
-    return node.type.size == 1
+    return node.size == 1
 
 
 def _masked_cotangent_in_box(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
@@ -293,19 +293,19 @@ def _strip_cotangent_constant_factors(builder: GraphBuilder, value: Value) -> tu
 def _constant_factor_of_cotangent(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
     for one, other in ((0, 1), (1, 0)):
         factor, x = builder.nodes[node.args[one]], builder.at(node.args[other])
-        if factor.op == "const" and _is_finite_cotangent_factor(factor) and x.shape == node.type.shape:
+        if factor.op == "const" and _is_finite_cotangent_factor(factor) and x.shape == node.shape:
             return x, node.args[one]
     return None
 
 
 def _is_finite_cotangent_factor(node: Node) -> bool:
-    return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
+    return bool(np.isfinite(np.frombuffer(node.attr("value"), node.dtype)[0]))
 
 
 def _cotangent_factors_are_small(builder: GraphBuilder, factors: Sequence[int]) -> bool:
     """Whether their product is below 1."""
     nodes = [builder.nodes[factor] for factor in factors if factor != -1]
-    return math.prod(abs(complex(np.frombuffer(n.attr("value"), n.type.dtype)[0])) for n in nodes) < 1
+    return math.prod(abs(complex(np.frombuffer(n.attr("value"), n.dtype)[0])) for n in nodes) < 1
 
 
 def _scaled_cotangent(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:

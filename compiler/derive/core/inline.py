@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...graph.builder import GraphBuilder, nodes_to_copy
-from ...graph.graph import Graph, Node, Value
+from ...graph.graph import Graph, Node, Value, Values
 
 
-def inline_graph_into_builder(
-    builder: GraphBuilder, graph: Graph, inputs: Sequence[Value], numbers: Sequence[Value] = ()
-) -> list[Value]:
+def inline_graph_into_builder(builder: GraphBuilder, graph: Graph, inputs: Values, numbers: Values = ()) -> list[Value]:
     """The graph's outputs, for these inputs and numbers. Nodes that the builder has are not made again."""
     known = dict(zip(graph.inputs, inputs, strict=True)) | dict(zip(graph.numbers, numbers, strict=True))
     return inline_nodes_into_builder(builder, graph.nodes, graph.lines, graph.outputs, known)
@@ -44,7 +42,7 @@ def inline_nodes_into_builder(
                 todo += missing
                 continue
             line = lines[number] if lines else ""
-            made[number] = builder.add(node.op, tuple(made[a].number for a in args), node.type, node.attrs)
+            made[number] = builder.copy(node, [made[a] for a in args])
             todo.pop()
     finally:
         builder.where = before
@@ -61,9 +59,7 @@ def builder_with_inlined_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]
     return builder, new
 
 
-def graph_with_replaced_builder_nodes(
-    builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]
-) -> Graph:
+def graph_with_replaced_builder_nodes(builder: GraphBuilder, outputs: Values, replaced: Mapping[int, int]) -> Graph:
     """The graph of the outputs, with nodes in the place of others."""
     if not replaced:
         return builder.finish(outputs)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...graph.graph import Value
 from ...ops.derivatives import ZERO, Refused, Zero
 from .call import RuleCall
@@ -32,7 +32,7 @@ TangentFunction = Callable[[RuleCall, Sequence[Maybe]], Tangents]
 CotangentFunction = Callable[[RuleCall, Cotangents], Sequence["Maybe | CotangentPart"]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Linear:
     """Linear in all active arguments, or in each alone; both modes are written out.
 
@@ -43,7 +43,7 @@ class Linear:
     follows: Callable[[RuleCall, int], bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tangent:
     """A tangent in operations of the graph, linear in the arguments' tangents. follows: as of `Linear`. bent: what is
     said where it is not linear, of a rule that somebody else has written."""
@@ -53,14 +53,14 @@ class Tangent:
     bent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """The same results, by operations that have rules."""
 
     results: Callable[[RuleCall], dict[int, Value]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lifted:
     """A view whose cotangents are parts of its argument's."""
 
@@ -68,7 +68,7 @@ class Lifted:
     tangent: TangentFunction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """A rule that depends on the options, shapes or dtypes of the call."""
 

@@ -50,7 +50,7 @@ class RuleMatrix(Term):
         *batch, m, n = self.shape
         k = min(m, n)
         flat = self.builder.reshape(self.value, (*batch, m * n))
-        rank = len(flat.shape)
+        rank = flat.ndim
         found = self.builder.slice(flat, (0,) * rank, (*(1,) * (rank - 1), n + 1), (*batch, k))
         return type(self)(self.builder, self.builder.reshape(found, (*batch, 1, k)))
 

@@ -19,7 +19,7 @@ from .structure import rule_tangents_or_zeros
 def gather_rule_element_numbers(call: RuleCall) -> Value:
     """The numbers of the elements that a gather reads, in the order of its result, as one axis."""
     builder, a, indices = call.builder, call.args[0], call.args[1:]
-    shape = call.node.type.shape
+    shape = call.node.shape
     along = dict(zip(call.attr("axes"), indices, strict=True))
     rest = iter(call.attr("rest"))
     found: Value | None = None
@@ -41,7 +41,7 @@ def gather_rule_element_numbers(call: RuleCall) -> Value:
 
 def add_cotangents_at_places(builder: GraphBuilder, base: Value, places: Value, values: Value) -> Value:
     """`np.add.at(base.flat, places, values)`: both of one axis."""
-    if not values.type.size:
+    if not values.size:
         return base
     flat = builder.reshape(base, (base.type.size,))
     (result,) = builder.host("combine_at", [flat, places, values], [flat.type], ufunc="add")
@@ -50,7 +50,7 @@ def add_cotangents_at_places(builder: GraphBuilder, base: Value, places: Value, 
 
 def take_flat_elements_in_rule(builder: GraphBuilder, a: Value, places: Value) -> Value:
     """The elements of `a` at flat places."""
-    flat = builder.reshape(a, (a.type.size,))
+    flat = builder.reshape(a, (a.size,))
     return builder.gather(flat, [places], [0], [], places.shape, checked=False)
 
 
@@ -62,18 +62,14 @@ def _gather_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
 
 def _gather_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, a, ct = call.builder, call.args[0], cts[0]
-    values = builder.reshape(ct, (ct.type.size,))
+    values = builder.reshape(ct, (ct.size,))
     found = add_cotangents_at_places(builder, zero_cotangent(builder, a), gather_rule_element_numbers(call), values)
     return [found, *[None] * (len(call.args) - 1)]
 
 
 def _combine_at_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     base, _, values = rule_tangents_or_zeros(call, tangents)
-    return {0: _same_assignment_in_rule(call, [base, call.args[1], values])}
-
-
-def _same_assignment_in_rule(call: RuleCall, args: Sequence[Value]) -> Value:
-    return call.builder.add("host", tuple(a.number for a in args), call.node.type, call.node.attrs)
+    return {0: call.copy(base, call.args[1], values)}
 
 
 def _combine_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -83,7 +79,7 @@ def _combine_at_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 def _assignment_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     given = rule_tangents_or_zeros(call, tangents)
-    return {0: _same_assignment_in_rule(call, [given[0], *call.args[1:-1], given[-1]])}
+    return {0: call.copy(given[0], *call.args[1:-1], given[-1])}
 
 
 def are_last_assigned_in_rule(builder: GraphBuilder, places: Value, size: int) -> Value:
@@ -96,15 +92,13 @@ def _assignment_cotangents(call: RuleCall, cts: Cotangents, places: Value, shape
     """The base keeps the cotangent where nothing was assigned; the value gets it at its places."""
     builder, ct, value = call.builder, cts[0], call.args[-1]
     keys = call.args[1:-1]
-    base = _same_assignment_in_rule(
-        call, [ct, *keys, builder.const(0, value.dtype) if not value.shape else zero_cotangent(builder, value)]
-    )
+    base = call.copy(ct, *keys, builder.const(0, value.dtype) if not value.shape else zero_cotangent(builder, value))
     found: Maybe = None
     if call.active[-1]:
         seen = take_flat_elements_in_rule(builder, ct, places)
-        stays = are_last_assigned_in_rule(builder, places, ct.type.size)
+        stays = are_last_assigned_in_rule(builder, places, ct.size)
         seen = builder.map("where", stays, seen, builder.const(0, ct.dtype))
-        excess = max(len(value.shape) - len(shape), 0)
+        excess = max(value.ndim - len(shape), 0)
         reached = builder.reshape(seen, shape)
         shaped = builder.reshape(value, value.shape[excess:])
         found = builder.reshape(cotangent_fitted_to(builder, reached, shaped), value.shape)
@@ -115,7 +109,7 @@ def _setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     if call.args[1].dtype.kind == "b":
         return _masked_setitem_cotangents(call, cts)
     places, shape = flat_numbers_of_assigned_elements(
-        call.builder, call.node.type.shape, call.options["key"], call.args[1:-1]
+        call.builder, call.node.shape, call.options["key"], call.args[1:-1]
     )
     return _assignment_cotangents(call, cts, places, shape)
 
@@ -123,7 +117,7 @@ def _setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 def _masked_setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """x[mask] = values: the k-th value gets the cotangent where the mask holds for the k-th time."""
     builder, (_, mask, value), ct = call.builder, call.args, cts[0]
-    n, rest = mask.type.size, ct.shape[len(mask.shape) :]
+    n, rest = mask.size, ct.shape[mask.ndim :]
     m = value.shape[-len(rest) - 1]
     chosen = builder.cast(builder.reshape(mask, (n,)), INT64)
     (count,) = builder.host("cumsum", [chosen], [chosen.type], axis=0)
@@ -132,7 +126,7 @@ def _masked_setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Mayb
     place = builder.reshape(builder.map("minimum", place, np.int64(n - 1)), (m, *(1 for _ in rest)))
     rows = builder.reshape(ct, (n, *rest))
     seen = builder.gather(rows, [place], [0], list(range(1, len(rest) + 1)), (m, *rest), checked=False)
-    base = _same_assignment_in_rule(call, [ct, mask, zero_cotangent(builder, value)]) if call.active[0] else None
+    base = call.copy(ct, mask, zero_cotangent(builder, value)) if call.active[0] else None
     shaped = builder.reshape(value, value.shape[-len(rest) - 1 :])
     return [
         base,
@@ -144,7 +138,7 @@ def _masked_setitem_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Mayb
 def _put_along_axis_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, ct, indices, axis = call.builder, cts[0], call.args[1], call.options.get("axis")
     if axis is None:
-        size = ct.type.size
+        size = ct.size
         flat = builder.cast(builder.reshape(indices, (-1,)), INT64)
         places = builder.map(
             "where", builder.map("less", flat, np.int64(0)), builder.map("add", flat, np.int64(size)), flat
@@ -235,7 +229,7 @@ def _ufunc_at_rule(call: RuleCall) -> Rule:
 def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """np.put repeats values that are too few, and leaves out those that are too many."""
     builder, (a, indices, values), mode = call.builder, call.args, call.options["mode"]
-    n, count, given = a.type.size, indices.type.size, values.type.size
+    n, count, given = a.size, indices.size, values.size
     at = builder.cast(builder.reshape(indices, (count,)), INT64)
     if mode == "wrap":
         at = builder.map("remainder", at, np.int64(n))
@@ -245,9 +239,7 @@ def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
         at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
     kept = are_last_assigned_in_rule(builder, at, n)
     zero = builder.const(0, a.dtype)
-    base = (
-        _same_assignment_in_rule(call, [cts[0], indices, zero_cotangent(builder, values)]) if call.active[0] else None
-    )
+    base = call.copy(cts[0], indices, zero_cotangent(builder, values)) if call.active[0] else None
     seen = builder.map("where", kept, take_flat_elements_in_rule(builder, cts[0], at), zero)
     numbers = builder.map("remainder", builder.index((count,), 0), np.int64(given))
     found = add_cotangents_at_places(builder, builder.broadcast(zero, (given,)), numbers, seen)
@@ -257,7 +249,7 @@ def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 def _cotangents_of_numpy_place(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """np.place repeats values that are too few."""
     builder, (a, mask, values), ct = call.builder, call.args, cts[0]
-    n, given, zero = a.type.size, values.type.size, builder.const(0, a.dtype)
+    n, given, zero = a.size, values.size, builder.const(0, a.dtype)
     chosen = builder.reshape(builder.map("not_equal", mask, builder.const(0, mask.dtype)), (n,))
     (count,) = builder.host("cumsum", [builder.cast(chosen, INT64)], [ArrayType((n,), INT64)], axis=0)
     number = builder.map("subtract", builder.map("maximum", count, np.int64(1)), np.int64(1))
@@ -272,7 +264,7 @@ def _cotangents_of_numpy_place(call: RuleCall, cts: Cotangents) -> Sequence[Mayb
 
 def _assignment_derivative_rule_unless_empty(call: RuleCall, rule: Rule) -> Rule:
     """Nothing is assigned where there are no values or no elements."""
-    return rule if all(a.type.size for a in call.args) else NOTHING
+    return rule if all(a.size for a in call.args) else NOTHING
 
 
 NOTHING = Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None, None], lambda call, place: place == 0)

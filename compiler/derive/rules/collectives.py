@@ -17,11 +17,7 @@ def _attributes(call: RuleCall, **own: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _collective_tangent(call: RuleCall, t: Value) -> Value:
-    return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
-
-
-def _all_reduce_cotangent(call: RuleCall, ct: Value) -> Value:
-    return call.builder.add("all_reduce", (ct.number,), ct.type, call.node.attrs)
+    return call.copy(t)
 
 
 def _all_gather_cotangent(call: RuleCall, ct: Value) -> Value:
@@ -54,7 +50,11 @@ def _all_reduce_rule_if_linear(rule: Rule) -> Rule:
 
 
 COLLECTIVES: dict[str, Rule] = {
-    "all_reduce": _all_reduce_rule_if_linear(linear_view_derivative_rule(_collective_tangent, _all_reduce_cotangent)),
+    "all_reduce": _all_reduce_rule_if_linear(
+        linear_view_derivative_rule(
+            _collective_tangent, lambda call, ct: call.builder.add("all_reduce", (ct.number,), ct.type, call.node.attrs)
+        )
+    ),
     "all_gather": linear_view_derivative_rule(_collective_tangent, _all_gather_cotangent),
     "reduce_scatter": _all_reduce_rule_if_linear(
         linear_view_derivative_rule(_collective_tangent, _reduce_scatter_cotangent)

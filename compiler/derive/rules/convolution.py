@@ -21,9 +21,9 @@ def _convolve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
         if t is not None:
             args = [t if i == place else a for i, a in enumerate(call.args)]
             (found,) = call.builder.host(
-                "convolve", args, [_convolution_type_in_rule(args, call.node.type.shape)], **call.options
+                "convolve", args, [_convolution_type_in_rule(args, call.node.shape)], **call.options
             )
-            total = add_tangents_in_rule(call.builder, total, call.builder.cast(found, call.node.type.dtype))
+            total = add_tangents_in_rule(call.builder, total, call.builder.cast(found, call.node.dtype))
     return {0: total}
 
 
@@ -60,15 +60,13 @@ def _rewrite_correlate_for_derivative(call: RuleCall) -> dict[int, Value]:
     turned = conjugated_cotangent(builder, flip_axis_in_rule(builder, w, 0))
     start = n // 2 if mode == "same" and m > n else _start_of_convolution_in_rule(mode, n, m)
     whole = _full_convolution_in_rule(builder, x, turned)
-    found = builder.slice(whole, (start,), (1,), call.node.type.shape)
-    return {0: builder.cast(found, call.node.type.dtype)}
+    found = builder.slice(whole, (start,), (1,), call.node.shape)
+    return {0: builder.cast(found, call.node.dtype)}
 
 
 def _full_convolution_in_rule(builder: GraphBuilder, x: Value, w: Value) -> Value:
-    both = [x, w] if x.type.size >= w.type.size else [w, x]
-    return builder.host(
-        "convolve", both, [_convolution_type_in_rule(both, (x.type.size + w.type.size - 1,))], mode="full"
-    )[0]
+    both = [x, w] if x.size >= w.size else [w, x]
+    return builder.host("convolve", both, [_convolution_type_in_rule(both, (x.size + w.size - 1,))], mode="full")[0]
 
 
 # convolutions of several axes: three calls, each the derivative of another

@@ -20,19 +20,19 @@ def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
     shape = value.shape
     starts = [n - 1 if i == axis else 0 for i, n in enumerate(shape)]
     steps = [-1 if i == axis else 1 for i in range(len(shape))]
-    return builder.slice(value, starts, steps, shape) if value.type.size else value
+    return builder.slice(value, starts, steps, shape) if value.size else value
 
 
 def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
-    return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t)}
 
 
 def _cumsum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     """The running sum from the other end."""
     builder, axis, ct = call.builder, call.options.get("axis", 0), cts[0]
     if ct.shape != call.args[0].shape:  # with the initial zero
-        starts = tuple(1 if i == axis else 0 for i in range(len(ct.shape)))
+        starts = tuple(1 if i == axis else 0 for i in range(ct.ndim))
         ct = builder.slice(ct, starts, (1,) * len(starts), call.args[0].shape)
     turned = flip_axis_in_rule(builder, ct, axis)
     (summed,) = builder.host("cumsum", [turned], [turned.type], axis=axis)
@@ -43,8 +43,8 @@ def _rewrite_scan_for_derivative(call: RuleCall, ufunc: str) -> dict[int, Value]
     """Running results in log2(n) steps, each of twice as many elements (Hillis and Steele, 1986): derivatives of
     products, to any order, divide by nothing. ufunc: an associative one."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
-    value = builder.cast(x, call.node.type.dtype)
-    n, step, ones = x.shape[axis], 1, (1,) * len(x.shape)
+    value = builder.cast(x, call.node.dtype)
+    n, step, ones = x.shape[axis], 1, (1,) * x.ndim
 
     def slice_along_axis(source: Value, start: int, length: int) -> Value:
         starts = [start if i == axis else 0 for i in range(len(ones))]
@@ -54,22 +54,18 @@ def _rewrite_scan_for_derivative(call: RuleCall, ufunc: str) -> dict[int, Value]
         both = builder.map(ufunc, slice_along_axis(value, 0, n - step), slice_along_axis(value, step, n - step))
         value = builder.concat([slice_along_axis(value, 0, step), both], axis)
         step *= 2
-    if value.shape != call.node.type.shape:  # with the initial one
+    if value.shape != call.node.shape:  # with the initial one
         first = builder.broadcast(builder.const(1, value.dtype), [1 if i == axis else m for i, m in enumerate(x.shape)])
         value = builder.concat([first, value], axis)
     return {0: value}
 
 
-def _rewrite_cumprod_for_derivative(call: RuleCall) -> dict[int, Value]:
-    return _rewrite_scan_for_derivative(call, "multiply")
-
-
 def _differentiable_inverse_scan(call: RuleCall, ufunc: str, inverse: str) -> dict[int, Value]:
     """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
-    if not x.type.size:
-        return {0: builder.cast(x, call.node.type.dtype)}
-    ones, first = (1,) * len(x.shape), [1 if i == axis else n for i, n in enumerate(x.shape)]
+    if not x.size:
+        return {0: builder.cast(x, call.node.dtype)}
+    ones, first = (1,) * x.ndim, [1 if i == axis else n for i, n in enumerate(x.shape)]
     start = builder.slice(x, (0,) * len(ones), ones, first)
     unit = builder.broadcast(builder.const(0 if ufunc == "add" else 1, x.dtype), first)
     rest = builder.slice(
@@ -77,7 +73,7 @@ def _differentiable_inverse_scan(call: RuleCall, ufunc: str, inverse: str) -> di
     )
     padded = builder.concat([unit, rest], axis)
     (total,) = builder.host("accumulate", [padded], [call.node.type], **{**call.options, "ufunc": ufunc})
-    return {0: builder.cast(builder.map(inverse, start, total), call.node.type.dtype)}
+    return {0: builder.cast(builder.map(inverse, start, total), call.node.dtype)}
 
 
 # what a masked element counts as
@@ -87,11 +83,11 @@ UNITS |= {"maximum": -math.inf, "minimum": math.inf, "fmax": math.nan, "fmin": m
 
 def _rewrite_ufunc_reduce_for_derivative(call: RuleCall) -> dict[int, Value]:
     """A reduction as a tree of halves."""
-    builder, (x, *mask), options, rank = call.builder, call.args, call.options, len(call.args[0].shape)
+    builder, (x, *mask), options, rank = call.builder, call.args, call.options, call.args[0].ndim
     ufunc, axis = options["ufunc"], options["axis"]
     axes = [i % rank for i in (axis if isinstance(axis, tuple) else (axis,))]
     kept = [i for i in range(rank) if i not in axes]
-    x = builder.cast(x, options.get("dtype", call.node.type.dtype))
+    x = builder.cast(x, options.get("dtype", call.node.dtype))
     if mask:
         x = builder.map("where", builder.broadcast(mask[0], x.shape), x, builder.const(UNITS[ufunc], x.dtype))
     count = math.prod(x.shape[i] for i in axes)
@@ -103,18 +99,17 @@ def _rewrite_ufunc_reduce_for_derivative(call: RuleCall) -> dict[int, Value]:
     if not rest.shape[-1]:
         rest = builder.broadcast(builder.const(UNITS[ufunc], x.dtype), (*rest.shape[:-1], 1))
     while (n := rest.shape[-1]) > 1:
-        ones, half = (1,) * len(rest.shape), n // 2
+        ones, half = (1,) * rest.ndim, n // 2
         low, high = (builder.slice(rest, (*lead, i), ones, (*rest.shape[:-1], half)) for i in (0, half))
         both = builder.map(ufunc, low, high)
         odd = builder.slice(rest, (*lead, n - 1), ones, (*rest.shape[:-1], 1))
         rest = builder.concat([both, odd], len(kept)) if n % 2 else both
-    return {0: builder.cast(builder.reshape(rest, call.node.type.shape), call.node.type.dtype)}
+    return {0: builder.cast(builder.reshape(rest, call.node.shape), call.node.dtype)}
 
 
 def _reduceat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[0]
-    args = (0 if t is None else t.number, call.args[1].number)
-    return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t, call.args[1])}
 
 
 def _reduceat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -127,7 +122,7 @@ def _reduceat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     every = builder.index((n,), 0)
     (place,) = builder.host("searchsorted", [at, every], [ArrayType((n,), INT64)], side="right")
     place = builder.map("subtract", place, np.int64(1))
-    rank = len(x.shape)
+    rank = x.ndim
     wide = [n if i == axis else 1 for i in range(rank)]
     known = builder.reshape(builder.map("maximum", place, np.int64(0)), wide)
     others = [i for i in range(rank) if i != axis]
@@ -169,7 +164,10 @@ def _scan_rule_by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
     return Choice(rule_of_ufunc)
 
 
-_SUM, _PRODUCT = Linear(_cumsum_tangents, _cumsum_cotangents), Written(_rewrite_cumprod_for_derivative)
+_SUM, _PRODUCT = (
+    Linear(_cumsum_tangents, _cumsum_cotangents),
+    Written(lambda call: _rewrite_scan_for_derivative(call, "multiply")),
+)
 _ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")
 _ACCUMULATED: dict[str, Rule] = {
     "add": _SUM,

@@ -48,7 +48,7 @@ def _polynomial_of_determinant(a: RuleMatrix) -> RuleMatrix:
 
 def _rewrite_small_determinant(call: RuleCall) -> dict[int, Value]:
     found = _polynomial_of_determinant(rule_matrix_of_value(call, call.args[0]))
-    return {0: call.builder.cast(call.builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
+    return {0: call.builder.cast(call.builder.reshape(found.value, call.node.shape), call.node.dtype)}
 
 
 def _determinant_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
@@ -59,7 +59,7 @@ def _determinant_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents
     bodies = _cofactors_of_regular_matrices(call), _cofactors_of_any_matrices(call)
     (cofactors,) = add_control_flow_node(builder, Branch(bodies), [_are_regular(call), a, call.result])
     weighted = RuleMatrix(builder, cofactors) * RuleMatrix(builder, t)
-    return {0: builder.reshape(weighted.sum(-2, -1).value, call.node.type.shape)}
+    return {0: builder.reshape(weighted.sum(-2, -1).value, call.node.shape)}
 
 
 def _are_regular(call: RuleCall) -> Value:
@@ -67,13 +67,13 @@ def _are_regular(call: RuleCall) -> Value:
     of the digits. True of NaN, of which there are no singular vectors."""
     builder, (a,), n = call.builder, call.args, call.args[0].shape[-1]
     size = builder.map("absolute", a)
-    rank = len(a.shape)
+    rank = a.ndim
     squares = builder.reduce("sum", builder.map("multiply", size, size), (rank - 1,))
     logs = builder.map("multiply", builder.map("log", squares), 0.5)
     bound = builder.reduce("sum", logs, (rank - 2,))
     least = builder.map("add", bound, math.log(np.finfo(size.dtype).eps) / 2 - n / 2)
     below = builder.map("less_equal", builder.map("log", builder.map("absolute", call.result)), least)
-    return builder.map("logical_not", builder.reduce("any", below, tuple(range(len(below.shape)))))
+    return builder.map("logical_not", builder.reduce("any", below, tuple(range(below.ndim))))
 
 
 def _body_of_cofactors(call: RuleCall) -> tuple[GraphBuilder, RuleMatrix, RuleMatrix]:

@@ -50,7 +50,7 @@ def _fourier_rule_lengths(call: RuleCall) -> list[int]:
 
 def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
-    return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
+    return {0: None if t is None else call.copy(t)}
 
 
 def _fourier_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -83,7 +83,7 @@ def _weighted_frequencies_of_cotangent(builder: GraphBuilder, ct: Value, axis: i
 
 def _cut_or_padded_in_fourier_rule(builder: GraphBuilder, value: Value, like: Value) -> Value:
     """Cut or extended by zeros to another shape."""
-    ones, start = (1,) * len(like.shape), (0,) * len(like.shape)
+    ones, start = (1,) * like.ndim, (0,) * like.ndim
     both = tuple(min(m, n) for m, n in zip(value.shape, like.shape, strict=True))
     value = builder.slice(value, start, ones, both)
     if both == like.shape:

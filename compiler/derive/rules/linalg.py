@@ -36,7 +36,7 @@ def is_first_argument_of_rule(call: RuleCall, place: int) -> bool:
 
 def _column_matrix_in_linalg_rule(call: RuleCall, value: Value) -> RuleMatrix:
     """The second argument of solve, or the result for it, as matrices: of one axis it is one column."""
-    if len(call.args[1].shape) == 1:
+    if call.args[1].ndim == 1:
         value = call.builder.reshape(value, (*value.shape, 1))
     return rule_matrix_of_value(call, value)
 
@@ -50,7 +50,7 @@ def _solve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
         right = add_tangents_in_rule(builder, moved.value, right)
     assert right is not None
     found = rule_matrix_of_value(call, call.args[0]).solve(RuleMatrix(builder, right))
-    return {0: builder.cast(builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
+    return {0: builder.cast(builder.reshape(found.value, call.node.shape), call.node.dtype)}
 
 
 def _solve_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -58,7 +58,7 @@ def _solve_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, (a, b) = call.builder, call.args
     moved = rule_matrix_of_value(call, a).H.solve(_column_matrix_in_linalg_rule(call, cts[0]))
     found = moved
-    if len(b.shape) == 1:
+    if b.ndim == 1:
         found = RuleMatrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
     left = -(moved @ _column_matrix_in_linalg_rule(call, call.result).H) if call.active[0] else None
     return [
@@ -152,7 +152,7 @@ def _lstsq_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
 def _rewrite_polyfit_for_derivative(call: RuleCall) -> dict[int, Value]:
     """As NumPy does it: least squares of powers, each of length 1."""
     builder, (x, y, *weights), options = call.builder, call.args, call.options
-    degree, kind = options["deg"], call.node.type.dtype
+    degree, kind = options["deg"], call.node.dtype
     n = x.shape[0]
     x = builder.cast(x, x.dtype if x.dtype.kind in "fc" else "f8")
     powers = [builder.broadcast(builder.const(1, x.dtype), (n,))]
@@ -174,7 +174,7 @@ def _rewrite_polyfit_for_derivative(call: RuleCall) -> dict[int, Value]:
     types = [ArrayType(s, k) for s, k in zip(shapes, kinds, strict=True)]
     found = builder.host("linalg.lstsq", [left, right], types, rcond=rcond)[0]
     found = builder.map("divide", found, builder.reshape(scale, (degree + 1, 1)))
-    return {0: builder.cast(builder.reshape(found, call.node.type.shape), kind)}
+    return {0: builder.cast(builder.reshape(found, call.node.shape), kind)}
 
 
 # norms
@@ -182,7 +182,7 @@ def _rewrite_polyfit_for_derivative(call: RuleCall) -> dict[int, Value]:
 
 def _matrix_norm_in_cond_rule(builder: GraphBuilder, a: Value, p: Any) -> Value:
     """np.linalg.norm of matrices, by one of its names for them."""
-    first = len(a.shape) - 2
+    first = a.ndim - 2
     size = builder.map("absolute", a)
     if p == "fro":
         squares = builder.map("multiply", size, size)
@@ -205,7 +205,7 @@ def _rewrite_cond_for_derivative(call: RuleCall) -> dict[int, Value]:
     builder, a, p = call.builder, call.args[0], call.options.get("p")
     if p in (None, 2, -2):
         values = _singular_values_in_cond_rule(builder, a)
-        rank = len(values.shape)
+        rank = values.ndim
         first, last = (
             builder.reshape(
                 builder.slice(values, (*(0,) * (rank - 1), i), (1,) * rank, (*values.shape[:-1], 1)), values.shape[:-1]
@@ -218,7 +218,7 @@ def _rewrite_cond_for_derivative(call: RuleCall) -> dict[int, Value]:
         found = builder.map(
             "multiply", _matrix_norm_in_cond_rule(builder, a, p), _matrix_norm_in_cond_rule(builder, inverse, p)
         )
-    return {0: builder.cast(found, call.node.type.dtype)}
+    return {0: builder.cast(found, call.node.dtype)}
 
 
 # of arrays as matrices
@@ -226,17 +226,17 @@ def _rewrite_cond_for_derivative(call: RuleCall) -> dict[int, Value]:
 
 def _rewrite_tensorsolve_for_derivative(call: RuleCall) -> dict[int, Value]:
     builder, (a, b) = call.builder, call.args
-    n = b.type.size
+    n = b.size
     square, flat = builder.reshape(a, (n, n)), builder.reshape(b, (n,))
-    (found,) = builder.host("linalg.solve", [square, flat], [ArrayType((n,), call.node.type.dtype)])
-    return {0: builder.reshape(found, call.node.type.shape)}
+    (found,) = builder.host("linalg.solve", [square, flat], [ArrayType((n,), call.node.dtype)])
+    return {0: builder.reshape(found, call.node.shape)}
 
 
 def _rewrite_tensorinv_for_derivative(call: RuleCall) -> dict[int, Value]:
     builder, (a,) = call.builder, call.args
     n = math.prod(a.shape[: call.options["ind"]])
     (found,) = builder.host("linalg.inv", [builder.reshape(a, (n, n))], [ArrayType((n, n), a.dtype)])
-    return {0: builder.reshape(found, call.node.type.shape)}
+    return {0: builder.reshape(found, call.node.shape)}
 
 
 _EMPTY = Refused("it is of no elements; leave it out")

@@ -140,11 +140,11 @@ def _scalar_function_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[May
     return found
 
 
-def _is_scalar_function_argument(call: RuleCall, place: int) -> bool:
-    return place < len(_derivative_of_scalar_function(call).arguments)
-
-
-_DUAL = Linear(_user_call_tangents, _scalar_function_cotangents, _is_scalar_function_argument)
+_DUAL = Linear(
+    _user_call_tangents,
+    _scalar_function_cotangents,
+    lambda call, place: place < len(_derivative_of_scalar_function(call).arguments),
+)
 
 
 def _scalar_function_derivative_rule(call: RuleCall) -> Rule:

@@ -21,7 +21,7 @@ from ...decompose.order_statistics import (
     decompose_quantile,
 )
 from ...graph.builder import GraphBuilder
-from ...graph.graph import GraphError, Value
+from ...graph.graph import GraphError, Value, Values
 from ..core.call import RuleCall, cotangent_fitted_to
 from ..core.kinds import ZERO, Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangent, Tangents, Written
 from .structure import rule_tangents_or_zeros
@@ -29,7 +29,7 @@ from .structure import rule_tangents_or_zeros
 
 def _take_along_axis_in_rule(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
     """take_along_axis."""
-    others = [i for i in range(len(x.shape)) if i != axis]
+    others = [i for i in range(x.ndim) if i != axis]
     return builder.gather(x, [places], [axis], others, places.shape, checked=False)
 
 
@@ -39,7 +39,7 @@ def sorted_places_in_rule(builder: GraphBuilder, x: Value, axis: int) -> Value:
 
 
 def _sorted_axis_of_rule(call: RuleCall) -> int:
-    return int(call.options.get("axis", -1)) % len(call.args[0].shape)
+    return int(call.options.get("axis", -1)) % call.args[0].ndim
 
 
 def _rule_of_sorted_places(places: Callable[[RuleCall], Value]) -> Linear:
@@ -75,7 +75,7 @@ def _rewrite_kth_for_derivative(call: RuleCall) -> dict[int, Value]:
     """kth(x) -> those places of sort(x)"""
     builder, (x,) = call.builder, call.args
     (ordered,) = builder.host("sort", [x], [x.type], axis=-1)
-    lead, ones = (0,) * (len(x.shape) - 1), (1,) * len(x.shape)
+    lead, ones = (0,) * (x.ndim - 1), (1,) * x.ndim
     parts = [builder.slice(ordered, (*lead, k), ones, (*x.shape[:-1], 1)) for k in call.options["kth"]]
     return {0: builder.concat(parts, len(lead))}
 
@@ -101,8 +101,7 @@ def _derivative_rule_by_decomposition(decompose: Callable[..., Value | str]) -> 
 
 
 def _choose_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
-    args = (call.args[0].number, *(t.number for t in rule_tangents_or_zeros(call, tangents)[1:]))
-    return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: call.copy(call.args[0], *rule_tangents_or_zeros(call, tangents)[1:])}
 
 
 def _choose_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -179,14 +178,14 @@ def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     cosine = builder.cast(builder.map("cos", angle), x.dtype)
     wide = builder.broadcast(builder.reshape(x, (*x.shape, 1)), shape)
     terms = builder.map("multiply", cosine, builder.map("exp", builder.map("multiply", wide, cosine)))
-    mean = builder.map("divide", builder.reduce("sum", terms, (len(x.shape),), x.dtype), kind(POINTS))
-    return {0: builder.cast(builder.map("multiply", t, mean), call.node.type.dtype)}
+    mean = builder.map("divide", builder.reduce("sum", terms, (x.ndim,), x.dtype), kind(POINTS))
+    return {0: builder.cast(builder.map("multiply", t, mean), call.node.dtype)}
 
 
 # histograms
 
 
-def _decompose_histogram_in_rule(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
+def _decompose_histogram_in_rule(builder: GraphBuilder, node: Any, args: Values) -> Value | str:
     found = decompose_histogram_in_range(builder, node, args)
     return found if isinstance(found, Value) else decompose_histogram(builder, node, args)
 
@@ -198,19 +197,18 @@ def _histogramdd_derivative_rule(call: RuleCall) -> Rule:
         return Refused("the density of points has none; divide the counts yourself")
     if call.active[0] and options.get("range") is None and not options["edges"]:
         return Refused("the edges follow the points; pass range=, or edges as bins=")
-    return Linear(_histogramdd_tangents, _histogramdd_cotangents, _is_differentiated_histogramdd_weights)
-
-
-def _is_differentiated_histogramdd_weights(call: RuleCall, place: int) -> bool:
-    return bool(place == len(call.args) - 1 > call.options["edges"])
+    return Linear(
+        _histogramdd_tangents,
+        _histogramdd_cotangents,
+        lambda call, place: bool(place == len(call.args) - 1 > call.options["edges"]),
+    )
 
 
 def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     t = tangents[-1]
     if t is None:
         return {}
-    args = (*(a.number for a in call.args[:-1]), t.number)
-    return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
+    return {0: call.copy(*call.args[:-1], t)}
 
 
 def _histogramdd_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:

@@ -18,11 +18,7 @@ def spread_over_reduced_axes(builder: GraphBuilder, value: Value, axes: Sequence
 
 def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     (t,) = tangents
-    return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.type.dtype)}
-
-
-def _sum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
-    return [_spread_with_mask(call, cts[0], cts[0])]
+    return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.dtype)}
 
 
 def _spread_with_mask(call: RuleCall, ct: Value, value: Value) -> Value:
@@ -37,12 +33,12 @@ def _spread_with_mask(call: RuleCall, ct: Value, value: Value) -> Value:
 def _rewrite_product_for_derivative(call: RuleCall) -> dict[int, Value]:
     """A product as a tree of products of two halves: its derivatives, to any order, divide by nothing."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
-    kept = [i for i in range(len(x.shape)) if i not in axes]
+    kept = [i for i in range(x.ndim) if i not in axes]
     shape = tuple(x.shape[i] for i in kept)
-    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*shape, -1) if x.type.size else (*shape, 0))
+    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*shape, -1) if x.size else (*shape, 0))
     lead, over = (0,) * len(shape), list[Value]()
     while (n := rest.shape[-1]) > 1:
-        half, ones = n // 2, (1,) * len(rest.shape)
+        half, ones = n // 2, (1,) * rest.ndim
         if n % 2:
             over.append(builder.slice(rest, (*lead, n - 1), ones, (*shape, 1)))
         first, second = (builder.slice(rest, (*lead, i), ones, (*shape, half)) for i in (0, half))
@@ -50,8 +46,8 @@ def _rewrite_product_for_derivative(call: RuleCall) -> dict[int, Value]:
     for value in over:
         rest = builder.map("multiply", rest, value)
     if not rest.shape[-1]:
-        return {0: builder.broadcast(builder.const(1, call.node.type.dtype), shape)}
-    return {0: builder.cast(builder.reshape(rest, shape), call.node.type.dtype)}
+        return {0: builder.broadcast(builder.const(1, call.node.dtype), shape)}
+    return {0: builder.cast(builder.reshape(rest, shape), call.node.dtype)}
 
 
 def _chosen_by_extremum(call: RuleCall) -> tuple[Value, Value]:
@@ -68,7 +64,7 @@ def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     if t is None:
         return {0: None}
     chosen, count = _chosen_by_extremum(call)
-    total = call.builder.reduce("sum", call.builder.map("multiply", t, chosen), call.attr("axes"), call.node.type.dtype)
+    total = call.builder.reduce("sum", call.builder.map("multiply", t, chosen), call.attr("axes"), call.node.dtype)
     return {0: call.builder.map("divide", total, count)}
 
 
@@ -81,7 +77,7 @@ def _extremum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)
 REDUCTIONS: dict[str, Rule] = {
-    "sum": Linear(_sum_tangents, _sum_cotangents),
+    "sum": Linear(_sum_tangents, lambda call, cts: [_spread_with_mask(call, cts[0], cts[0])]),
     "prod": Written(_rewrite_product_for_derivative),
     "min": EXTREMUM,
     "max": EXTREMUM,

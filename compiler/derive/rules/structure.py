@@ -35,7 +35,7 @@ def linear_view_derivative_rule(
 
 def _same_view_of_tangent(call: RuleCall, t: Value) -> Value:
     """The same view of the tangent."""
-    return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
+    return call.copy(t)
 
 
 def _slice_cotangent_part(call: RuleCall, part: CotangentPart) -> CotangentPart:
@@ -66,7 +66,7 @@ def _windows_cotangent(call: RuleCall, ct: Value) -> Value:
     builder, axis, length = call.builder, call.attr("axis"), call.attr("length")
     if length == 1:
         return builder.reshape(ct, call.args[0].shape)
-    rank = len(ct.shape)
+    rank = ct.ndim
     order = [*(i for i in range(rank - 1) if i != axis), axis, rank - 1]
     ct = builder.permute(ct, order)
     *rest, many, _ = ct.shape
@@ -88,7 +88,7 @@ def _concat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     found: list[Maybe] = []
     at = 0
     for arg, active in zip(call.args, call.active, strict=True):
-        starts, steps = tuple(at if i == axis else 0 for i in range(len(ct.shape))), (1,) * len(ct.shape)
+        starts, steps = tuple(at if i == axis else 0 for i in range(ct.ndim)), (1,) * ct.ndim
         part = _box_of_cotangent(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None
         if part is not None:
             call.put_under_mask_of(ct, part, partial(builder.slice, starts=starts, steps=steps, shape=arg.shape))
@@ -131,8 +131,8 @@ def _update_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 
 
 def _cast_tangent(call: RuleCall, t: Value) -> Value:
-    real = t.dtype.kind == "c" and call.node.type.dtype.kind != "c"
-    return call.builder.cast(call.builder.map("real", t) if real else t, call.node.type.dtype)
+    real = t.dtype.kind == "c" and call.node.dtype.kind != "c"
+    return call.builder.cast(call.builder.map("real", t) if real else t, call.node.dtype)
 
 
 def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value, precision: str | None = None) -> Value:
@@ -169,7 +169,7 @@ def _matmul_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
 def _rows_of_all_batches(builder: GraphBuilder, a: Value, b: Value, ct: Value) -> tuple[Value, Value] | None:
     """Of many products with the one matrix b the rows of all as those of one matrix, and of their cotangent: what comes
     back to b is one product of these, in the place of a sum of products."""
-    if len(b.shape) != 2 or len(a.shape) < 3 or a.shape[:-1] != ct.shape[:-1] or not a.type.size:
+    if b.ndim != 2 or a.ndim < 3 or a.shape[:-1] != ct.shape[:-1] or not a.size:
         return None
     first, second = (builder.reshape(v, (math.prod(v.shape[:-1]), v.shape[-1])) for v in (a, ct))
     return first, second

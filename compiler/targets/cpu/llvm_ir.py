@@ -156,6 +156,18 @@ class LlvmFunction:
         return "\n".join([f"{header} {ATTRIBUTES} {{", "entry:", *self.slots, *self.lines, "}"])
 
 
+def _arithmetic_operator(op: str) -> Callable[[LlvmValue, LlvmValue | Number], LlvmValue]:
+    return lambda self, other: self._arithmetic(op, other)
+
+
+def _bit_operator(op: str) -> Callable[[LlvmValue, LlvmValue | Number], LlvmValue]:
+    return lambda self, other: self.binary(op, other)
+
+
+def _comparison(floats: str, integers: str) -> Callable[[LlvmValue, LlvmValue | Number], LlvmValue]:
+    return lambda self, other: self.compare(floats if self.is_float else integers, other)
+
+
 class LlvmValue:
     """A named value of `elem` type in `lanes` lanes; its operators write instructions."""
 
@@ -207,20 +219,14 @@ class LlvmValue:
         name = f"f{op}{self.f.module.flags}" if self.elem in FLOATS else op
         return self.f.let(f"{name} {llvm_type(a.elem, a.lanes)} {a.text}, {b.text}", a.elem, a.lanes)
 
-    def __add__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self._arithmetic("add", other)
+    __add__, __sub__, __mul__, __truediv__ = map(_arithmetic_operator, ("add", "sub", "mul", "div"))
+    __and__, __xor__, __lshift__, __rshift__ = map(_bit_operator, ("and", "xor", "shl", "ashr"))
 
-    def __sub__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self._arithmetic("sub", other)
+    def __or__(self, other: LlvmValue | Number) -> LlvmValue:
+        return self.binary("or", other)
 
     def __rsub__(self, other: Number) -> LlvmValue:
         return self._arithmetic("sub", other, flip=True)
-
-    def __mul__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self._arithmetic("div", other)
 
     def __rtruediv__(self, other: Number) -> LlvmValue:
         return self._arithmetic("div", other, flip=True)
@@ -230,45 +236,15 @@ class LlvmValue:
             return self.f.let(f"fneg {self.kind} {self}", self.elem, self.lanes)
         return 0 - self
 
-    def __and__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.binary("and", other)
-
-    def __or__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.binary("or", other)
-
-    def __xor__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.binary("xor", other)
-
     def __invert__(self) -> LlvmValue:
         return self.binary("xor", 1 if self.elem == "i1" else -1)
-
-    def __lshift__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.binary("shl", other)
-
-    def __rshift__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.binary("ashr", other)
 
     def compare(self, predicate: str, other: LlvmValue | Number) -> LlvmValue:
         a, b = self.with_equal_lanes(other)
         return self.f.let(f"{'fcmp' if a.is_float else 'icmp'} {predicate} {a.kind} {a}, {b}", "i1", a.lanes)
 
-    def __lt__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("olt" if self.is_float else "slt", other)
-
-    def __le__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("ole" if self.is_float else "sle", other)
-
-    def __gt__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("ogt" if self.is_float else "sgt", other)
-
-    def __ge__(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("oge" if self.is_float else "sge", other)
-
-    def eq(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("oeq" if self.is_float else "eq", other)
-
-    def ne(self, other: LlvmValue | Number) -> LlvmValue:
-        return self.compare("une" if self.is_float else "ne", other)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("olt", "ole", "ogt", "oge"), ("slt", "sle", "sgt", "sge"))
+    eq, ne = map(_comparison, ("oeq", "une"), ("eq", "ne"))
 
     def is_nan(self) -> LlvmValue:
         return self.compare("uno", self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import BOOL, INT64, DType
 from ...sequential.form import (
     Block,
@@ -33,7 +33,7 @@ GROUP = 64  # rows side by side
 CACHE, STACK = 1 << 15, 1 << 17  # bytes of a group's state: where it stays in the first cache; what there is room for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecidingRows:
     """A loop over rows in parts. shared: what is the same for all rows; begin: before the `while` of a row; end: behind
     it. crossing: values of `begin`, and their dtypes, that the rest of the row uses."""

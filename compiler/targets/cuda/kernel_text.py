@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...core.types import HALVES, SHORT_NAMES
 from ...kernel.loop_nest import Instr, LoopNest, Phase, Reduction
 from .launch_shape import CudaShape, cuda_reduction_part_dtypes
@@ -19,7 +19,7 @@ from .launch_shape import CudaShape, cuda_reduction_part_dtypes
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanePlace:
     """Where an operand's lanes lie: element `first + g*group + j*lane`. vector: lane is 1 and aligned."""
 
@@ -31,7 +31,7 @@ class LanePlace:
     vector: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BodyContext:
     """What a body is printed for.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ....runtime.program.device import GpuProperties
 from ...core.cost import CLUSTER
 from ...kernel.loop_nest import (
@@ -50,7 +50,7 @@ _WINDOW_REGISTERS = 96  # for what a thread reads at a time
 _DEEP_THREADS = 128  # of a block, where windows reach along a third axis: less is read once more, and more blocks fit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaShape:
     """The strategy (`elementwise`, `window`, `tile`, `row`, `swept window`, `column`), and the lanes of a value:
     `groups` of `length` elements.

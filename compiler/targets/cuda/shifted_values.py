@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ...kernel.loop_nest import EFFECTS, Instr, LoopNest, Phase
 from ...kernel.primitives import COSTLY
 from .launch_shape import CudaShape, stencil_row_of_thread
@@ -22,7 +22,7 @@ _COSTLY = COSTLY | {"div", "sqrt", "quotient"}  # take many instructions
 _SHUFFLE, _DEAR = 2.0, 8.0  # what exchanging an element takes, and a costly operation: additions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Computation:
     """instr: one value of it; args: for each argument the computation, and how far it lies beyond (None: it is the
     same at all points). window: of a load, the window's number."""

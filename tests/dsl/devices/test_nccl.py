@@ -436,7 +436,20 @@ def test_ranks_of_which_one_has_no_nccl_all_go_through_the_host(two: Two, monkey
             assert text.startswith("collectives by copies through the host: NCCL is not installed on rank 1")
 
 
-def test_a_rank_that_cannot_start_a_collective_tells_the_others(patient: Two) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_rank_that_cannot_start_a_collective_tells_the_others(
+    patient: Two, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """late: it finishes what it had begun after the other has come to the collective."""
+    for context in patient.machine.contexts if late else ():
+
+        def finish(right: Any = context.synchronize) -> None:
+            while patient.library.calls.count(("group_end",)) < 3:
+                time.sleep(0.001)
+            right()
+
+        monkeypatch.setattr(context, "synchronize", finish)
+
     def live() -> str:
         with kg.device(f"cuda:{kg.distributed.rank()}"):
             f = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=kg.Mesh(2), in_axes=0, out_axes=None)

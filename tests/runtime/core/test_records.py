@@ -41,7 +41,7 @@ class Changing:
 class Plain:
     x: int = 0
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Own:
     x: int
 
@@ -57,17 +57,18 @@ class Empty:
 """
 
 
-def module(name: str, dataclass: Any, field: Any) -> Any:
+def module(name: str, dataclass: Any, field: Any, frozen: Any) -> Any:
     """The classes of SOURCE, where pickle finds them."""
     made = ModuleType(name)
-    vars(made).update(dataclass=dataclass, field=field)
+    vars(made).update(dataclass=dataclass, field=field, frozen=frozen)
     sys.modules[name] = made
     exec(SOURCE, vars(made))
     return made
 
 
-OURS = module("made_by_ours", frozen.dataclass, frozen.field)
-THEIRS = module("made_by_theirs", dataclasses.dataclass, dataclasses.field)
+OURS = module("made_by_ours", frozen.dataclass, frozen.field, frozen.frozen)
+SLOTTED = dataclasses.dataclass(frozen=True, slots=True)
+THEIRS = module("made_by_theirs", dataclasses.dataclass, dataclasses.field, SLOTTED)
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Frozen", (1,), {}),
     ("Frozen", (1, "a"), {"z": ()}),

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .....runtime.core.frozen import dataclass
+from .....runtime.core.frozen import dataclass, frozen
 from ....core.types import HALVES, SHORT_NAMES, DType
 
 _FOLDED: dict[type, Callable[..., Any]] = {
@@ -36,7 +36,7 @@ _FOLDED: dict[type, Callable[..., Any]] = {
 TEXTS = 512  # that are kept
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """A word of kernel text, which `runtime/devices/cuda/compile/vocabulary.py` explains. Only kernels can call it."""
 
@@ -57,7 +57,7 @@ def _same_value(x: Any) -> Any:
     return x
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DtypeWords:
     """The words of kernel text that name a dtype. Places are numbers of elements."""
 

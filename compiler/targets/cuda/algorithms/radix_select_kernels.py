@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .....runtime.core.frozen import dataclass
+from .....runtime.core.frozen import frozen
 from ....core.types import DType
 from .kernel_language import (
     DtypeWords,
@@ -40,7 +40,7 @@ KEY, PLACE, LEFT, DONE, WORDS = 0, 1, 2, 3, 4
 ONES = 2**32 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SelectDigit:
     """A digit of the key, or of the place."""
 
@@ -59,7 +59,7 @@ def radix_select_digits(dtype: DType, length: int) -> list[SelectDigit]:
     return steps + [SelectDigit(False, BITS * i, BITS) for i in reversed(range(count))]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownWords:
     """Where the words of what is known lie, from one on: in global memory or (shared) in a block's."""
 

@@ -45,7 +45,7 @@ def _kernel_entry_calling_function(kernel: Kernel, function: NumbaFunction) -> i
     if words:
         block = _return_unless_predicate_holds(b, *words)
         if moves := options.get("advancing"):
-            iteration = b.load(b.gep(block, [ir.Constant(I64, 1)]))
+            iteration = b.load(b.gep(block, [I64(1)]))
             values = [_advance_argument(b, *pair, iteration, kernel) for pair in zip(values, moves, strict=True)]
     b.call(ir.Function(entry.module, function.type, function.name), [b.alloca(place.pointee), *values])
     b.ret_void()
@@ -62,14 +62,14 @@ def _read_packed_arguments(
     row = b.zext(block_and_row_of_packed_launch(b, members)[1], I64)
 
     def read(place: Value, kind: ir.Type) -> Value:
-        slot = b.gep(block, [ir.Constant(I64, 0), place])
+        slot = b.gep(block, [I64(0), place])
         return b.load(b.bitcast(slot, kind.as_pointer()))
 
     values = []
     for k, kind in enumerate(given):
         first, count = (k, pointers) if k < pointers else (members * pointers + k - pointers, len(given) - pointers)
-        values.append(read(b.add(b.mul(row, ir.Constant(I64, count)), ir.Constant(I64, first)), kind))
-    return values + [read(ir.Constant(I64, k), I64) for k in range(members * len(given), block.type.pointee.count)]
+        values.append(read(b.add(b.mul(row, I64(count)), I64(first)), kind))
+    return values + [read(I64(k), I64) for k in range(members * len(given), block.type.pointee.count)]
 
 
 def _return_unless_predicate_holds(b: ir.IRBuilder, address: Value, mask: Value, expected: Value) -> Value:
@@ -91,10 +91,10 @@ def _advance_argument(b: ir.IRBuilder, value: Value, move: int, iteration: Value
     if not isinstance(value.type, ir.IntType):
         raise CompileError(f"kernel {kernel.name}: an argument that advances is no whole number", kernel.name)
     iteration = iteration if value.type == I64 else b.trunc(iteration, value.type)
-    return b.add(value, b.mul(iteration, ir.Constant(value.type, move)))
+    return b.add(value, b.mul(iteration, value.type(move)))
 
 
 def _annotate_kernel(entry: ir.Function, name: str, value: int) -> None:
     module: Any = entry.module
-    row = module.add_metadata((entry, ir.MetaDataString(module, name), ir.Constant(I32, value)))
+    row = module.add_metadata((entry, ir.MetaDataString(module, name), I32(value)))
     module.add_named_metadata("nvvm.annotations").add(row)

@@ -10,10 +10,18 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from ....program.program import Kernel
 from .lanes import NUMBA
-from .numba_parts import compiler, nvvm, types
+from .numba_parts import (
+    add_ir_version,
+    compile_cuda,
+    compile_ir,
+    global_compiler_lock,
+    set_cuda_kernel,
+    set_launch_bounds,
+    types,
+)
 from .user_functions import numba_intrinsics_of_user_functions
 from .vocabulary import resolve_name_in_kernel_text
 
@@ -22,7 +30,7 @@ _PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "fl
 _PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumbaFunction:
     """A Python function in LLVM IR: its name and type, the text of the modules that have it, and how NVVM compiles
     these. machine: their triple and the layout of data."""
@@ -37,18 +45,18 @@ class NumbaFunction:
         """An empty module, for an entry that calls the function."""
         module = ir.Module(self.name)
         module.triple, module.data_layout = self.machine
-        nvvm.add_ir_version(module)
+        add_ir_version(module)
         return module
 
     def ptx(self, entry: ir.Function, bounds: Any, cc: tuple[int, int]) -> str:
         """The PTX of an entry. bounds: threads of a block, and blocks of a multiprocessor."""
-        nvvm.set_cuda_kernel(entry)
-        nvvm.set_launch_bounds(entry, bounds)
+        set_cuda_kernel(entry)
+        set_launch_bounds(entry, bounds)
         text = str(entry.module)
         for argument in entry.args:
             if "byval" in argument.attributes and cc < (10, 0):  # NVVM's older dialect has no type there
                 text = text.replace(f"byval({argument.type.pointee})", "byval")
-        made: bytes = nvvm.compile_ir([text, *self.modules], **self.nvvm_options, arch=f"compute_{cc[0]}{cc[1]}")
+        made: bytes = compile_ir([text, *self.modules], **self.nvvm_options, arch=f"compute_{cc[0]}{cc[1]}")
         return made.decode().strip("\x00").strip() + "\n"
 
 
@@ -64,7 +72,7 @@ def _compile_numba_function(
             front_end: Any = import_module(".numba_front_end", __package__)
             made = front_end.compile_in_few_passes(function, tuple(parameters), cc, fastmath)
     if made is None:
-        made = compiler.compile_cuda(
+        made = compile_cuda(
             function, types.void, tuple(parameters), fastmath=fastmath, nvvm_options=dict(options), cc=cc
         )
     found = made.library.get_function(made.fndesc.llvm_func_name)
@@ -85,7 +93,7 @@ def function_of_kernel_text(kernel: Kernel, cc: tuple[int, int]) -> tuple[NumbaF
     options, namespace = dict(kernel.options), dict[str, Any]()
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function, fastmath = namespace[kernel.name], bool(options.get("fastmath"))
-    with compiler.global_compiler_lock:
+    with global_compiler_lock:
         own = numba_intrinsics_of_user_functions(kernel.functions, cc)
         for name in function.__code__.co_names:
             namespace[name] = own.get(name) or resolve_name_in_kernel_text(name, fastmath, options.get("packed", 0))

@@ -58,7 +58,7 @@ def _pack_numba_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     kinds = [lane.type for lane in lanes]
     alike = all(kind == kinds[0] for kind in kinds)
     pack = ir.ArrayType(kinds[0], len(lanes)) if alike else ir.LiteralStructType(kinds)
-    result = ir.Constant(pack, ir.Undefined)
+    result = pack(ir.Undefined)
     for k, lane in enumerate(lanes):
         result = b.insert_value(result, lane, k)
     return result
@@ -102,8 +102,8 @@ def numba_lane_element_numbers(
     first, gs, ls = widen_numba_integers(b, first, gs, ls)
     rows = []
     for g in range(groups):
-        start = b.add(first, b.mul(gs, ir.Constant(gs.type, g))) if g else first
-        rows.append([b.add(start, b.mul(ls, ir.Constant(ls.type, j))) if j else start for j in range(length)])
+        start = b.add(first, b.mul(gs, gs.type(g))) if g else first
+        rows.append([b.add(start, b.mul(ls, ls.type(j))) if j else start for j in range(length)])
     return rows
 
 

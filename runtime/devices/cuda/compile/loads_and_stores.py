@@ -39,11 +39,11 @@ class NumbaElementAccess:
 
     @property
     def zero(self) -> Value:
-        return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
+        return LLVM[self.dtype](0.0 if self.dtype in ("f32", "f64") else 0)
 
     def _nvvm_pointer_to_element(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
-        (wide, _) = widen_numba_integers(b, scalar, ir.Constant(I64, 0))
-        address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
+        (wide, _) = widen_numba_integers(b, scalar, I64(0))
+        address = b.add(base, b.mul(wide, I64(self.bytes)))
         return b.inttoptr(address, storage.as_pointer(self.space))
 
     def _llvm_type_of_access(self, length: int) -> tuple[Any, int]:
@@ -60,11 +60,9 @@ class NumbaElementAccess:
 
     def _accesses_of_elements(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
         """(first scalar, scalars, number of the first) of each access."""
-        first = b.mul(element, ir.Constant(element.type, self.parts)) if self.parts > 1 else element
+        first = b.mul(element, element.type(self.parts)) if self.parts > 1 else element
         length = min(scalars, VECTOR_BYTES // self.bytes)
-        return [
-            (k, length, b.add(first, ir.Constant(first.type, k)) if k else first) for k in range(0, scalars, length)
-        ]
+        return [(k, length, b.add(first, first.type(k)) if k else first) for k in range(0, scalars, length)]
 
     def load(self, b: ir.IRBuilder, base: Value, element: Value, length: int) -> list[Value]:
         """This part of `length` consecutive elements, which start at a multiple of the access."""
@@ -75,14 +73,14 @@ class NumbaElementAccess:
             found.align = width * self.bytes
             words = [found]
             if isinstance(storage, ir.VectorType):
-                words = [b.extract_element(found, ir.Constant(I32, j)) for j in range(storage.count)]
+                words = [b.extract_element(found, I32(j)) for j in range(storage.count)]
             scalars += (
                 words
                 if per_word == 1
                 else [x for word in words for x in self._split_word_into_scalars(b, word, per_word)]
             )
         lanes = scalars[self.part :: self.parts]
-        return [b.icmp_unsigned("!=", x, ir.Constant(I8, 0)) for x in lanes] if self.dtype == "b1" else lanes
+        return [b.icmp_unsigned("!=", x, I8(0)) for x in lanes] if self.dtype == "b1" else lanes
 
     def store(self, b: ir.IRBuilder, base: Value, element: Value, scalars: Sequence[Value]) -> None:
         """Consecutive elements; real and imaginary parts come side by side."""
@@ -95,20 +93,20 @@ class NumbaElementAccess:
                 words = [self._join_scalars_into_word(b, words[j : j + per_word]) for j in range(0, width, per_word)]
             value = words[0]
             if isinstance(storage, ir.VectorType):
-                value = ir.Constant(storage, ir.Undefined)
+                value = storage(ir.Undefined)
                 for j, word in enumerate(words):
-                    value = b.insert_element(value, word, ir.Constant(I32, j))
+                    value = b.insert_element(value, word, I32(j))
             b.store(value, self._nvvm_pointer_to_element(b, base, number, storage), align=width * self.bytes)
 
     def _split_word_into_scalars(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
         """The scalars in a word, lowest bits first."""
         bits = 8 * self.bytes
-        return [b.trunc(b.lshr(word, ir.Constant(I32, bits * j)) if j else word, self.storage) for j in range(count)]
+        return [b.trunc(b.lshr(word, I32(bits * j)) if j else word, self.storage) for j in range(count)]
 
     def _join_scalars_into_word(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
         word = b.zext(scalars[0], I32)
         for j, scalar in enumerate(scalars[1:], 1):
-            word = b.or_(word, b.shl(b.zext(scalar, I32), ir.Constant(I32, 8 * self.bytes * j)))
+            word = b.or_(word, b.shl(b.zext(scalar, I32), I32(8 * self.bytes * j)))
         return word
 
 
@@ -117,7 +115,7 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
     def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-        stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+        stride = gs[0].type(1) if vector else rest[0][0]
         rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
         flags = rest[-1] if masked else None
 
@@ -176,7 +174,7 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
         count = max(length * repeats, own)
 
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+            stride = gs[0].type(1) if vector else rest[0][0]
             offsets = rest[-2 if masked else -1]
             flags = _repeat_mask_over_lanes(rest[-1], count) if masked and count > 1 else None
             rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
@@ -222,7 +220,7 @@ def report_bad_index_intrinsic(name: str) -> Any:
             some = b.or_(some, bad[k % len(bad)])
 
         def store_bad_index() -> list[Value]:
-            cell.store(b, base[0], ir.Constant(I64, 0), [value])
+            cell.store(b, base[0], I64(0), [value])
             return []
 
         emit_nvvm_branch(b, some, store_bad_index, list)
@@ -236,7 +234,7 @@ def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str,
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
     def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-        stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+        stride = gs[0].type(1) if vector else rest[0][0]
         values = rest[0 if vector else 1 :][: cell.parts]
         rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
         parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
@@ -285,7 +283,7 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
         array = ir.ArrayType(cell.storage, int(elements))
         memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
         memory.linkage = "internal"
-        memory.initializer = ir.Constant(array, ir.Undefined)
+        memory.initializer = array(ir.Undefined)
         memory.align = VECTOR_BYTES
         return [b.ptrtoint(memory, I64)]
 

@@ -10,7 +10,18 @@ import copy
 from functools import cache
 from typing import Any
 
-from .numba_parts import OPERATORS, PassManager, TypingContext, compiler, descriptor, target, types
+from .numba_parts import (
+    OPERATORS_TO_BUILTINS,
+    CUDACallConv,
+    CUDACompiler,
+    CUDAFlags,
+    CUDATypingContext,
+    PassManager,
+    compile_extra,
+    cuda_target,
+    target_override,
+    types,
+)
 
 # Passes for what kernel text has not: closures, functions to be inlined, `with`, exceptions, calls of `literally`.
 NEEDLESS = {"WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction"}
@@ -21,9 +32,9 @@ NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
 def compile_in_few_passes(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], fastmath: bool) -> Any:
     """What `numba.cuda.compiler.compile_cuda` gives for a kernel that calls no function of the user's, or raises
     ImportError, AttributeError or TypeError where numba.cuda has other insides. The caller holds numba's lock."""
-    with target("cuda"):
+    with target_override("cuda"):
         typing, lowering = _numba_cuda_compile_contexts()
-        made = compiler.compile_extra(
+        made = compile_extra(
             typing,
             lowering,
             function,
@@ -32,7 +43,7 @@ def compile_in_few_passes(function: Any, parameters: tuple[Any, ...], cc: tuple[
             _numba_compiler_flags(cc, fastmath),
             {},
             pipeline_class=_NumbaCudaPipeline,
-            call_conv=compiler.CUDACallConv(lowering),
+            call_conv=CUDACallConv(lowering),
             abi_info={},
         )
         made.library.finalize()
@@ -40,7 +51,7 @@ def compile_in_few_passes(function: Any, parameters: tuple[Any, ...], cc: tuple[
 
 
 def _numba_compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
-    flags = compiler.CUDAFlags()
+    flags = CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.no_rewrites = True
     flags.error_model = "numpy"
@@ -50,7 +61,7 @@ def _numba_compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
     return flags
 
 
-class _NumbaCudaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
+class _NumbaCudaPipeline(CUDACompiler):  # type: ignore[misc]
     def define_pipelines(self) -> list[Any]:
         (whole,) = super().define_pipelines()
         passes = PassManager("kernel")
@@ -73,7 +84,7 @@ class _CachedNumbaCudaOperator(types.Function):  # type: ignore[misc]
         return self._call_types[key]
 
 
-class _SharedNumbaCudaTypingContext(TypingContext):  # type: ignore[misc]
+class _SharedNumbaCudaTypingContext(CUDATypingContext):  # type: ignore[misc]
     """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
 
     def __init__(self, whole: Any) -> None:
@@ -88,7 +99,7 @@ class _SharedNumbaCudaTypingContext(TypingContext):  # type: ignore[misc]
         return self._calls[key]
 
     def resolve_value_type(self, value: Any) -> Any:
-        if value not in OPERATORS:
+        if value not in OPERATORS_TO_BUILTINS:
             return super().resolve_value_type(value)
         if value not in self._operators:
             self._operators[value] = _CachedNumbaCudaOperator(super().resolve_value_type(value))
@@ -98,7 +109,7 @@ class _SharedNumbaCudaTypingContext(TypingContext):  # type: ignore[misc]
 @cache
 def _numba_cuda_compile_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
-    whole = descriptor
+    whole = cuda_target
     whole.target_context.refresh()
     typing, lowering = _SharedNumbaCudaTypingContext(whole.typing_context), copy.copy(whole.target_context)
     lowering.typing_context = typing

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -40,7 +40,7 @@ def nvvm_dtype_kind_letter(dtype: str) -> str:
     return {"f32": "f", "f64": "f", "f16": "h", "bf16": "h"}.get(dtype, dtype[0])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrimitiveRow:
     """emit(builder, dtype, *lanes) -> lane, where dtype is that of the last argument. result: its dtype if another."""
 
@@ -116,7 +116,7 @@ def _nvvm_negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
     if nvvm_dtype_kind_letter(dtype) != "f":
         return b.neg(x)
     integer = ir.IntType(BITS[dtype])  # flip the sign bit, also of zero and NaN
-    sign = ir.Constant(integer, 1 << (BITS[dtype] - 1))
+    sign = integer(1 << (BITS[dtype] - 1))
     return b.bitcast(b.xor(b.bitcast(x, integer), sign), x.type)
 
 
@@ -133,11 +133,11 @@ def _nvvm_shift_like_numpy(method: str) -> Emit:
 
     def emit_shift(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
         bits = BITS[dtype]
-        inside = b.icmp_unsigned("<", count, ir.Constant(x.type, bits))
+        inside = b.icmp_unsigned("<", count, x.type(bits))
         if method == "shr" and nvvm_dtype_kind_letter(dtype) == "i":
-            return b.ashr(x, b.select(inside, count, ir.Constant(x.type, bits - 1)))
-        shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, ir.Constant(x.type, 0)))
-        return b.select(inside, shifted, ir.Constant(x.type, 0))
+            return b.ashr(x, b.select(inside, count, x.type(bits - 1)))
+        shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, x.type(0)))
+        return b.select(inside, shifted, x.type(0))
 
     return emit_shift
 
@@ -154,7 +154,7 @@ def _nvvm_multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Valu
 
 def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """Euclid's algorithm on unsigned integers."""
-    zero = ir.Constant(x.type, 0)
+    zero = x.type(0)
     before = b.block
     head, body, done = (b.append_basic_block(n) for n in ("gcd", "gcd.body", "gcd.done"))
     b.branch(head)
@@ -198,10 +198,6 @@ def _write_nvvm_squarings(b: ir.IRBuilder, x: Value, n: Value) -> None:
     b.ret(found)
 
 
-def _nvvm_select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
-    return b.select(condition, x, y)
-
-
 def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
     libdevice's is an ulp too large near the largest number, which is infinity."""
@@ -209,7 +205,7 @@ def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
         return nvvm_call_of_libdevice("hypot")(b, dtype, x, y)
 
     def hypot_constant(number: float) -> Value:
-        return ir.Constant(F64, number)
+        return F64(number)
 
     def emit_fma(x: Value, y: Value, z: Value) -> Value:
         return call_external_nvvm_function(b, "__nv_fma", F64, x, y, z)
@@ -266,7 +262,7 @@ ROWS: dict[str, PrimitiveRow] = {
     "ge": PrimitiveRow(2, _nvvm_comparison(">="), "b1"),
     "eq": PrimitiveRow(2, _nvvm_comparison("=="), "b1"),
     "ne": PrimitiveRow(2, _nvvm_comparison("!="), "b1"),
-    "select": PrimitiveRow(3, _nvvm_select),
+    "select": PrimitiveRow(3, lambda b, dtype, condition, x, y: b.select(condition, x, y)),
     "maximum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max(">")),
     "minimum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max("<")),
     "popcount": PrimitiveRow(1, _nvvm_popcount, "u8"),
@@ -313,14 +309,6 @@ _TO_FLOAT = {
 }
 
 
-def _nvvm_float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
-    return _TO_HALF[double](b, x)
-
-
-def _nvvm_bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
-    return b.bitcast(b.shl(b.zext(x, I32), ir.Constant(I32, 16)), F32)
-
-
 def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     """Round to nearest even; from float64 by way of a float32 rounded to odd, so that only one rounding counts."""
     if double:
@@ -331,8 +319,8 @@ def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     return emit_inline_ptx("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
-_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _nvvm_bfloat_to_float}
-_NARROW: dict[str, Emit] = {"f16": _nvvm_float_to_half, "bf16": _nvvm_float_to_bfloat}
+_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": lambda b, x: b.bitcast(b.shl(b.zext(x, I32), I32(16)), F32)}
+_NARROW: dict[str, Emit] = {"f16": lambda b, x, double: _TO_HALF[double](b, x), "bf16": _nvvm_float_to_bfloat}
 
 
 def _nvvm_resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
@@ -345,22 +333,18 @@ def _nvvm_float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> V
     """Through 64 bits (32 for what a signed int holds), then wrapped, as x86-64 does and so NumPy there."""
     if target == "u64":
         low = b.fptosi(x, I64)
-        return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 0.0)), low, b.fptoui(x, I64))
+        return b.select(b.fcmp_ordered("<", x, x.type(0.0)), low, b.fptoui(x, I64))
     through = "i64" if BITS[target] >= 32 and target != "i32" else "i32"
     return _nvvm_resize_integer(b, b.fptosi(x, LLVM[through]), through, target)
 
 
 def _nvvm_is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    zero = ir.Constant(x.type, 0.0 if nvvm_dtype_kind_letter(source) == "f" else 0)
+    zero = x.type(0.0 if nvvm_dtype_kind_letter(source) == "f" else 0)
     return b.fcmp_unordered("!=", x, zero) if nvvm_dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 
-def _nvvm_float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    return _TO_FLOAT[target](b, x)
-
-
 _CONVERT: dict[tuple[str, str], Emit] = {
-    ("f", "f"): _nvvm_float_to_float,
+    ("f", "f"): lambda b, x, source, target: _TO_FLOAT[target](b, x),
     ("i", "f"): lambda b, x, source, target: b.sitofp(x, LLVM[target]),
     **{(k, "f"): lambda b, x, source, target: b.uitofp(x, LLVM[target]) for k in "ub"},
     **{("f", k): _nvvm_float_to_int for k in "iu"},

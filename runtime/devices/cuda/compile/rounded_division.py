@@ -27,32 +27,32 @@ def _nvvm_fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
 
 
 def _nvvm_is_negative(b: ir.IRBuilder, x: Value) -> Value:
-    return b.fsub(ir.Constant(F32, -0.0), x)
+    return b.fsub(F32(-0.0), x)
 
 
 def _nvvm_magnitude_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
-    return b.fcmp_ordered(">=", call_external_nvvm_function(b, "__nv_fabsf", F32, x), ir.Constant(F32, least))
+    return b.fcmp_ordered(">=", call_external_nvvm_function(b, "__nv_fabsf", F32, x), F32(least))
 
 
 def _nvvm_rounded_quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
     """x / y, and whether it is correctly rounded."""
     near = _RECIPROCAL(b, y)
     minus = _nvvm_is_negative(b, y)
-    reciprocal = _nvvm_fma(b, near, _nvvm_fma(b, minus, near, ir.Constant(F32, 1.0)), near)
+    reciprocal = _nvvm_fma(b, near, _nvvm_fma(b, minus, near, F32(1.0)), near)
     first = b.fmul(x, reciprocal)
     found = _nvvm_fma(b, reciprocal, _nvvm_fma(b, minus, first, x), first)
     low = b.and_(_nvvm_magnitude_at_least(b, x, _SMALLEST), _nvvm_magnitude_at_least(b, found, _LEAST))
-    high = b.fcmp_ordered("<=", call_external_nvvm_function(b, "__nv_fabsf", F32, found), ir.Constant(F32, _MOST))
+    high = b.fcmp_ordered("<=", call_external_nvvm_function(b, "__nv_fabsf", F32, found), F32(_MOST))
     return found, b.and_(low, high)
 
 
 def _nvvm_rounded_square_root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
     """The square root of x, and whether it is correctly rounded. Infinity and zero give NaN here."""
     near = _INVERSE_ROOT(b, x)
-    first, half = b.fmul(x, near), b.fmul(near, ir.Constant(F32, 0.5))
+    first, half = b.fmul(x, near), b.fmul(near, F32(0.5))
     found = _nvvm_fma(b, _nvvm_fma(b, _nvvm_is_negative(b, first), first, x), half, first)
-    positive = b.fcmp_ordered(">=", x, ir.Constant(F32, _SMALLEST))
-    return found, b.and_(positive, b.fcmp_ordered(">=", found, ir.Constant(F32, 0.0)))
+    positive = b.fcmp_ordered(">=", x, F32(_SMALLEST))
+    return found, b.and_(positive, b.fcmp_ordered(">=", found, F32(0.0)))
 
 
 def _nvvm_round_lanes_together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:

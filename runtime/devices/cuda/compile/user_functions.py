@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,18 +19,9 @@ from ....program.user_function import (
     float_constant_dtype_of_user_function,
     rebuild_user_function_in_python,
 )
+from . import numba_parts
 from .lanes import NUMBA, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count
-from .numba_parts import (
-    Conversion,
-    TypingError,
-    cgutils,
-    compiler,
-    extending,
-    jit,
-    signature,
-    templates,
-    types,
-)
+from .numba_parts import compile_cuda, jit, signature, types
 from .primitives import LLVM, Value
 
 
@@ -55,19 +45,7 @@ def numba_intrinsics_of_user_functions(functions: Sequence[UserFunction], cc: tu
 @cache
 def _register_dual_numbers_with_numba_cuda() -> None:
     """Makes dual numbers known to numba.cuda."""
-    names = ("register_model", "models", "lower_cast", "lower_builtin")
-    dual_numbers.register_dual_number_type(
-        SimpleNamespace(
-            types=types,
-            cgutils=cgutils,
-            Conversion=Conversion,
-            TypingError=TypingError,
-            signature=signature,
-            AbstractTemplate=templates.AbstractTemplate,
-            infer_global=templates.infer_global,
-            **{name: getattr(extending, name) for name in names},
-        )
-    )
+    dual_numbers.register_dual_number_type({name: getattr(numba_parts, name) for name in dual_numbers.PARTS})
 
 
 def _numba_cuda_real_parts(dtype: str) -> list[str]:
@@ -153,9 +131,7 @@ def _compile_numba_cuda_callee(cc: tuple[int, int], function: Any) -> Any:
 
     def compile_for_given_gpu(args: Any, return_type: Any = None) -> Any:
         if args not in made.overloads:
-            result = compiler.compile_cuda(
-                function, return_type, args, forceinline=True, nvvm_options={"opt": 3}, cc=cc
-            )
+            result = compile_cuda(function, return_type, args, forceinline=True, nvvm_options={"opt": 3}, cc=cc)
             made.overloads[args] = result
             result.target_context.insert_user_function(result.entry_point, result.fndesc, [result.library])
         return made.overloads[args]
@@ -176,7 +152,7 @@ def _any_numba_lane_of_mask(b: ir.IRBuilder, mask: Sequence[Value], k: int, coun
 
 def _nvvm_result_of_failed_user_function(flat: Sequence[str]) -> list[Value]:
     """What an error gives: nan, or 0 for whole numbers."""
-    return [ir.Constant(LLVM[part], float("nan") if part[0] == "f" else 0) for part in flat]
+    return [LLVM[part](float("nan") if part[0] == "f" else 0) for part in flat]
 
 
 def _take_numba_cuda_argument(

@@ -72,7 +72,17 @@ from .loads_and_stores import (
     store_intrinsic,
 )
 from .numba_parts import types
-from .primitives import I32, LLVM, PREFER, ROWS, PrimitiveRow, Value, call_external_nvvm_function, nvvm_dtype_conversion
+from .primitives import (
+    I32,
+    I64,
+    LLVM,
+    PREFER,
+    ROWS,
+    PrimitiveRow,
+    Value,
+    call_external_nvvm_function,
+    nvvm_dtype_conversion,
+)
 from .rounded_division import LANES
 from .warp_and_atomics import (
     atomic_intrinsic,
@@ -177,7 +187,7 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
     def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
         rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-        return [widen_numba_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+        return [widen_numba_integers(b, i, I64(0))[0] for row in rows for i in row]
 
     return make_numba_lane_intrinsic(
         name, 3, (numba_cuda_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm)
@@ -220,8 +230,8 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
             (x,) = lanes
             for offset in (16, 8, 4, 2, 1):
-                joined = ROWS[op].emit(b, dtype, x, exchange_lanes_of_warp(b, "bfly", x, ir.Constant(I32, offset)))
-                x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
+                joined = ROWS[op].emit(b, dtype, x, exchange_lanes_of_warp(b, "bfly", x, I32(offset)))
+                x = b.select(b.icmp_signed(">", among[0], among[0].type(offset)), joined, x)
             return [x]
 
         return numba_lane_element_type(t), generate_nvvm
@@ -232,7 +242,7 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
 def block_and_row_of_packed_launch(b: ir.IRBuilder, members: int) -> tuple[Value, Value]:
     """The number of a block among those of its member along x, and the member's. Members have as many blocks each, in
     turns: so what they read on several devices comes from all of these at a time."""
-    block, count = _read_special_register(b, "ctaid.x"), ir.Constant(I32, members)
+    block, count = _read_special_register(b, "ctaid.x"), I32(members)
     number = b.udiv(block, count)
     return number, b.sub(block, b.mul(number, count))
 
@@ -294,26 +304,26 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     def generate_nvvm(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
         array = context.make_array(kind)(context, b)
         itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-        strides = [ir.Constant(LLVM["i64"], itemsize)]
+        strides = [I64(itemsize)]
         for (n,) in lengths[:0:-1]:
             strides.insert(0, b.mul(n, strides[0]))
         items = {"shape": [n for (n,) in lengths], "strides": strides[: len(lengths)]}
-        count = ir.Constant(LLVM["i64"], 1)
+        count = I64(1)
         for (n,) in lengths:
             count = b.mul(count, n)
         for field, values in items.items():
             setattr(array, field, _pack_numba_values(b, values))
         array.data = b.inttoptr(address[0], array.data.type)
-        array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
-        array.meminfo = ir.Constant(array.meminfo.type, None)
-        array.parent = ir.Constant(array.parent.type, None)
+        array.itemsize, array.nitems = I64(itemsize), count
+        array.meminfo = array.meminfo.type(None)
+        array.parent = array.parent.type(None)
         return [array._getvalue()]
 
     return make_numba_lane_intrinsic(name, 1 + int(ndim), (kind, generate_nvvm), in_context=True)
 
 
 def _pack_numba_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
-    result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
+    result = ir.ArrayType(I64, len(values))(ir.Undefined)
     for k, value in enumerate(values):
         result = b.insert_value(result, value, k)
     return result

@@ -24,7 +24,7 @@ from .numba_parts import types
 from .primitives import I1, I32, I64, Value, call_external_nvvm_function
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
-FULL, CLAMP = ir.Constant(I32, -1), ir.Constant(I32, 31)
+FULL, CLAMP = I32(-1), I32(31)
 
 
 def exchange_lanes_of_warp(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
@@ -33,15 +33,15 @@ def exchange_lanes_of_warp(b: ir.IRBuilder, kind: str, x: Value, which: Value, c
 
     def exchange_32_bit_word(x: Value) -> Value:
         pair = ir.LiteralStructType([I32, I1])
-        mode = ir.Constant(I32, {"up": 1, "bfly": 3, "idx": 0}[kind])
+        mode = I32({"up": 1, "bfly": 3, "idx": 0}[kind])
         return b.extract_value(
             call_external_nvvm_function(b, "llvm.nvvm.shfl.sync.i32", pair, FULL, mode, x, which, clamp), 0
         )
 
     whole = b.bitcast(x, ir.IntType(bits))
     if bits == 64:
-        low, high = (exchange_32_bit_word(b.trunc(part, I32)) for part in (whole, b.lshr(whole, ir.Constant(I64, 32))))
-        moved = b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), ir.Constant(I64, 32)))
+        low, high = (exchange_32_bit_word(b.trunc(part, I32)) for part in (whole, b.lshr(whole, I64(32))))
+        moved = b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), I64(32)))
     else:
         moved = (
             exchange_32_bit_word(whole) if bits == 32 else b.trunc(exchange_32_bit_word(b.zext(whole, I32)), whole.type)
@@ -55,7 +55,7 @@ def _narrow_lane_to_32_bits(b: ir.IRBuilder, x: Value) -> Value:
 
 def warp_shuffle_intrinsic(name: str, kind: str) -> Any:
     """shuffle_xor(x, o), shuffle_up(x, o), shuffle_idx(x, lane): of each lane of the value."""
-    clamp = ir.Constant(I32, 0) if kind == "up" else CLAMP
+    clamp = I32(0) if kind == "up" else CLAMP
     shfl = {"xor": "bfly"}.get(kind, kind)
 
     def numba_typing_rule(t: Any, which: Any) -> Typed:
@@ -76,7 +76,7 @@ def warp_match_intrinsic(name: str, bits: str) -> Any:
     def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
         peers: Value = FULL
         for k in range(int(bits)):
-            bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
+            bit = b.trunc(b.lshr(x[0], I32(k)), I1)
             votes = call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
             peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
         return [peers]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.errors import LaunchError
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS, CudaDriver
 from ..modules.launch import ALL_BITS, SLOT, Launched, LibraryArgumentBlock, block_of_library_arguments
 from .nodes import MISTAKES
@@ -23,7 +23,7 @@ CHANGED = "a library does not launch what it launched before"
 Words = tuple[tuple[int, int, int], ...]  # byte in the arguments, buffer, what is added to its address
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LibraryLaunch:
     """A node that a library's call has made, and where in its arguments the addresses of buffers are."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ....core.frozen import dataclass, field
+from ....core.frozen import field, frozen
 from ....program.program import Task
 from ..driver.driver import SUCCESS, WHILE
 from ..modules.predicated_kernels import FLAGS_BYTES, LaunchPredicate, make_graph_condition_kernel_task
@@ -34,7 +34,7 @@ def require_graph_call_success(code: int) -> None:
         raise DriverRefusal(code)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchNode:
     """A launch, or what a library launches."""
 
@@ -43,7 +43,7 @@ class LaunchNode:
     numbers: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConditionalNode:
     """Nodes that run if the guard holds (IF), or again and again as long as it does (WHILE)."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.frozen import dataclass, replace
+from ....core.frozen import frozen, replace
 from .cublaslt_nan_probe import shrink_cublaslt_probe_call
 from .gemm import GemmCall
 
@@ -35,7 +35,7 @@ INT32, UINT32, INT64, UINT64 = ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, 
 Enqueue = Callable[[tuple[int, ...], Any, int], None]  # at addresses, with a workspace, on a stream
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LtMatmulForm:
     """The library's descriptors of the product and of B, A and C, and its algorithm. scales: alpha and beta; bias: the
     address that the product's descriptor has; whole: whether the epilogue is done, or all but its relu."""

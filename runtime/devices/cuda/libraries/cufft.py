@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, CudaDriver
 from .handles import CublasHandles
@@ -36,7 +36,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FftTransform:
     """lengths: of the transformed axes, of the real side where there is one. scale: of the result."""
 

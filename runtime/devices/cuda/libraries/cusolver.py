@@ -30,16 +30,36 @@ LEFT, NON_UNIT = 0, 0
 
 
 class CusolverWorkspace:
-    """What one call needs: the libraries on a stream, and memory of its own, which is kept for the next."""
+    """What one call needs: the libraries on a stream, what it reads and writes, and memory of its own, kept for the
+    next."""
 
-    def __init__(self, driver: CudaDriver, blas: CublasHandles, dtype: str, stream: int) -> None:
-        self.driver, self.blas, self.dtype, self.stream = driver, blas, dtype, stream
-        self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
-        self.itemsize = np.dtype(dtype).itemsize
+    def __init__(
+        self,
+        driver: CudaDriver,
+        blas: CublasHandles,
+        reads: Sequence[Region],
+        writes: Sequence[Region],
+        options: Mapping[str, Any],
+        stream: int,
+    ) -> None:
+        self.driver, self.blas, self.stream = driver, blas, stream
+        self.reads, self.writes, self.options = reads, writes, options
+        self.dtype, self.itemsize = reads[0].dtype, reads[0].itemsize
+        self.kind, self.real, self.letter, self._scalar = TYPES[self.dtype]
         self.cusolver: Any = import_module("nvmath.bindings.cusolverDn")
         self._held: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
         self.info = self.memory("info", 4)
+
+    def counts(self) -> tuple[int, int, int]:
+        """The rows of a matrix, how many matrices there are, and the elements of all."""
+        *_, m, n = self.reads[0].shape
+        size = math.prod(self.reads[0].shape)
+        return n, size // (n * m), size
+
+    def handle(self) -> tuple[int, int]:
+        """(cuSOLVER's on the stream, its parameters)."""
+        return self.blas.solver.handle(self.stream)
 
     def memory(self, name: str, nbytes: int) -> int:
         found = self._held.get(name)
@@ -56,7 +76,7 @@ class CusolverWorkspace:
 
     def do(self, name: str, *arguments: Any) -> None:
         """A function of cuSOLVER's 64-bit interface, of which this gives the workspaces."""
-        handle, parameters = self.blas.solver.handle(self.stream)
+        handle, parameters = self.handle()
         sizes = getattr(self.cusolver, f"{name}_buffer_size")(handle, parameters, *arguments, self.kind)
         on_host = ctypes.create_string_buffer(max(16, sizes[1]))
         on_device = self.memory("workspace", sizes[0])
@@ -78,7 +98,7 @@ class CusolverWorkspace:
 
     def factor(self, n: int, factors: int, pivots: int) -> None:
         """The LU factors of a matrix in its place."""
-        handle, parameters = self.blas.solver.handle(self.stream)
+        handle, parameters = self.handle()
         sizes = self.cusolver.xgetrf_buffer_size(handle, parameters, n, n, self.kind, factors, n, self.kind)
         self._on_host = ctypes.create_string_buffer(max(16, sizes[1]))
         self.cusolver.xgetrf(
@@ -107,9 +127,7 @@ class CusolverWorkspace:
         return found.value
 
 
-Do = Callable[
-    [CusolverWorkspace, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None
-]
+Do = Callable[[CusolverWorkspace, Sequence[int], Sequence[int]], None]
 
 
 def _lu_factors_of_transpose_on_gpu(work: CusolverWorkspace, n: int, source: int) -> tuple[int, int]:
@@ -122,22 +140,15 @@ def _lu_factors_of_transpose_on_gpu(work: CusolverWorkspace, n: int, source: int
     return factors, pivots
 
 
-def _solve_on_gpu(
-    work: CusolverWorkspace,
-    reads: Sequence[Region],
-    writes: Sequence[Region],
-    a: Sequence[int],
-    out: Sequence[int],
-    _: Any,
-) -> None:
-    n, k = reads[0].shape[0], math.prod(reads[1].shape[1:])
+def _solve_on_gpu(work: CusolverWorkspace, a: Sequence[int], out: Sequence[int]) -> None:
+    n, k = work.reads[0].shape[0], math.prod(work.reads[1].shape[1:])
     factors, pivots = _lu_factors_of_transpose_on_gpu(work, n, a[0])
     columns = out[0] if k == 1 else work.matrix_memory("columns", n * k)
     if k == 1:
         work.copy(columns, a[1], n)
     else:
         work.transposed_matrix(columns, a[1], n, k)
-    handle, parameters = work.blas.solver.handle(work.stream)
+    handle, parameters = work.handle()
     work.cusolver.xgetrs(
         handle, parameters, TRANSPOSED, n, k, work.kind, factors, n, pivots, work.kind, columns, n, work.info
     )
@@ -145,32 +156,18 @@ def _solve_on_gpu(
         work.transposed_matrix(out[0], columns, k, n)
 
 
-def _inverse_on_gpu(
-    work: CusolverWorkspace,
-    reads: Sequence[Region],
-    writes: Sequence[Region],
-    a: Sequence[int],
-    out: Sequence[int],
-    _: Any,
-) -> None:
-    n = reads[0].shape[0]
+def _inverse_on_gpu(work: CusolverWorkspace, a: Sequence[int], out: Sequence[int]) -> None:
+    n = work.reads[0].shape[0]
     factors, pivots = _lu_factors_of_transpose_on_gpu(work, n, a[0])
     work.copy(out[0], work.blas.solver.identity(work.driver, work.dtype, n, work.stream), n * n)
-    handle, parameters = work.blas.solver.handle(work.stream)
+    handle, parameters = work.handle()
     work.cusolver.xgetrs(
         handle, parameters, PLAIN, n, n, work.kind, factors, n, pivots, work.kind, out[0], n, work.info
     )
 
 
-def _cholesky_on_gpu(
-    work: CusolverWorkspace,
-    reads: Sequence[Region],
-    writes: Sequence[Region],
-    a: Sequence[int],
-    out: Sequence[int],
-    _: Any,
-) -> None:
-    n = reads[0].shape[0]
+def _cholesky_on_gpu(work: CusolverWorkspace, a: Sequence[int], out: Sequence[int]) -> None:
+    n = work.reads[0].shape[0]
     factor = work.matrix_memory("factors", n * n)
     work.copy(factor, a[0], n * n)
     work.do("xpotrf", UPPER, n, work.kind, factor, n)
@@ -179,15 +176,8 @@ def _cholesky_on_gpu(
     work.extract_triangle(out[0], factor, n, UPPER)
 
 
-def _eigh_on_gpu(
-    work: CusolverWorkspace,
-    reads: Sequence[Region],
-    writes: Sequence[Region],
-    a: Sequence[int],
-    out: Sequence[int],
-    options: Any,
-) -> None:
-    n, which = reads[0].shape[0], LOWER if options.get("UPLO", "L") == "U" else UPPER
+def _eigh_on_gpu(work: CusolverWorkspace, a: Sequence[int], out: Sequence[int]) -> None:
+    n, which = work.reads[0].shape[0], LOWER if work.options.get("UPLO", "L") == "U" else UPPER
     vectors, wanted = work.matrix_memory("vectors", n * n), int(len(out) > 1)
     work.copy(vectors, a[0], n * n)
     work.do("xsyevd", wanted, which, n, work.kind, vectors, n, work.real, out[0])
@@ -197,16 +187,9 @@ def _eigh_on_gpu(
         work.transposed_matrix(out[1], vectors, n, n, ADJOINT if work.kind != work.real else TRANSPOSED)
 
 
-def _svd_on_gpu(
-    work: CusolverWorkspace,
-    reads: Sequence[Region],
-    writes: Sequence[Region],
-    a: Sequence[int],
-    out: Sequence[int],
-    options: Any,
-) -> None:
-    (m, n), wanted = reads[0].shape, len(out) > 1
-    full = bool(options.get("full_matrices", True))
+def _svd_on_gpu(work: CusolverWorkspace, a: Sequence[int], out: Sequence[int]) -> None:
+    (m, n), wanted = work.reads[0].shape, len(out) > 1
+    full = bool(work.options.get("full_matrices", True))
     k, wide = min(m, n), n >= m
     rows, columns = (n, m) if wide else (m, n)  # of what cuSOLVER sees: the transpose of a wide matrix
     given = work.matrix_memory("given", m * n)

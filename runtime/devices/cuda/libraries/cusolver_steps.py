@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ....program.program import Region, Task
@@ -36,23 +37,22 @@ class SolverStep:
         count: int,
     ) -> None:
         """stack: axes that number the matrices."""
-        self._driver, self._blas, self._do, self._options, self._count = driver, blas, do, options, count
+        self._blas, self._do, self._count = blas, do, count
         self._all = *task.reads, *task.writes
-        self._reads = [_region_of_one_solver_matrix(r, stack) for r in task.reads]
-        self._writes = [_region_of_one_solver_matrix(r, stack) for r in task.writes]
-        self._steps = [math.prod(r.shape) * r.itemsize for r in (*self._reads, *self._writes)]
+        reads, writes = ([_region_of_one_solver_matrix(r, stack) for r in each] for each in (task.reads, task.writes))
+        self._steps = [math.prod(r.shape) * r.itemsize for r in (*reads, *writes)]
+        self._split, self._open = len(reads), partial(CusolverWorkspace, driver, blas, reads, writes, options)
         self.buffers = frozenset(r.buffer for r in self._all)
         self._work: dict[int, CusolverWorkspace] = {}
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         if stream not in self._work:
-            self._work[stream] = CusolverWorkspace(self._driver, self._blas, self._reads[0].dtype, stream)
-        work, split = self._work[stream], len(self._reads)
+            self._work[stream] = self._open(stream)
         places = [addresses[r.buffer] + r.offset for r in self._all]
         for number in range(self._count):
             these = [p + number * step for p, step in zip(places, self._steps, strict=True)]
             with self._blas.lock:
-                self._do(work, self._reads, self._writes, these[:split], these[split:], self._options)
+                self._do(self._work[stream], these[: self._split], these[self._split :])
         return SUCCESS
 
 

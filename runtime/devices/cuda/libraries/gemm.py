@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from ....core.frozen import dataclass, replace
+from ....core.frozen import frozen, replace
 from ....program.program import Library, Region, Task
 
 # dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are, bytes)
@@ -23,7 +23,7 @@ TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 HALVES = ("float16", "bfloat16")  # added in float32, which the result may be
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GemmCall:
     """One call of cublasGemmStridedBatchedEx for a row-major C = A B, as the column-major C' = B' A'.
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import LaunchError
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from ....core.settings import settings
 from ....program.collective import Collective
 from ....program.device import CollectivePart, CommunicatorPeers, DeviceCommunicator, Event, error_of_event
@@ -253,7 +253,7 @@ def _known_failure(event: Event) -> BaseException | None:
     return event.error if isinstance(event, CudaEvent) else error_of_event(event)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectiveOnItsWay:
     """began: of each device of this process, when it has come to it; ended: when its part is done."""
 

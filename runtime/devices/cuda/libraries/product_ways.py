@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from ....core.disk_cache import DiskCache
-from ....core.frozen import dataclass
+from ....core.frozen import frozen
 from .gemm import GemmCall
 
 SLOW = 3.0  # times as long as predicted, from which on other ways are tried
@@ -21,7 +21,7 @@ FEW = 64  # products of a batch at most that are tried one by one
 CHOICES = 8  # of cuBLASLt's that are tried
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProductWay:
     """choice: which of cuBLASLt's algorithms; None where it is cuBLAS, or the first that is right for an epilogue.
     one_by_one: one product of a batch after another."""
@@ -38,7 +38,7 @@ class ProductWay:
 USUAL, ONE_BY_ONE = ProductWay(), ProductWay(one_by_one=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChosenProductWay:
     """note: for people, where the usual way took three times what was predicted."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ....core.frozen import dataclass, replace
+from ....core.frozen import frozen, replace
 from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
 from .launch import pack_member_kernel_arguments
@@ -23,7 +23,7 @@ _ONES = 0x0101010101010101
 _WORD = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchPredicate:
     """Something runs if (word at `address` & mask) == want."""
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest, cuda_t
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
-from kernelgraph.runtime.devices.cuda.compile import numba_parts
+from kernelgraph.runtime.devices.cuda.compile import kernel_functions, numba_parts
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
@@ -318,7 +319,7 @@ def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch:
     kernel = cuda_kernel_of_nest(nest)
     function_of_kernel_text.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(numba_parts.compiler, "compile_cuda", lambda *a, **k: pytest.fail("numba's own way"))
+        patch.setattr(kernel_functions, "compile_cuda", lambda *a, **k: pytest.fail("numba's own way"))
         short = compile_ptx(kernel, CC)
     function_of_kernel_text.cache_clear()
     monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
@@ -326,8 +327,12 @@ def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch:
 
 
 def test_every_part_of_numba_cuda_is_there() -> None:
-    """What a new release has not is named, with what it is for."""
+    """What a new release has not is named, with what it is for; no private name is behind a module's."""
     assert {name for name in numba_parts.PARTS if not hasattr(numba_parts, name)} == set()
+    assert {name for name in numba_parts.PARTS if isinstance(getattr(numba_parts, name), ModuleType)} <= {
+        "types",
+        "models",
+    }
 
 
 def test_a_part_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,10 +340,10 @@ def test_a_part_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delitem(vars(numba_parts), name, raising=False)
     monkeypatch.delattr("numba.cuda.utils.OPERATORS_TO_BUILTINS")
     with pytest.raises(CompileError, match=r"no numba\.cuda\.utils\.OPERATORS_TO_BUILTINS \(for operators"):
-        _ = numba_parts.OPERATORS
+        _ = numba_parts.OPERATORS_TO_BUILTINS
     monkeypatch.setitem(sys.modules, "numba.cuda.utils", None)
     with pytest.raises(CompileError, match=r"numba-cuda [\d.]+ has no numba\.cuda\.utils"):
-        _ = numba_parts.OPERATORS
+        _ = numba_parts.OPERATORS_TO_BUILTINS
 
 
 def test_kernels_compile_without_names_that_numpy_2_5_removed() -> None:
