@@ -66,10 +66,11 @@ def call_in_numpy(
     `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
     like these were taken before."""
     flat = not options and _LEAVES.issuperset(map(type, args))
-    if not (flat or known) and all(map(_is_level_of_numpys, _levels_of((args, options), _SCALARS))):
+    levels = [] if flat or known else [*_levels_of((args, options), _SCALARS)]
+    if levels and all(map(_is_level_of_numpys, levels)):
         return call_on_numpy_arrays(function, args, options, device, error=error)
     leaves = known or (args if flat else _leaves_with_values(args, options, error))
-    lent = {id(x): x for x in leaves if type(x) is Array}
+    lent = {id(x): x for x in chain(leaves, *(level for level, _ in levels)) if type(x) is Array}
     if not lent:
         return call_on_numpy_arrays(function, args, options, device, error=error)
     held = {key: values_before_change(x) for key, x in lent.items()}
@@ -235,12 +236,17 @@ def _convert_numpy_results(leaves: list[Any], owners: _Owners, device: Device) -
 
 
 def _levels_of(value: Any, plain: frozenset[type]) -> Iterator[tuple[list[Any], Set[type]]]:
-    """What containers hold, one depth after another, and its kinds; lists of plain values are not looked into."""
+    """What containers and objects hold, one depth after another, and its kinds; lists of plain values are not looked
+    into."""
     level, seen, are_plain = [value], set[int](), _test_of_types(plain)
     while level:
         kinds: Set[type] = plain if are_plain(level) else {*map(type, level)}
         yield level, kinds
-        opened = {kind for kind in kinds - _SCALARS if kind in _PLAIN_CONTAINERS or _is_container_class(kind)}
+        opened = {
+            kind
+            for kind in kinds - _SCALARS
+            if kind in _PLAIN_CONTAINERS or _is_container_class(kind) or _keeps_attributes(kind)
+        }
         if list in opened:
             level = [x for x in level if type(x) in opened and not are_plain(x)]
         elif opened != kinds:

@@ -3,6 +3,7 @@ the kinds of argument and result, at each of the first calls. What they cost is 
 
 from __future__ import annotations
 
+import operator
 import sys
 import traceback
 import warnings
@@ -46,6 +47,8 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "dict": (lambda x: {"x": x}, lambda a: a["x"]),
     "nested": (lambda x: {"of": [(x, None)]}, lambda a: a["of"][0][0]),
     "dataclass": (Held, lambda a: a.x),
+    "object": (Thing, lambda a: a.x),
+    "object in an object": (lambda x: Thing({"of": [Thing(x)]}), lambda a: a.x["of"][0].x),
 }
 ARRAYS: dict[str, Callable[[Any], Any]] = {
     "numpy": np.copy,
@@ -74,6 +77,7 @@ RESULTS: dict[str, Callable[[Any, Any], Any]] = {
     "view of another type": lambda x, a: x.view(np.int64),
     "write": lambda x, a: x.__setitem__(slice(0, 2), 7.0),
     "write and result": lambda x, a: (x.__iadd__(1.0), x.max())[1],
+    "made and then changed": lambda x, a: [y := x + 1, operator.isub(y, 3)][0],
     "error": lambda x, a: x[100],
     "error after a write": lambda x, a: (x.fill(3.0), {}["none"]),
 }
@@ -118,8 +122,8 @@ def check_same(got: Any, want: Any, met: dict[int, Any]) -> None:
     elif isinstance(want, dict):
         assert list(got) == list(want)
         check_same(list(got.values()), list(want.values()), met)
-    elif isinstance(want, Held):
-        check_same([got.x, got.note], [want.x, want.note], met)
+    elif isinstance(want, (Held, Thing)):
+        check_same({**vars(got)}, {**vars(want)}, met)
     else:
         assert got == want
 
