@@ -341,8 +341,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if not options and self._most >= 0:
-            result = self._call_by_key(args, fast)
+        if options if self._parameters.named else self._most >= 0 and not options:
+            result = self._call_by_key((*args, *options.values()), fast, not options)
             if result is not NOT_TAKEN:
                 return result
         return self._call_with_properties(self._call_in_full, args, options)
@@ -368,18 +368,20 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             if not error.needs_values:
                 raise
 
-    def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
-        """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
+    def _call_by_key(self, args: tuple[Any, ...], fast: Any, placed: bool) -> Any:
+        """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other. placed: whether all arguments
+        are given by position."""
         places: list[int] = []
         key: Hashable = quick_key(args, places)
         leaves: Sequence[Any] = args
         producer: Any = None
-        repeats: Tree | bool = True  # whether arguments like these say so by themselves, or once taken apart
+        repeats: Tree | bool = placed  # whether arguments like these say so by themselves, or once taken apart
         if key is None:
             found = self._key_of_opened_arguments(args, places)
             if found is None:
                 return NOT_TAKEN
             key, leaves, producer, repeats = found
+            repeats = placed and repeats
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
@@ -391,7 +393,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif type(entry) is NumPyLauncher:
-            result = self._call_entry_in_numpy(entry, args)
+            result = self._call_entry_in_numpy(entry, args) if placed else NOT_TAKEN
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
@@ -456,7 +458,9 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {})[0]
+            count, named = len(args) - len(self._parameters.named), self._parameters.named
+            options = dict(zip(named, args[count:], strict=True))
+            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args[:count], options)[0]
             require_no_objects(tree, ())
         return (tree, flat), *found, tree if found[0] is leaves else False
 
@@ -546,8 +550,9 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _is_quick_key_enough(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
-        placed = self._least <= len(leaves) <= self._most and not named.names
-        return placed and all(child == LEAF for child in positional.children)
+        known = self._parameters.named
+        placed = named.names == known if known else self._least <= len(leaves) <= self._most and not named.names
+        return placed and all(child == LEAF for child in (*positional.children, *named.children))
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""

@@ -101,9 +101,14 @@ class DecoratedFunctionParameters:
         self.variadic = bool(self.rest)
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
+        only_named = tuple(p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY)
+        fixed = len(self.names) + len(only_named) == len(parameters) and not (static or self.leaves_out)
+        self.named = only_named if fixed else ()  # those with a name alone, where nothing else may be given
         self.least = sum(p.name in self.names and p.default is inspect.Parameter.empty for p in parameters)
         self.places = self._counts_of_placed_arguments(bool(static))
-        self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
+        self.by_keyword = frozenset(
+            p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+        )
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
             raise ArgumentsError(
@@ -141,10 +146,10 @@ class DecoratedFunctionParameters:
         defaults = self._defaults()
         if defaults.keys() != self._optional:
             self._read_signature()
-        if self.simple and len(args) <= len(self.names):
+        if (self.simple or self.named) and len(args) <= len(self.names):
             rest, used = [], 0
-            for name in self.names[len(args) :]:
-                if name in options and name in self.only_keywords:
+            for name in (*self.names[len(args) :], *self.named):
+                if name in options and name in self.by_keyword:
                     rest.append(options[name])
                     used += 1
                 elif name in defaults:
@@ -153,7 +158,8 @@ class DecoratedFunctionParameters:
                     break
             else:
                 if used == len(options):
-                    return (*args, *rest), {}
+                    every = (*args, *rest)
+                    return every[: len(self.names)], dict(zip(self.named, every[len(self.names) :], strict=True))
         try:
             bound = self.signature.bind(*args, **options)
         except TypeError as error:
