@@ -83,6 +83,20 @@ def test_a_class_that_grows_or_shrinks_is_seen(change: Callable[[Any], None]) ->
     assert not all(read_memory_word(at) == word for at, word in words)
 
 
+@pytest.mark.parametrize("change", [
+    lambda x: x.append(1), lambda x: x.pop(), lambda x: x.__setitem__(0, 2.5), lambda x: x.clear(),
+    lambda x: x[1].append(1), lambda x: x[1].__setitem__(0, 3), lambda x: x[1].__setitem__(slice(None), [7, 8]),
+    lambda x: x.__setitem__(1, [2, "a"]), lambda x: x.reverse(), lambda x: x.extend(range(1000)),
+])  # fmt: skip
+def test_a_change_of_a_list_is_seen(change: Callable[[Any], None]) -> None:
+    made: list[Any] = [1.5, [2, "a"], None]
+    kept = [*made, *made[1]]  # as a guard does: another object might be at the address of one that is gone
+    words = watched_words_of_object_aspect("item", {"made": made}, made)
+    assert words and all(read_memory_word(at) == word for at, word in words) and kept
+    change(made)
+    assert not all(read_memory_word(at) == word for at, word in words)
+
+
 def test_what_answers_itself_has_no_words() -> None:
     class Liar:
         @property  # type: ignore[misc]
@@ -99,4 +113,4 @@ def test_what_answers_itself_has_no_words() -> None:
     assert watched_words_of_object_aspect("code", helper, other.__code__) is None
     assert watched_words_of_object_aspect("defaults", helper, (1,)) is None
     assert watched_words_of_object_aspect("keyword defaults", helper, {}) is None
-    assert set(ASPECTS) == {change[0] for change in CHANGES}
+    assert set(ASPECTS) == {"item", *(change[0] for change in CHANGES)}
