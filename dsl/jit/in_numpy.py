@@ -66,11 +66,10 @@ def call_in_numpy(
     `error` for arguments that are no NumPy arrays and stand for no copies of them. known: the leaves, where arguments
     like these were taken before."""
     flat = not options and _LEAVES.issuperset(map(type, args))
-    levels = [] if flat or known else [*_levels_of((args, options), _SCALARS)]
-    if levels and all(map(_is_level_of_numpys, levels)):
-        return call_on_numpy_arrays(function, args, options, device, error=error)
-    leaves = known or (args if flat else _leaves_with_values(args, options, error))
-    lent = {id(x): x for x in chain(leaves, *(level for level, _ in levels)) if type(x) is Array}
+    if flat or known:
+        lent = {id(x): x for x in known or args if type(x) is Array}
+    else:
+        lent = _arrays_within(args, options, error)
     if not lent:
         return call_on_numpy_arrays(function, args, options, device, error=error)
     held = {key: values_before_change(x) for key, x in lent.items()}
@@ -90,6 +89,15 @@ def call_in_numpy(
             _with_parts_replaced((given, named), back, set())
         for key, values in own.items():
             _write_what_differs(lent[key], values, held[key][1])
+
+
+def _arrays_within(args: Any, options: Any, error: Exception) -> dict[int, Array]:
+    """The `kg.Array`s in arguments, by their identities. Raises the error: see `_leaves_with_values`."""
+    levels = [*_levels_of((args, options), _SCALARS)]
+    if all(map(_is_level_of_numpys, levels)):
+        return {}
+    leaves = _leaves_with_values(args, options, error)
+    return {id(x): x for x in chain(leaves, *(level for level, _ in levels)) if type(x) is Array}
 
 
 def _write_what_differs(array: Array, values: Host, before: Host) -> None:

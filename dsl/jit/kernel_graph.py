@@ -342,7 +342,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
         if options if self._parameters.named else self._most >= 0 and not options:
-            result = self._call_by_key((*args, *options.values()), fast, not options)
+            result = self._call_by_key((*args, *options.values()), fast)
             if result is not NOT_TAKEN:
                 return result
         return self._call_with_properties(self._call_in_full, args, options)
@@ -368,20 +368,20 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             if not error.needs_values:
                 raise
 
-    def _call_by_key(self, args: tuple[Any, ...], fast: Any, placed: bool) -> Any:
-        """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other. placed: whether all arguments
-        are given by position."""
+    def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
+        """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other. args: those with a name alone
+        too."""
         places: list[int] = []
         key: Hashable = quick_key(args, places)
         leaves: Sequence[Any] = args
         producer: Any = None
-        repeats: Tree | bool = placed  # whether arguments like these say so by themselves, or once taken apart
+        # whether arguments like these say so by themselves, or once taken apart
+        repeats: Tree | bool = not self._parameters.named
         if key is None:
             found = self._key_of_opened_arguments(args, places)
             if found is None:
                 return NOT_TAKEN
             key, leaves, producer, repeats = found
-            repeats = placed and repeats
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
@@ -393,7 +393,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif type(entry) is NumPyLauncher:
-            result = self._call_entry_in_numpy(entry, args) if placed else NOT_TAKEN
+            result = self._call_entry_in_numpy(entry, args)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
@@ -408,7 +408,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return result
 
     def _call_entry_in_numpy(self, entry: NumPyLauncher, args: tuple[Any, ...]) -> Any:
-        result = entry.fast_call(args)
+        result = NOT_TAKEN if self._parameters.named else entry.fast_call(args)
         if result is not NOT_TAKEN:
             self._fast, self._latest = entry.fast_call, entry
         return result
@@ -451,18 +451,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         flat = quick_key(found[0], places)
         if flat is None:
             return None
+        named = self._parameters.named
         if len(shape) == len(args):
-            return flat, *found, True
+            return flat, *found, not named
         shaped = tuple(shape)
         tree = self._shapes.get(shaped)
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            count, named = len(args) - len(self._parameters.named), self._parameters.named
+            count = len(args) - len(named)
             options = dict(zip(named, args[count:], strict=True))
             tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args[:count], options)[0]
             require_no_objects(tree, ())
-        return (tree, flat), *found, tree if found[0] is leaves else False
+        return (tree, flat), *found, tree if found[0] is leaves and not named else False
 
     def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """A call of a function that changes what its arguments hold."""
