@@ -172,10 +172,14 @@ class _Owners:
 
     def is_given(self, x: Any) -> bool:
         """Whether it is a container or an object among the arguments, or within these."""
+        if type(x) in _LEAVES:
+            return False
+        if any(map(partial(operator.is_, x), self._given[0])):  # most that are
+            return True
         if self._kept is None:
             levels = [level for level, kinds in _levels_of(self._given, _SCALARS) if not kinds <= _LEAVES]
             self._kept = {id(x) for level in levels for x in level if type(x) not in _LEAVES}
-        return type(x) not in _LEAVES and id(x) in self._kept
+        return id(x) in self._kept
 
     def of(self, array: Any) -> Any:
         """The argument that an array is, or is the copy of; None for others."""
