@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.cost import TF32_SPEED, WorkCostModel
 from ..core.types import FLOAT32, HALVES, ArrayType, DType, dtype_kind
 from ..graph.builder import GraphBuilder
@@ -257,7 +257,7 @@ def decompose_convolution_without_windows(builder: GraphBuilder, node: Node, arg
     return builder.cast(result, node.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ConvolutionRows:
     """x: (batch, groups, channels / groups, elements); lengths: of the axes of what lies in a row, phase after phase;
     taps: how far each element of a window lies behind its first one; length: of the row of all results; line: how far
@@ -343,7 +343,7 @@ def decompose_convolution_image(builder: GraphBuilder, node: Node, args: Sequenc
     return builder.host("convolution", [spread, weights], [node.type], **plain)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Phases:
     """Of elements as far apart as the stride along an axis, those that meet so many places of a window."""
 

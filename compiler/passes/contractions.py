@@ -14,7 +14,7 @@ from functools import partial, reduce
 from itertools import islice, pairwise
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, FLOAT64, HALVES, ArrayType
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value
@@ -38,7 +38,7 @@ def _required(condition: object) -> None:
         raise _NoConvolution
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Load:
     """The elements of a node at a form for each of its axes."""
 
@@ -46,7 +46,7 @@ class _Load:
     at: tuple[AffineForm, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Window:
     """along: the variable of the result's axis; place: of what is summed over, if there is any; the image's elements
     that are read lie `common` apart, so many."""
@@ -59,7 +59,7 @@ class _Window:
     extent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Convolution:
     """axes: of each axis of the result its variables. batch, group, channel, out: the variables that are in the image
     alone, in all, summed over, in the weights alone; rest: nodes that are added."""
@@ -85,7 +85,7 @@ def call_convolutions(graph: Graph) -> Graph:
     covered: set[int] = set()
     for number in reversed(range(len(graph.nodes))):
         node = graph.nodes[number]
-        if node.op in _ENDS and number not in covered and node.type.dtype in (FLOAT32, FLOAT64, *HALVES):
+        if node.op in _ENDS and number not in covered and node.dtype in (FLOAT32, FLOAT64, *HALVES):
             reader = _Reader(graph)
             try:
                 found[number] = reader, reader.convolution(number)
@@ -182,7 +182,7 @@ class _Reader:
         if (rule := _VIEWS.get(node.op)) is not None:
             return self.load(node.args[0], rule(self, node, at))
         source = self.graph.nodes[node.args[0]].type if node.args else node.type
-        if node.op == "cast" and source.dtype in (FLOAT32, *HALVES) and node.type.dtype in (FLOAT32, FLOAT64):
+        if node.op == "cast" and source.dtype in (FLOAT32, *HALVES) and node.dtype in (FLOAT32, FLOAT64):
             return self.load(node.args[0], at)
         if node.op in ("concat", "update") and (
             joined := self.tried(self.cursor, lambda: self.parts(number, at, lambda n, at: (self.load(n, at),)))
@@ -216,7 +216,7 @@ class _Reader:
             factors, rest = self.terms(number, at)
             _required(not rest)
             return factors
-        _required(node.op == "multiply" and node.type.dtype not in HALVES)  # each product is rounded
+        _required(node.op == "multiply" and node.dtype not in HALVES)  # each product is rounded
         a, b = node.args
         return self.argument(a, at), self.argument(b, at)
 
@@ -279,7 +279,7 @@ class _Reader:
     ) -> tuple[_Load, ...]:
         """The loads of parts of equal shapes that are put together, as one."""
         node = self.graph.nodes[number]
-        shape = node.type.shape
+        shape = node.shape
         placed = _parts_of_concat(self.graph, node) if node.op == "concat" else _parts_of_updates(self.graph, number)
         lengths = self.graph.nodes[placed[0][1]].type.shape
         _required(len(placed) <= MOST_PARTS and all(self.graph.nodes[n].type.shape == lengths for _, n in placed))
@@ -325,7 +325,7 @@ class _Reader:
 
     def convolution(self, end: int) -> _Convolution:
         node, rest = self.graph.nodes[end], tuple[int, ...]()
-        axes = [self.new(n) for n in node.type.shape]
+        axes = [self.new(n) for n in node.shape]
         self.cursor = len(self.made)
         if node.op == "add":
             factors, rest = self.terms(end, axes)
@@ -438,7 +438,7 @@ Part = tuple[Sequence[int], int]
 def _parts_of_concat(graph: Graph, node: Node) -> list[Part]:
     placed, axis, start = list[Part](), node.attr("axis"), 0
     for n in node.args:
-        placed.append(([start if i == axis else 0 for i in range(len(node.type.shape))], n))
+        placed.append(([start if i == axis else 0 for i in range(len(node.shape))], n))
         start += graph.nodes[n].type.shape[axis]
     return placed
 
@@ -485,7 +485,7 @@ def _forms_of_broadcast(reader: _Reader, node: Node, at: Sequence[AffineForm]) -
 def _forms_of_reshape(reader: _Reader, node: Node, at: Sequence[AffineForm]) -> list[AffineForm]:
     """An element's place in all, and that again by the other lengths."""
     place = ZERO
-    for form, n in zip(at, node.type.shape, strict=True):
+    for form, n in zip(at, node.shape, strict=True):
         place = combined_affine_forms(place, form, n, 1)
     forms = []
     for n in reversed(reader.graph.nodes[node.args[0]].type.shape):

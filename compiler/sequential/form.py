@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.frozen import frozen, replace
 from ..kernel.loop_nest import Instr
 
 ERROR_WORDS = 2  # what a routine that can fail writes: the number of the check from 1 on (0: none), and its value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowResult:
     """The row of the op table that a value is a result of, and the values that it is of."""
 
@@ -27,7 +27,7 @@ class RowResult:
     args: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Let:
     """Value `number` is what an instruction gives.
 
@@ -40,7 +40,7 @@ class Let:
     row: RowResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """An element of an array in memory is `value` from now on."""
 
@@ -49,7 +49,7 @@ class Store:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Set:
     """A variable is `value` from now on."""
 
@@ -57,7 +57,7 @@ class Set:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class For:
     """The body for index = start, start + 1, ... below stop (int64 values).
 
@@ -75,7 +75,7 @@ class For:
     apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fold:
     """Value `number` is the reduction `combine` of `value` for index = start, ... below stop, in `dtype`, any order."""
 
@@ -89,7 +89,7 @@ class Fold:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class If:
     """One of two blocks."""
 
@@ -98,7 +98,7 @@ class If:
     otherwise: Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class While:
     """`test`, which gives `condition`, then `body`, as long as that holds."""
 
@@ -107,7 +107,7 @@ class While:
     body: Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """Where the condition holds nothing more runs, and the error words say (number, value)."""
 
@@ -121,7 +121,7 @@ Block: TypeAlias = tuple[Statement, ...]
 S = TypeVar("S", bound=Statement)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoutineMemory:
     """An array of the routine. role: `in`, `out` (its first contents are undefined), `inout`, `temp`, or `report`: an
     int64 for each of the routine's lookups, an index of it that is out of range.
@@ -145,7 +145,7 @@ class RoutineMemory:
         return f"{self.role} {self.dtype}{list(self.shape)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lookup:
     """An index along an axis of this length, of an array that the user's line looks up."""
 
@@ -154,7 +154,7 @@ class Lookup:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Routine:
     """A whole loop nest. checks: how many checks it has. With any, its last array is the int64 error words.
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import frozen
 from ..core.types import INT64
 from .form import Block, Let
 
 FARTHEST = 1 << 62  # from the start of an array
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElementPlace:
     """`constant + sum(factor * value)` of int64 values."""
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import StridedBufferArray
@@ -45,7 +45,7 @@ TAPS = 18  # the slot of the first tap
 RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixProducts:
     """Products of equal shapes, (m, k) by (k, n). Steps in bytes between products, rows and columns of each array."""
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import combinations, islice
 from math import lcm
 
-from ....runtime.core.frozen import dataclass, replace
+from ....runtime.core.frozen import frozen, replace
 from ....runtime.program.program import (
     Argument,
     Buffer,
@@ -47,7 +47,7 @@ CACHED = 3.0  # how many times as fast as memory a cache is
 Features = tuple[str | None, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RowOperand:
     """An operand of a task that goes along rows. step: bytes from row to row; low, high: where its first row is."""
 
@@ -64,7 +64,7 @@ class _RowOperand:
         return self.low // step, (self.high - 1) // step
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RowTask:
     """A task whose units are rows, or equal parts of them. A row of one that reduces may be several of its arrays."""
 
@@ -77,7 +77,7 @@ class _RowTask:
     operands: tuple[_RowOperand, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StripNest:
     """Kernels that are done strip by strip. calls: for each its form and the slots that lie in scratch memory, with the
     number of the array there; arrays: how many there are; read: forms of those whose results later ones read."""
@@ -93,7 +93,7 @@ class StripNest:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RowProgram:
     """rows: its tasks that go along rows, by number. writers, readers: of each buffer the tasks that write it and those
     that read it."""
@@ -104,7 +104,7 @@ class _RowProgram:
     readers: Mapping[int, Set[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Chain:
     """tasks: those that are done strip by strip, in order; rows: of all strips. ranges: from which row before a strip
     to which one behind it a task is done; grains: rows that one of a task's own is made of; passed: of arrays that are
@@ -118,7 +118,7 @@ class _Chain:
     private: Set[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Strips:
     """chain: what is done strip by strip; height: the rows of a strip; passed: bytes of the arrays in scratch memory as
     wholes; gain: in us, as predicted."""

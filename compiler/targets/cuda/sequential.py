@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass
+from ....runtime.core.frozen import frozen
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.cost import CLUSTER
@@ -46,7 +46,7 @@ WIDE = 4096  # elements of a step by and large from which a cluster is faster th
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoutineShape:
     """The threads of a routine's kernel: blocks and threads of each, powers of two. together: the blocks are one
     cluster, whose threads can wait for each other; else there is one, or nobody has to wait."""
