@@ -590,13 +590,19 @@ class KernelGroupLowering:
         )
         if rows == 0 or length <= longest or busy >= blocks // 4:
             return None
-        small = length // longest if self.target.join_tasks and columns == 1 else 0  # a cache holds what one is made of
+        chained = self.target.join_tasks and columns == 1 and self._reads_what_tasks_make()
+        small = length // longest if chained else 0  # a cache holds what one is made of
         parts = min(max(2, blocks // busy, small), length // least, outer)
         if parts < 2:
             return None
         return (
             _equal_parts_of_group_reduction(outer, parts, model.parallelism) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
+
+    def _reads_what_tasks_make(self) -> bool:
+        """Whether it reads more than the call's own arrays and numbers."""
+        nodes = self.graph.nodes
+        return any(nodes[a].kind != "source" for n in self.inside for a in nodes[n].args if a not in self.inside)
 
     def _build_two_stage_reduction(self, parts: int, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Partial results of `parts` equal pieces (and a last shorter one), then their reduction and the epilogue."""
