@@ -239,17 +239,17 @@ def equal(p: np.ndarray[Any, Any], q: np.ndarray[Any, Any], ulps: float = 8) -> 
 # many cases
 
 
-def cases(only: str = "", first: int = 0, step: int = 1) -> list[Case]:
-    """The cases first, first + step, ... of the table, always in the same order."""
-    return [*itertools.islice(_every(only), first, None, step)]
+def cases(chosen: Callable[[str], bool] = bool, first: int = 0, step: int = 1) -> list[Case]:
+    """The cases first, first + step, ... of the chosen rows, always in the same order: a million of all rows."""
+    return [*itertools.islice(_every(chosen), first, None, step)]
 
 
-def _every(only: str) -> Iterator[Case]:
-    for name, row in rows().items():
+def _every(chosen: Callable[[str], bool]) -> Iterator[Case]:
+    for name, row in ((name, row) for name, row in rows().items() if chosen(name)):
         scalars = (*SCALARS, *ASSIGNED) if name in ASSIGNMENTS else SCALARS
         for dtype, s, given in itertools.product(DTYPES, scalars, (False, True)):
             case = Case(name, row, dtype, s, given)
-            if only in name and not (given and isinstance(s, bool)) and not _endless(case):
+            if not (given and isinstance(s, bool)) and not _endless(case):
                 yield case
 
 
@@ -294,7 +294,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     first, step = map(int, options.shard.split("/"))
-    every = edge_cases()[first::step] if options.edges else cases(options.only, first, step)
+    every = edge_cases()[first::step] if options.edges else cases(lambda name: options.only in name, first, step)
     if options.count:
         every = random.Random(options.seed).sample(every, min(options.count, len(every)))
     verdicts: Counter[str] = Counter()
