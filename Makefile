@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 3# one more than there are cores, since some tests wait
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+export PYTHONDONTWRITEBYTECODE :=# hundreds of tests start Python anew: what is compiled is kept, whatever the shell says
 
 .PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite rank-faults golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
