@@ -10,8 +10,11 @@ from __future__ import annotations
 import ast
 import threading
 from collections.abc import Sequence
+from functools import cache
+from inspect import isgeneratorfunction
 from itertools import product
 from queue import SimpleQueue
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -66,36 +69,51 @@ def run(
     """Launch the kernel. order: a random generator that shuffles the threads between barriers.
 
     functions: the user's, which the text calls. cluster: how many blocks run at the same time; 0: one after another."""
-    thread = Thread()
+    thread = Thread(block)
     namespace: dict[str, Any] = {}
-    text = ast.unparse(_AsGenerator().visit(ast.parse(source)))
-    exec(compile(text, f"<kernel {name}>", "exec"), namespace)
+    exec(_compiled(source, name), namespace)
     function = namespace[name]
     own = {n: call for f in functions for n, call in user(f).items()}
     namespace.update({n: own.get(n) or vocabulary(thread, n) for n in function.__code__.co_names})
-    thread.bdim = tuple(block)
+    tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
+    with np.errstate(all="ignore"):
+        _run_blocks(thread, function, grid, tids, arguments, order, cluster)
+
+
+@cache
+def _compiled(source: str, name: str) -> CodeType:
+    return compile(ast.unparse(_AsGenerator().visit(ast.parse(source))), f"<kernel {name}>", "exec")
+
+
+def _run_blocks(
+    thread: Thread,
+    function: Any,
+    grid: Sequence[int],
+    tids: list[Any],
+    arguments: Sequence[Any],
+    order: Any,
+    cluster: int,
+) -> None:
     if cluster:
-        tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
         thread.cluster = cluster
         for first in range(0, grid[0], cluster):
             thread.shared_of, thread.together = {}, 0
-            blocks = range(first, first + cluster)
+            blocks = [(block, 0, 0) for block in range(first, first + cluster)]
             _blocks(thread, function, arguments, [(b, t) for b in blocks for t in tids], len(tids), order)
         return
     for bid in product(*(range(n) for n in reversed(grid))):
-        thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0
-        tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
-        if "yield" in text:
-            _block(thread, function, arguments, tids, order)
+        thread.shared = []
+        if isgeneratorfunction(function):
+            _block(thread, function, arguments, bid[::-1], tids, order)
         else:
             for tid in tids:
-                thread.tid, thread.calls = tid, 0
+                thread.become(bid[::-1], tid, 0, 0, 0)
                 function(*arguments)
 
 
-def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[Any], order: Any) -> None:
-    thread.shared_of = {thread.bid[0]: thread.shared}
-    _blocks(thread, function, arguments, [(None, t) for t in tids], len(tids), order)
+def _block(thread: Thread, function: Any, arguments: Sequence[Any], bid: Any, tids: list[Any], order: Any) -> None:
+    thread.shared_of = {bid[0]: thread.shared}
+    _blocks(thread, function, arguments, [(bid, t) for t in tids], len(tids), order)
 
 
 def _blocks(thread: Thread, function: Any, arguments: Sequence[Any], places: list[Any], size: int, order: Any) -> None:
@@ -114,10 +132,9 @@ def _threads(thread: Thread, running: list[Any], places: list[Any], size: int, o
         if order is not None:
             order.shuffle(turn)
         for k in turn:
-            bid, thread.tid = places[k]
-            if bid is not None:
-                thread.bid, thread.shared = (bid, 0, 0), thread.shared_of.setdefault(bid, [])
-            thread.calls, thread.turn, thread.epoch = calls[k], turns[k], epochs[k // size]
+            bid, tid = places[k]
+            thread.shared = thread.shared_of.setdefault(bid[0], [])
+            thread.become(bid, tid, calls[k], epochs[k // size], turns[k])
             try:
                 asked[k] = running[k].send(answers[k])
             except StopIteration:
@@ -139,27 +156,31 @@ def _threads(thread: Thread, running: list[Any], places: list[Any], size: int, o
             else:
                 assert len(asked) == len(places), "a barrier that some threads of the cluster never reach"
                 epochs, thread.together, asked = [clock] * len(epochs), clock, {}
-        for k, (kind, x, which) in exchanges.items():
+        while exchanges:
+            k, (kind, _, which) = next(iter(exchanges.items()))
             warp = range(k // 32 * 32, min(k // 32 * 32 + 32, k // size * size + size))
             same = all(t in exchanges and exchanges[t][0] == kind for t in warp)
             assert same, "an exchange diverges within a warp"
             assert kind == "idx" or all(exchanges[t][2] == which for t in warp)
-            turns[k] += kind == "sync"
-            answers[k] = _exchanged(k, warp, kind, x, whole(which), [exchanges[t][1] for t in warp])
-            del asked[k]
+            _, values, others = zip(*(exchanges.pop(t) for t in warp), strict=True)
+            for t, answer in zip(warp, _exchanged(kind, values, [whole(other) for other in others]), strict=True):
+                turns[t] += kind == "sync"
+                answers[t] = answer
+                del asked[t]
 
 
-def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[Any]) -> Any:
-    """What thread k gets; `values` are those of its warp."""
-    lane = k - warp[0]
+def _exchanged(kind: str, values: Sequence[Any], others: Sequence[int]) -> list[Any]:
+    """What each thread of a warp gets for its value and the number that it gives beside."""
     if kind == "sync":
-        return None
+        return [None] * len(values)
     if kind in ("match", "ballot"):
-        mask, own = (1 << which) - 1, int(lanes(x)[0])
-        same = (((int(lanes(y)[0]) ^ own) & mask == 0) if kind == "match" else bool(lanes(y)[0]) for y in values)
-        return np.full(1, sum(1 << t for t, holds in enumerate(same) if holds), np.uint32)
-    other = {"xor": lane ^ which, "up": lane - which, "idx": which}[kind]
-    return values[other] if 0 <= other < len(values) else x
+        numbers = [int(lanes(x)[0]) & ((1 << others[0]) - 1) if kind == "match" else bool(lanes(x)[0]) for x in values]
+        masks: dict[int, int] = {}
+        for lane, number in enumerate(numbers):
+            masks[number] = masks.get(number, 0) | 1 << lane
+        return [np.full(1, masks.get(n if kind == "match" else True, 0), np.uint32) for n in numbers]
+    sources = [{"xor": lane ^ n, "up": lane - n, "idx": n}[kind] for lane, n in enumerate(others)]
+    return [values[k] if 0 <= k < len(values) else x for k, x in zip(sources, values, strict=True)]
 
 
 class _Stepped:
@@ -174,7 +195,8 @@ class _Stepped:
 
     def _work(self, kernel: Any, arguments: Sequence[Any]) -> None:
         try:
-            kernel(*arguments)
+            with np.errstate(all="ignore"):
+                kernel(*arguments)
             self.asked.put(StopIteration())
         except BaseException as error:
             self.asked.put(error)
@@ -197,8 +219,7 @@ class _Stepped:
 
 def step(kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any]) -> None:
     """Launch a kernel of the kernel language as the Python function that it is, so that a debugger can step through."""
-    thread = Thread()
-    thread.bdim = tuple(block)
+    thread = Thread(block)
 
     def call(word: Word, *given: Any) -> Any:
         request = _request(word.name, given)
@@ -216,11 +237,10 @@ def step(kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: Sequ
 
     with patch.object(Word, "__call__", call):
         for bid in product(*(range(n) for n in reversed(grid))):
-            thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0
-            thread.shared_of = {thread.bid[0]: thread.shared}
+            thread.shared_of = {bid[-1]: []}
             tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
             running = [_Stepped(kernel, arguments) for _ in tids]
-            _threads(thread, running, [(None, t) for t in tids], len(tids), None)
+            _threads(thread, running, [(bid[::-1], t) for t in tids], len(tids), None)
 
 
 def _request(name: str, given: Sequence[Any]) -> tuple[str, Any, Any] | None:

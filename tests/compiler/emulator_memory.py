@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,22 +54,21 @@ class Shared:
 class Thread:
     """The state of the running thread that the vocabulary needs."""
 
-    def __init__(self) -> None:
-        self.bid = self.tid = self.bdim = (0, 0, 0)
-        self.calls = self.epoch = self.turn = 0
+    def __init__(self, block: Sequence[int] = (1, 1, 1)) -> None:
+        self.bdim = tuple(block)
+        self.calls = 0
         self.shared: list[Shared] = []
         self.shared_of: dict[int, list[Shared]] = {}  # by block
         self.cluster = 1  # blocks of one
         self.together = 0  # the last barrier of all blocks of a cluster
+        self.become((0, 0, 0), (0, 0, 0), 0, 0, 0)
 
-    @property
-    def warp(self) -> int:
-        x, y, z = self.tid
-        return (x + self.bdim[0] * (y + self.bdim[1] * z)) // 32
-
-    @property
-    def now(self) -> Access:
-        return (self.bid, self.epoch, self.warp, self.turn, self.tid)
+    def become(self, bid: tuple[int, ...], tid: tuple[int, int, int], calls: int, epoch: int, turn: int) -> None:
+        """From now on run as this thread."""
+        (x, y, z), (width, height, _) = tid, self.bdim
+        self.bid, self.tid, self.calls, self.epoch, self.turn = bid, tid, calls, epoch, turn
+        self.warp = (x + width * (y + height * z)) // 32
+        self.now: Access = (bid, epoch, self.warp, turn, tid)
 
     def sees(self, access: Access | None) -> bool:
         """Whether an access is this thread's own or lies before the last barrier of the block or of its warp."""
@@ -88,15 +88,15 @@ class Thread:
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, np.ndarray):
+        return value if value.ndim else value.reshape(1)
     if isinstance(value, tuple):
         return np.concatenate([lanes(v) for v in value])
-    if isinstance(value, np.ndarray):
-        return np.atleast_1d(value)
     if isinstance(value, I32):
-        return np.full(1, value, np.int32)
+        return np.array([value], np.int32)
     if isinstance(value, (bool, np.bool_)):
-        return np.full(1, value, np.bool_)
-    return np.full(1, value, np.int64) if isinstance(value, int) else np.atleast_1d(value)
+        return np.array([value], np.bool_)
+    return np.array([value], np.int64) if isinstance(value, int) else np.atleast_1d(value)
 
 
 def whole(value: Any) -> int:
@@ -106,12 +106,20 @@ def whole(value: Any) -> int:
 
 def spread(*values: Any) -> list[np.ndarray[Any, Any]]:
     arrays = [lanes(v) for v in values]
-    count = max(a.size for a in arrays)
-    assert all(count % a.size == 0 for a in arrays)
-    return [np.resize(a, count) for a in arrays]
+    count = max([a.size for a in arrays])
+    return [a if a.size == count else resized(a, count) for a in arrays]
+
+
+def resized(value: Any, count: int) -> np.ndarray[Any, Any]:
+    """A value in so many lanes."""
+    found = lanes(value)
+    assert count % found.size == 0
+    return found if found.size == count else found.repeat(count) if found.size == 1 else np.resize(found, count)
 
 
 def elements(i: Any, gs: Any, ls: Any, length: int, groups: int) -> np.ndarray[Any, Any]:
+    if length == groups == 1:
+        return np.array([whole(i)])
     return (whole(i) + whole(gs) * np.arange(groups)[:, None] + whole(ls) * np.arange(length)[None, :]).reshape(-1)
 
 
@@ -119,6 +127,15 @@ def _bytes_of(pointer: Pointer, number: int, size: int) -> slice:
     start = pointer.origin + number * size
     assert start >= 0 and start + size <= pointer.data.size, f"{pointer.name}[{number}] is outside its buffer"
     return slice(start, start + size)
+
+
+def _bytes_of_all(pointer: Pointer, numbers: np.ndarray[Any, Any], size: int) -> Any:
+    """The places of each element's bytes."""
+    if numbers.size == 1:
+        return _bytes_of(pointer, int(numbers[0]), size)
+    for number in (numbers.min(), numbers.max()) if numbers.size else ():
+        _bytes_of(pointer, int(number), size)
+    return (pointer.origin + numbers * size)[:, None] + np.arange(size)
 
 
 def _check_vectors(pointer: Pointer, numbers: np.ndarray[Any, Any], length: int, size: int) -> None:
@@ -130,19 +147,21 @@ def _check_vectors(pointer: Pointer, numbers: np.ndarray[Any, Any], length: int,
 def load(thread: Thread, vector: str, cell: str, length: str, groups: str, masked: str | None) -> Any:
     dtype, part = CELLS[cell]
 
+    n, m, size = int(length), int(groups), dtype.itemsize
+
     def function(pointer: Pointer, i: Any, gs: Any, *rest: Any) -> Any:
-        numbers = elements(i, gs, 1 if vector else rest[0], int(length), int(groups))
-        flags = np.resize(lanes(rest[-1]), numbers.size) if masked else np.ones(numbers.size, bool)
-        if vector and flags.all():
-            _check_vectors(pointer, numbers, int(length), dtype.itemsize)
+        numbers = elements(i, gs, 1 if vector else rest[0], n, m)
+        flags = resized(rest[-1], numbers.size) if masked else slice(None)
+        chosen = numbers[flags]
+        if vector and chosen.size == numbers.size:
+            _check_vectors(pointer, numbers, n, size)
+        writer, reader, where = pointer.writer, pointer.reader, _bytes_of_all(pointer, chosen, size)
+        for number in chosen.tolist():
+            assert thread.sees(writer.get(number)), f"race on {pointer.name}[{number}]"
+            reader[number] = thread.joined(reader.get(number))
+            pointer.loads[number] += 1
         result = np.zeros(numbers.size, dtype)
-        for k, number in enumerate(numbers):
-            if flags[k]:
-                where = _bytes_of(pointer, int(number), dtype.itemsize)
-                assert thread.sees(pointer.writer.get(int(number))), f"race on {pointer.name}[{number}]"
-                pointer.reader[int(number)] = thread.joined(pointer.reader.get(int(number)))
-                pointer.loads[int(number)] += 1
-                result[k] = pointer.data[where].view(dtype)[0]
+        result[flags] = pointer.data[where].view(dtype).reshape(-1)
         return result if part is None else (result.real, result.imag)[part].copy()
 
     return function
@@ -204,26 +223,27 @@ def post(thread: Thread) -> Any:
 
 def store(thread: Thread, vector: str, cell: str, length: str, groups: str, masked: str | None) -> Any:
     dtype = DTYPES[cell]
-    parts = 2 if dtype.kind == "c" else 1
+    parts, n, m, size = 1 + (dtype.kind == "c"), int(length), int(groups), dtype.itemsize
 
     def function(pointer: Pointer, i: Any, gs: Any, *rest: Any) -> None:
-        numbers = elements(i, gs, 1 if vector else rest[0], int(length), int(groups))
-        values = [np.resize(lanes(v), numbers.size) for v in (rest if vector else rest[1:])[:parts]]
+        numbers = elements(i, gs, 1 if vector else rest[0], n, m)
+        values = [resized(v, numbers.size) for v in (rest if vector else rest[1:])[:parts]]
         if dtype.kind != "c":
             assert values[0].dtype == dtype, (values[0].dtype, dtype)
-        flags = np.resize(lanes(rest[-1]), numbers.size) if masked else np.ones(numbers.size, bool)
-        if vector and flags.all():
-            _check_vectors(pointer, numbers, int(length), dtype.itemsize)
-        for k, number in enumerate(numbers):
-            if flags[k]:
-                where = _bytes_of(pointer, int(number), dtype.itemsize)
-                before = pointer.writer.get(int(number))
-                twice = not thread.sees(before) if pointer.again else before is not None
-                assert not twice, f"{pointer.name}[{number}] is written twice"
-                assert thread.sees(pointer.reader.get(int(number))), f"race on {pointer.name}[{number}]"
-                pointer.writer[int(number)] = thread.now
-                pointer.stores[int(number)] += 1
-                pointer.data[where] = np.stack([v[k] for v in values[:parts]]).view(np.uint8)
+        flags = resized(rest[-1], numbers.size) if masked else slice(None)
+        chosen = numbers[flags]
+        if vector and chosen.size == numbers.size:
+            _check_vectors(pointer, numbers, n, size)
+        writer, reader, where = pointer.writer, pointer.reader, _bytes_of_all(pointer, chosen, size)
+        for number in chosen.tolist():
+            before = writer.get(number)
+            twice = not thread.sees(before) if pointer.again else before is not None
+            assert not twice, f"{pointer.name}[{number}] is written twice"
+            assert thread.sees(reader.get(number)), f"race on {pointer.name}[{number}]"
+            writer[number] = thread.now
+            pointer.stores[number] += 1
+        stored = np.stack([v[flags] for v in values], 1).view(np.uint8)
+        pointer.data[where] = stored[0] if chosen.size == 1 else stored
 
     return function
 
@@ -241,10 +261,12 @@ def shared(thread: Thread, dtype: str, count: str) -> Any:
 
 
 def sload(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
+    n, m = int(length), int(groups)
+
     def function(memory: Shared, i: Any, gs: Any = 0, ls: Any = 1) -> Any:
-        where = elements(i, gs, ls, int(length), int(groups))
-        assert where.min() >= 0 and where.max() < memory.data.size
-        for k in where:
+        where = elements(i, gs, ls, n, m)
+        for k in where.tolist():
+            assert 0 <= k < memory.data.size
             assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
             memory.reader[k] = thread.joined(memory.reader.get(k))
         return memory.data[where]
@@ -270,11 +292,13 @@ def cstore(thread: Thread, dtype: str) -> Any:
 
 
 def sstore(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
+    n, m = int(length), int(groups)
+
     def function(memory: Shared, i: Any, *rest: Any) -> None:
         gs, ls, value = rest if len(rest) == 3 else (0, 1, rest[0])
-        where = elements(i, gs, ls, int(length), int(groups))
-        assert where.min() >= 0 and where.max() < memory.data.size
-        for k in where:
+        where = elements(i, gs, ls, n, m)
+        for k in where.tolist():
+            assert 0 <= k < memory.data.size
             for access in (memory.writer.get(k), memory.reader.get(k)):
                 assert thread.sees(access), f"shared memory [{k}] is overwritten without a barrier"
             memory.writer[k] = thread.now

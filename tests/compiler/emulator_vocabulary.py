@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,20 +38,22 @@ def vocabulary(thread: Thread, name: str) -> Any:
     bare = name.rstrip("_")
     if bare in PRIMITIVES:
         return lambda *args: _primitive(bare, args)
-    for pattern, make in _PATTERNS:
-        if match := re.fullmatch(pattern, name):
-            return make(thread, *match.groups())
-    raise KeyError(name)
+    make, *given = _maker(name)
+    return make(thread, *given)
+
+
+@cache
+def _maker(name: str) -> tuple[Any, ...]:
+    return next((make, *match.groups()) for pattern, make in _PATTERNS if (match := re.fullmatch(pattern, name)))
 
 
 def _primitive(op: str, args: Sequence[Any]) -> Any:
     arrays = spread(*args)
-    rule = PRIMITIVES[op]
-    assert len({a.dtype for a in arrays[rule.same_from :]}) == 1, f"{op} of {[a.dtype for a in arrays]}"
-    assert arrays[-1].dtype in rule.accepts, f"{op} of {arrays[-1].dtype}"
-    dtype = rule.result or arrays[-1].dtype
-    with np.errstate(all="ignore"):
-        return np.asarray(rule.numpy(*arrays, dtype)).astype(dtype, copy=False)
+    rule, kind = PRIMITIVES[op], arrays[-1].dtype
+    assert all([a.dtype == kind for a in arrays[rule.same_from :]]), f"{op} of {[a.dtype for a in arrays]}"
+    assert kind in rule.accepts, f"{op} of {kind}"
+    dtype = rule.result or kind
+    return np.asarray(rule.numpy(*arrays, dtype)).astype(dtype, copy=False)
 
 
 def _prefer(thread: Thread, which: str) -> Any:
@@ -70,8 +73,7 @@ def _convert(thread: Thread, target: str, verb: str, source: str) -> Any:
         assert x.dtype == DTYPES[source], (x.dtype, source)
         if verb == "bits":
             return x.view(DTYPES[target])
-        with np.errstate(all="ignore"):
-            return PRIMITIVES["cast"].numpy(x, DTYPES[target])
+        return PRIMITIVES["cast"].numpy(x, DTYPES[target])
 
     return function
 
@@ -83,7 +85,7 @@ def _constant(thread: Thread, dtype: str) -> Any:
         return int
     if dtype in ("f16", "bf16"):  # given as bits
         return lambda x: np.full(1, x, np.uint16).view(DTYPES[dtype])
-    return lambda x: np.full(1, x, DTYPES[dtype])
+    return lambda x: np.array([x], DTYPES[dtype])
 
 
 def user(function: UserFunction) -> dict[str, Any]:
