@@ -6,7 +6,8 @@ the caller's description), then the payload. A damaged object file would end the
 
 - it is read through one descriptor opened without following links; file and folder must be ours and writable by us
   alone (the permissions guard against people), and the payload's digest must hold (that guards against damage);
-- it is written to a temporary file, synced, then renamed: a reader sees all of an entry or nothing.
+- it is written to a temporary file, then renamed: a reader sees all of an entry or nothing. The disk is not waited
+  for, which takes milliseconds: what a machine's fall leaves of an entry has another digest.
 
 Whatever is wrong with an entry or with the folder, the answer is None and the caller compiles again.
 """
@@ -174,8 +175,6 @@ def _write_cache_file_atomically(folder: int | str, name: str, data: bytes, repl
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         move = os.replace if replaces else os.link
         if isinstance(folder, int):
             move(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
