@@ -298,8 +298,7 @@ def imports(path: Path, tree: ast.AST) -> Iterator[Import]:
 
 @cache
 def every() -> tuple[Import, ...]:
-    trees = {path: ast.parse((ROOT / path).read_text(encoding="utf-8")) for path in FILES}
-    return tuple(one for path, tree in trees.items() for one in imports(path, tree))
+    return tuple(one for path in FILES for one in imports(path, ast.parse((ROOT / path).read_text(encoding="utf-8"))))
 
 
 @cache
