@@ -1,4 +1,4 @@
-"""Compile a LoopNest's CPU text with llvmlite and call it on NumPy arrays."""
+"""Compile a LoopNest's CPU text and call it on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ import numpy as np
 
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.targets.cpu.kernel import cpu_launch_units, print_llvm_kernel
-
-llvm.initialize_native_target()
-llvm.initialize_native_asmprinter()
+from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.core.settings import override
 
 AVX2 = ("avx512", "avx10", "amx")  # features that an AVX2 machine has not
-
-
-def host_features(without: Sequence[str] = ()) -> str:
-    found = llvm.get_host_cpu_features()
-    return ",".join(f"{'+' if on and not name.startswith(tuple(without)) else '-'}{name}" for name, on in found.items())
 
 
 def vector_library() -> str | None:
@@ -38,24 +32,19 @@ def vector_library() -> str | None:
 class Compiled:
     """A kernel in this process. `slots` lays out its parameters; calling runs units begin..end."""
 
-    def __init__(self, nest: LoopNest, without: Sequence[str] = (), level: int = 3, **options: Any) -> None:
+    def __init__(self, nest: LoopNest, without: Sequence[str] = (), **options: Any) -> None:
         self.nest = nest
         self.text = print_llvm_kernel(nest, **options)
-        self.module = llvm.parse_assembly(self.text)
-        self.module.verify()
-        target = llvm.Target.from_default_triple()
-        machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=host_features(without), opt=level)
-        self.module.triple = llvm.get_default_triple()
-        self.module.data_layout = str(machine.target_data)
-        tuning = llvm.create_pipeline_tuning_options(speed_level=level)
-        builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(self.module, builder)
-        self.assembly = machine.emit_assembly(self.module)
-        self.engine = llvm.create_mcjit_compiler(self.module, machine)
-        self.engine.finalize_object()
-        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
-            self.engine.get_function_address(nest.name)
-        )
+        has = [name for name, on in llvm.get_host_cpu_features().items() if on]
+        self.features = ",".join(f"-{name}" for name in has if name.startswith(tuple(without)))
+        with override(cpu_features=self.features):
+            code = llvm_jit.compile_llvm_ir(self.text, nest.name)
+        self.run = code.function(nest.name, None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+    @property
+    def assembly(self) -> str:
+        with override(cpu_features=self.features):
+            return llvm_jit.assembly_of_llvm_ir(self.text, self.nest.name)
 
     def slots(self, arrays: Sequence[Any], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> np.ndarray[Any, Any]:
         """arrays[i] is operand i seen over all axes (np.broadcast_to'd)."""

@@ -13,7 +13,8 @@ pytest.importorskip("llvmlite")
 from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu import access
-from tests.compiler.cpu_harness import AVX2, Compiled, array_in, host_features, reference, vector_library
+from kernelgraph.runtime.codegen.llvm_jit import llvm_cpu_features
+from tests.compiler.cpu_harness import AVX2, Compiled, array_in, reference, vector_library
 from tests.compiler.cpu_nests import random_nest, sizes, values
 
 TOLERANCE = {2: 1e-2, 4: 1e-5, 8: 1e-9}
@@ -57,7 +58,7 @@ def test_random_nests(seed: int) -> None:
         check(each, nest, Compiled(nest, vector_library=vector_library()))
 
 
-@pytest.mark.skipif("+avx512f" not in host_features(), reason="is the same as test_random_nests here")
+@pytest.mark.skipif("avx512f" not in llvm_cpu_features(), reason="is the same as test_random_nests here")
 @pytest.mark.parametrize("seed", range(1000, 1024, 8))
 def test_random_nests_without_avx512(seed: int) -> None:
     for each in range(seed, seed + 8):

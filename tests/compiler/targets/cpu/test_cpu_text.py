@@ -15,6 +15,7 @@ from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu.kernel import choose_vector_axis, cpu_launch_units, print_llvm_kernel
 from kernelgraph.compiler.targets.cpu.reduce import vector_values_to_buffer
+from kernelgraph.runtime.codegen.llvm_jit import llvm_cpu_features
 from tests.compiler.cpu_nests import random_nest
 
 
@@ -123,9 +124,9 @@ def test_bools_are_bytes_in_memory() -> None:
 
 def machine_code(nest: LoopNest) -> str:
     pytest.importorskip("llvmlite")
-    from tests.compiler.cpu_harness import Compiled, host_features, vector_library
+    from tests.compiler.cpu_harness import Compiled, vector_library
 
-    if "+avx512f" not in host_features():
+    if "avx512f" not in llvm_cpu_features():
         pytest.skip("looks at AVX-512 code")
     return Compiled(nest, vector_library=vector_library()).assembly
 
@@ -238,9 +239,9 @@ def test_two_vectors_share_the_constants_of_a_function_where_registers_are_few(
 def test_the_best_of_each_column_is_not_stored_under_a_mask(combine: str) -> None:
     """Which is many times as slow on an AMD core with AVX2."""
     pytest.importorskip("llvmlite")
-    from tests.compiler.cpu_harness import AVX2, Compiled, host_features
+    from tests.compiler.cpu_harness import AVX2, Compiled
 
-    if "+avx2" not in host_features():
+    if "avx2" not in llvm_cpu_features():
         pytest.skip("looks at AVX2 code")
     code = Compiled(total("1s", combine=combine), AVX2, vector_bytes=32).assembly
     masked = re.findall(r"vp?maskmov\w+\s+%ymm\d+, %ymm\d+, .*\(", code)
