@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=# hundreds of tests start Python anew: what is compiled is kept, whatever the shell says
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite rank-faults golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test tests-in-parallel test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives torch-tables tangent-suite optimization-suite mxnet-suite rank-faults golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -19,11 +19,14 @@ help:  ## this list
 demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model: pictures and a report go to demo-output/
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: lint $(VENV)/interop.stamp  ## lint, type-check, and run every test that needs no GPU
+test: $(VENV)/interop.stamp  ## lint and type-check, and beside that run every test that needs no GPU
+	@$(MAKE) --no-print-directory -j 2 lint tests-in-parallel
+
+tests-in-parallel:
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-more: $(VENV)/interop.stamp  ## the same tests, with ten times as many random examples
-	KERNELGRAPH_TEST_EXAMPLES=10 $(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+	@KERNELGRAPH_TEST_EXAMPLES=10 $(MAKE) --no-print-directory tests-in-parallel
 
 browser:  ## install Chromium, in which the tests look at report pages, if there is none (Debian, Ubuntu)
 	@for b in $(KERNELGRAPH_BROWSER) chromium chromium-headless-shell chromium-browser google-chrome; do \
