@@ -266,7 +266,7 @@ def sload(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
     def function(memory: Shared, i: Any, gs: Any = 0, ls: Any = 1) -> Any:
         where = elements(i, gs, ls, n, m)
         for k in where.tolist():
-            assert 0 <= k < memory.data.size
+            assert 0 <= k < memory.data.size, f"shared memory has no [{k}]"
             assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
             memory.reader[k] = thread.joined(memory.reader.get(k))
         return memory.data[where]
@@ -298,7 +298,7 @@ def sstore(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
         gs, ls, value = rest if len(rest) == 3 else (0, 1, rest[0])
         where = elements(i, gs, ls, n, m)
         for k in where.tolist():
-            assert 0 <= k < memory.data.size
+            assert 0 <= k < memory.data.size, f"shared memory has no [{k}]"
             for access in (memory.writer.get(k), memory.reader.get(k)):
                 assert thread.sees(access), f"shared memory [{k}] is overwritten without a barrier"
             memory.writer[k] = thread.now
