@@ -39,11 +39,12 @@ def _values_of_stacks(graph: Graph) -> Set[int]:
     while stacks:
         forms: dict[int, tuple[object, ...]] = {}
         for number, node in enumerate(nodes):
-            found = {forms.get(a) for a in _elements_read(graph, node)}
             if number in stacks:
                 forms[number] = (node.attr("axis"), len(node.args), node.shape)
-            elif len(found) == 1 and (form := found.pop()) is not None:
-                forms[number] = (*form, node.shape) if node.op == "reshape" else form
+            elif not forms.keys().isdisjoint(node.args):
+                found = {forms.get(a) for a in _elements_read(graph, node)}
+                if len(found) == 1 and (form := found.pop()) is not None:
+                    forms[number] = (*form, node.shape) if node.op == "reshape" else form
         computed = {n for n in forms if nodes[n].kind in ELEMENTWISE}
         views = forms.keys() - computed
         read_by_others = {n for n in views if n in graph.outputs or not forms.keys() >= {*users[n]}}
