@@ -48,6 +48,7 @@ STEPS: dict[str, Callable[[Host, Host], Host]] = {
     "doubled": lambda a, b: a if a.size > MOST else mosaic([a, a + 1, 2 * a, a * a]),
     "doubled down": lambda a, b: a if a.size > MOST else np.stack([a, 0.5 * a], 1).reshape(-1, a.shape[1]),
     "planes": lambda a, b: np.stack([a, a * a, 1 - a], 2)[:, :, ::-1].max(axis=2),
+    "taken": lambda a, b: np.take(b.reshape(-1)[:16], whole(a), mode="clip"),
     "looked up": lambda a, b: b.reshape(-1)[:16][whole(a)],
     "sums at places": lambda a, b: added(a)[whole(a)],
 }
