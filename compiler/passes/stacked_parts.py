@@ -11,6 +11,7 @@ from collections.abc import Sequence, Set
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value, Values
+from ..layout.operands import pointwise_index_maps
 from .simplify import rewrite_nodes, simplify_graph
 
 ELEMENTWISE = ("map", "gather")
@@ -57,13 +58,9 @@ def _values_of_stacks(graph: Graph) -> Set[int]:
 
 
 def _is_stack(graph: Graph, node: Node) -> bool:
-    shapes = {graph.nodes[a].shape for a in node.args}
-    return (
-        node.op == "concat"
-        and len(shapes) == 1
-        and node.size >= LEAST
-        and (len(node.args) == node.shape[node.attr("axis")] <= PARTS)
-    )
+    if node.op != "concat" or node.size < LEAST or len({graph.nodes[a].shape for a in node.args}) > 1:
+        return False
+    return len(node.args) == node.shape[node.attr("axis")] <= PARTS
 
 
 def _elements_read(graph: Graph, node: Node) -> Sequence[int]:
@@ -72,33 +69,31 @@ def _elements_read(graph: Graph, node: Node) -> Sequence[int]:
         return node.args
     if node.kind not in ELEMENTWISE or (node.kind == "gather" and node.attr("rest")):
         return ()
-    arrays = [a for a in _positions(node, node.args) if graph.nodes[a].size != 1]
+    arrays = [a for a in pointwise_index_maps(node) if graph.nodes[a].size != 1]
     return arrays if all(graph.nodes[a].shape == node.shape for a in arrays) else ()
-
-
-def _positions(node: Node, args: Sequence[object]) -> Sequence[object]:
-    return args[node.op == "gather" :]
 
 
 def _computed_in_parts(builder: GraphBuilder, node: Node, args: Values) -> Value:
     """The node on these arguments, as deep in the parts of stacks as all of them are alike."""
-    arrays = [a for a in _positions(node, args) if a.size != 1]
-    shape, inner = arrays[0].shape, [builder.nodes[a.number] for a in arrays]
-    below = [[builder.at(b) for b in n.args] for n in inner]
-    forms = {(n.op, n.attrs, tuple(b.shape for b in values)) for n, values in zip(inner, below, strict=True)}
+    first = node.op == "gather"  # what is looked up stays as it is
+    own = [builder.reshape(a, ()) if a.size == 1 and n >= first else a for n, a in enumerate(args)]
+    moving = [n for n, a in enumerate(own) if n >= first and a.shape]
 
-    def with_arrays(values: Sequence[Value]) -> list[Value]:
-        following = iter(values)
-        own = [next(following) if a.size != 1 else builder.reshape(a, ()) for a in _positions(node, args)]
-        return [*args[: len(args) - len(own)], *own]
+    def computed(arrays: Sequence[Value]) -> Value:
+        shape, inner = arrays[0].shape, [builder.nodes[a.number] for a in arrays]
+        forms = {(n.op, n.attrs, *[builder.nodes[a].shape for a in n.args]) for n in inner}
+        op, below = (
+            inner[0].op if len(forms) == 1 else "",
+            [*zip(*[map(builder.at, n.args) for n in inner], strict=False)],
+        )
+        if op == "concat":
+            axis, part = inner[0].attr("axis"), below[0][0].shape
+            without = (*part[:axis], *part[axis + 1 :])
+            parts = [computed([builder.reshape(a, without) for a in each]) for each in below]
+            return builder.concat([builder.reshape(each, part) for each in parts], axis)
+        if op == "reshape" and builder.nodes[inner[0].args[0]].op == "concat":
+            return builder.reshape(computed(below[0]), shape)
+        found = dict(zip(moving, arrays, strict=True))
+        return builder.copy(node, [found.get(n, a) for n, a in enumerate(own)], ArrayType(shape, node.dtype))
 
-    if len(forms) == 1 and inner[0].op == "concat":
-        axis, (first, *_) = inner[0].attr("axis"), below[0]
-        without = (*first.shape[:axis], *first.shape[axis + 1 :])
-        apart = ([builder.reshape(v, without) for v in part] for part in zip(*below, strict=True))
-        parts = [_computed_in_parts(builder, node, with_arrays(part)) for part in apart]
-        return builder.concat([builder.reshape(part, first.shape) for part in parts], axis)
-    if len(forms) == 1 and inner[0].op == "reshape" and builder.nodes[inner[0].args[0]].op == "concat":
-        made = _computed_in_parts(builder, node, with_arrays([value for (value,) in below]))
-        return builder.reshape(made, shape)
-    return builder.copy(node, with_arrays(arrays), ArrayType(shape, node.dtype))
+    return computed([own[n] for n in moving])
