@@ -60,7 +60,8 @@ def _values_of_stacks(graph: Graph) -> Set[int]:
 def _is_stack(graph: Graph, node: Node) -> bool:
     if node.op != "concat" or node.size < LEAST or len({graph.nodes[a].shape for a in node.args}) > 1:
         return False
-    return len(node.args) == node.shape[node.attr("axis")] <= PARTS
+    length: int = node.shape[node.attr("axis")]
+    return len(node.args) == length <= PARTS
 
 
 def _elements_read(graph: Graph, node: Node) -> Sequence[int]:
