@@ -37,6 +37,7 @@ from .passes.product_precision import (
 )
 from .passes.rows_in_scalars import compute_rows_in_scalars
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
+from .passes.stacked_parts import compute_stacks_in_parts
 from .targets.target import Target, target_of
 
 REPLAYED_US = 10.0  # of the host, in a call that is replayed as a graph (measured on an H200's host)
@@ -89,7 +90,7 @@ def run_graph_pass_stages(
 
         simple = lay_out_convolutions(simple, target.dnn, target.model)
         check_graph_after_stage(simple, types, "channels last")
-    simple = compute_picked_elements(compute_rows_in_scalars(simple))
+    simple = compute_stacks_in_parts(compute_picked_elements(compute_rows_in_scalars(simple)))
     check_graph_after_stage(simple, types, "rows in scalars")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)

@@ -102,8 +102,9 @@ class _CopyMaterializer:
             elif node.op == "concat":
                 times = Counter(node.args)
                 regions = _materialized_regions_of_concat(args, node.attr("axis"))
+                strides = contiguous_strides(node.shape, node.dtype.itemsize)
                 args = [
-                    (self._product_within(v, a, node.type) if times[a] == 1 else None)
+                    (self._reshaped_within(v, a, strides) if times[a] == 1 else None)
                     or self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
@@ -324,21 +325,36 @@ class _CopyMaterializer:
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
 
-    def _product_within(self, value: Value, part: int, whole: ArrayType) -> Value | None:
-        """A part of a concat that is a reshape of a product, where nothing else reads that, and a library writes it
-        with the strides that it has there. None of any other."""
+    def _reshaped_within(self, value: Value, part: int, strides: tuple[int, ...]) -> Value | None:
+        """A part of a concat that is a reshape of a product, or of a concat, where nothing else reads that, and its
+        elements can lie as they do there, so many bytes apart. None of any other."""
         nodes, users, node = self.graph.nodes, self.graph.users, self.builder.nodes[value.number]
         root = nodes[part].args[0] if nodes[part].op == "reshape" else part
-        if root == part or nodes[root].op != "matmul" or not self.outputs.isdisjoint((part, root)):
+        if root == part or node.op != "reshape" or not self.outputs.isdisjoint((part, root)):
             return None
-        strides = contiguous_strides(whole.shape, whole.dtype.itemsize)
-        own = reshape_strides(nodes[part].shape, strides, nodes[root].shape)
-        plain = node.op == "reshape" and self.builder.nodes[node.args[0]].op == "matmul"
-        alone = plain and len(users[root]) == len(users[part]) == 1
-        if not alone or own is None or not has_matrix_order(nodes[root].type, own):
+        made = node.args[0]
+        own = reshape_strides(value.shape, strides, self.builder.nodes[made].shape)
+        alone = self.builder.nodes[made].op in ("matmul", "assemble") and len(users[root]) == len(users[part]) == 1
+        if not alone or made in self.taken or not self._may_lie(made, own):
             return None
-        self.taken.add(node.args[0])
+        self.taken.add(made)
+        self.whole.discard(made)
+        self.gapped.update(self._nodes_within_assembly(made))
         return value
+
+    def _may_lie(self, number: int, strides: tuple[int, ...] | None) -> bool:
+        """Whether a product, and what lies in an assembly, can be stored so."""
+        node = self.builder.nodes[number]
+        if strides is None or node.kind != "assembly":
+            plain = node.op not in ("loop", "branch", "matmul")
+            return strides is not None and (plain or (node.op == "matmul" and has_matrix_order(node.type, strides)))
+        for arg, (_, steps) in zip(node.args, materialized_regions_of_assembly(node), strict=True):
+            part, own = self.builder.nodes[arg], tuple(s * t for s, t in zip(strides, steps, strict=True))
+            root = part.args[0] if part.op == "reshape" else arg
+            lies = own if root == arg else reshape_strides(part.shape, own, self.builder.nodes[root].shape)
+            if root in self.whole or not self._may_lie(root, lies):
+                return False
+        return True
 
     def _materialize_concat_part(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
         """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""

@@ -12,7 +12,7 @@ from ...runtime.core.frozen import frozen
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
 from ..graph.builder import GraphBuilder, nodes_to_copy
 from ..graph.graph import Graph, Node, Value, Values
-from ..layout.operands import contiguous_strides, reshape_strides
+from ..layout.operands import contiguous_strides, reshape_strides, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
 from .materialize import MemoryLayout
 
@@ -245,7 +245,8 @@ def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Values) -> V
 
 def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
-    if node.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
+    free = shapes_differ_in_unit_axes_only(node.shape, args[0].shape)
+    if free or not _can_push_reshape(builder, args[0].number, 0, {}):
         return None
     return push_reshape_into_args(builder, args[0], node.shape, {})
 

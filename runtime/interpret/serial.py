@@ -128,8 +128,9 @@ def numpy_call_of_library_task(task: Task) -> HostCall:
     function = LIBRARY.get(task.kernel.name)
     if function is None:
         raise CompileError(f"the CPU has no library call {task.kernel.name!r}; it has {', '.join(LIBRARY)}")
-    reads = [(r.buffer, numpy_region_viewer(r)) for r in task.reads]
-    writes = [(w.buffer, numpy_region_viewer(w)) for w in task.writes]
+    checks = task.kernel.name == "check"  # it has results for what waits for them: it looks at its report alone
+    reads = [(r.buffer, numpy_region_viewer(r)) for r in (task.reads[:1] if checks else task.reads)]
+    writes = [(w.buffer, numpy_region_viewer(w)) for w in (() if checks else task.writes)]
     attrs = dict(task.kernel.attrs)
 
     def call_library_task(addresses: Addresses) -> None:

@@ -200,7 +200,8 @@ def _uses(nest: LoopNest, *ops: str) -> bool:
 
 
 def _row_task(number: int, task: Task, nest: LoopNest, arguments: Sequence[Argument]) -> _RowTask:
-    """arguments: as the nest's run-time parameters are."""
+    """arguments: as the nest's run-time parameters are. What is looked up does not go along rows."""
+    looked_up = nest.looked_up
     numbers = [a.value for a in arguments if isinstance(a, Int)]
     lengths, rest = numbers[: nest.axes], iter(numbers[nest.axes :])
     operands = []
@@ -211,7 +212,8 @@ def _row_task(number: int, task: Task, nest: LoopNest, arguments: Sequence[Argum
         ends = [(n - 1) * s for n, s in zip(lengths[1:], steps[1:], strict=True)]
         low = pointer.offset + sum(e for e in ends if e < 0)
         high = pointer.offset + sum(e for e in ends if e > 0) + item
-        operands.append(_RowOperand(slot, pointer.buffer, operand.role, pointer.offset, steps[0], low, high))
+        step = 0 if slot in looked_up else steps[0]
+        operands.append(_RowOperand(slot, pointer.buffer, operand.role, pointer.offset, step, low, high))
     parts = cpu_launch_units(nest, lengths)[0] // lengths[0]
     return _RowTask(number, task, nest, tuple(arguments), lengths[0], parts, tuple(operands))
 
@@ -283,12 +285,16 @@ def _chain_of_tasks(whole: _RowProgram, numbers: Set[int]) -> _Chain | None:
     private = {b for b in temporary if whole.writers[b] | whole.readers[b] <= numbers}
     passed = {b for t in tasks for o in t.operands if o.role == "in" and (b := o.buffer) in made} | private
     steps = {b: made[b].step for b in passed}
-    if min(steps.values(), default=0) < 1 or _waits_for_others(whole, tasks):
+    if min(steps.values(), default=0) < 1:
         return None
+    grains = dict[int, int]()
+    for t in tasks:
+        if not (grain := _rows_of_a_row(t, steps)):
+            return None
+        grains[t.number] = grain
     if not all(_is_stored_once(whole, b, numbers, b in passed) for b in made.keys() - private):
         return None
-    grains = {t.number: _rows_of_a_row(t, steps) for t in tasks}
-    if 0 in grains.values():
+    if _waits_for_others(whole, tasks):
         return None
     ranges, needed, rows = _ranges_of_tasks(tasks, steps, grains, private)
     if not all(ranges[t.number] == (0, 0) or _may_be_done_twice(t, private, grains[t.number]) for t in tasks):
@@ -328,17 +334,16 @@ def _widen(ranges: Ranges, number: int, low: int, high: int) -> None:
 def _rows_of_a_row(task: _RowTask, steps: Mapping[int, int]) -> int:
     """How many rows of the arrays that are passed on one of its rows is made of; 0 where it does not go along them.
     steps: bytes from row to row."""
-    along = [o for o in task.operands if o.buffer in steps]
-    grains = {o.step // steps[o.buffer] for o in along if o.step > 0 and o.step % steps[o.buffer] == 0}
-    fits = all(
-        o.role != "inout"
-        and o.slot not in task.nest.looked_up
-        and o.step > 0
-        and o.step % steps[o.buffer] == 0
-        and (o.role == "in" or (o.step == steps[o.buffer] and len(set(o.rows(o.step))) == 1))
-        for o in along
-    )
-    return (grains.pop() if grains else 1) if fits and len(grains) <= 1 else 0
+    grains = set[int]()
+    for o in task.operands:
+        if (step := steps.get(o.buffer)) is None:
+            continue
+        if o.role == "inout" or o.step <= 0 or o.step % step:
+            return 0
+        if o.role == "out" and (o.step != step or len(set(o.rows(step))) > 1):
+            return 0
+        grains.add(o.step // step)
+    return max(grains, default=1) if len(grains) <= 1 else 0
 
 
 def _may_be_done_twice(task: _RowTask, private: Set[int], grain: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from random import Random
 from typing import Any
@@ -24,25 +24,26 @@ from kernelgraph.compiler.fusion import storage
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes import stacked_parts
 from tests.compiler.device_calls import on_device
 from tests.compiler.targets.cpu.test_compiled import compiled
 
 DTYPES = ("f4", "f4", "f8", "f2", "i4", "i1")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
+STACKED = 200  # elements, of which stacks are not stacked again
 MODES = ("chosen", "everything", "nothing")
 
 
 @contextmanager
 def storing(mode: str) -> Iterator[None]:
-    """With costs that let everything be stored that may be, or nothing."""
+    """With costs that let everything be stored that may be, stacks as well, or nothing."""
     cost = {"everything": 0.0, "nothing": 1e30}.get(mode)
-    if cost is None:
-        yield
-        return
-    with (
-        patch.object(storage.StoragePlan, "_cost_of_storing", lambda plan, number, places: cost),
-        patch.object(storage, "MOST_PLACES", 1 if mode == "everything" else 300),
-    ):
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(stacked_parts, "LEAST", 0 if mode != "everything" else 1 << 60))
+        if cost is not None:
+            costs = patch.object(storage.StoragePlan, "_cost_of_storing", lambda plan, number, places: cost)
+            patched.enter_context(costs)
+            patched.enter_context(patch.object(storage, "MOST_PLACES", 1 if mode == "everything" else 300))
         yield
 
 
@@ -82,7 +83,9 @@ def stencil_graph(rng: Random, steps: int = 9, length: int = 24) -> tuple[Graph,
 
 def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Callable[[int, int], Value]) -> Value:
     a = rng.choice(values[-3:])
-    kind = rng.choice(("taps", "taps", "taps", "pointwise", "pointwise", "row", "rows", "reduce", "strided", "places"))
+    kind = rng.choice((*["taps"] * 3, *["pointwise"] * 2, "row", "rows", "reduce", "strided", "places", "stacks"))
+    if kind == "stacks" and a.type.size:
+        return _stacks(rng, builder, a)
     if kind == "places" and a.type.size:
         return _sum_at_places(rng, builder, a, rng.choice(values), places)
     if kind == "taps" and all(n > 3 for n in a.shape):
@@ -111,6 +114,35 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
         return builder.map("divide", a, builder.const(3, a.dtype))
     b = _cut(rng, builder, rng.choice(values), a.shape)
     return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
+
+
+def _stacks(rng: Random, builder: GraphBuilder, a: Value) -> Value:
+    """What is computed of stacks of two or three parts, or of such stacks, which lie side by side in another shape."""
+
+    def stacked(depth: int, number: int) -> Value:
+        if depth == 0:
+            return builder.map("add", a, builder.const(number, a.dtype)) if number else a
+        parts = [stacked(depth - 1, depth * number + part) for part in range(count)]
+        axis, shape = axes[depth - 1] % (len(parts[0].shape) + 1), parts[0].shape
+        whole = builder.concat([builder.reshape(p, (*shape[:axis], 1, *shape[axis:])) for p in parts], axis)
+        if joined == "stacked" or not shape:
+            return whole
+        at = min(axis, len(shape) - 1)
+        return builder.reshape(whole, (*shape[:at], count * shape[at], *shape[at + 1 :]))
+
+    count, depth, axes = rng.randint(2, 3), rng.randint(1, 2), [rng.randrange(4) for _ in range(2)]
+    depth, joined = 1 if a.type.size > STACKED else depth, rng.choice(("stacked", "interleaved", "interleaved"))
+    found = builder.map(rng.choice(BINARY), stacked(depth, 1), stacked(depth, rng.choice((0, 3))))
+    if rng.random() < 0.5:
+        found = builder.map("maximum", builder.map("minimum", found, stacked(depth, 2)), builder.const(-9, a.dtype))
+    if a.shape and a.dtype.kind == "i" and rng.random() < 0.5:
+        table = builder.slice(a, [0] * len(a.shape), [1] * len(a.shape), [*a.shape[:1], *[1] * (len(a.shape) - 1)])
+        table = builder.reshape(table, a.shape[:1])
+        clipped = builder.map("minimum", builder.map("maximum", found, 0), builder.const(a.shape[0] - 1, a.dtype))
+        found = builder.gather(table, [builder.cast(clipped, np.dtype("i8"))], [0], [], found.shape, rng.random() < 0.5)
+    first = [min(n, m) for n, m in zip((*a.shape, *[1] * 3), found.shape, strict=False)]
+    part = builder.slice(found, [0] * len(first), [1] * len(first), first)
+    return part if rng.random() < 0.5 else found
 
 
 def _extreme(rng: Random, builder: GraphBuilder, a: Value, axes: tuple[int, ...]) -> Value:

@@ -42,6 +42,15 @@ STEPS: dict[str, Callable[[Host, Host], Host]] = {
     "every other": lambda a, b: a[::2] + a[1::2][: len(a[::2])] if len(a) % 2 == 0 else a,
     "numbered": lambda a, b: a * np.arange(len(a), dtype=a.dtype)[:, None],
     "wider": lambda a, b: a.astype(np.float64) if a.dtype == np.float32 else a.astype(np.float32),
+    "halved": lambda a, b: even(a)[::2] + 3 * even(a)[1::2],
+    "halved across": lambda a, b: even(a)[:, ::2] - even(a)[:, 1::2],
+    "quarters": lambda a, b: mosaic([even(a)[i::2, j::2] * (1 + i + 2 * j) for i in (0, 1) for j in (0, 1)]),
+    "doubled": lambda a, b: a if a.size > MOST else mosaic([a, a + 1, 2 * a, a * a]),
+    "doubled down": lambda a, b: a if a.size > MOST else np.stack([a, 0.5 * a], 1).reshape(-1, a.shape[1]),
+    "planes": lambda a, b: np.stack([a, a * a, 1 - a], 2)[:, :, ::-1].max(axis=2),
+    "taken": lambda a, b: np.take(b.reshape(-1)[:16], whole(a), mode="clip"),
+    "looked up": lambda a, b: b.reshape(-1)[:16][whole(a)],
+    "sums at places": lambda a, b: added(a)[whole(a)],
 }
 
 
@@ -51,6 +60,33 @@ SUMS: dict[str, Callable[[Host], Host]] = {
     "sums of rows": lambda a: a.sum(axis=1),
     "sum of columns": lambda a: a.sum(axis=0),
 }
+
+
+MOST = 1 << 15  # elements of an array that is made four times as large
+
+
+def whole(a: Host) -> Host:
+    """Small whole numbers."""
+    return (np.clip(a, 0, 15) * 1).astype(np.int32)
+
+
+def even(a: Host) -> Host:
+    """Without the last row and column where they are odd ones."""
+    return a[: len(a) // 2 * 2, : a.shape[1] // 2 * 2]
+
+
+def mosaic(four: list[Host]) -> Host:
+    """Each pixel of the first becomes two by two, one of each."""
+    n, k = four[0].shape
+    rows = [np.stack(two, 2).reshape(n, 2 * k) for two in (four[:2], four[2:])]
+    return np.stack(rows, 1).reshape(2 * n, 2 * k)
+
+
+def added(a: Host) -> Host:
+    """At each place how much there is of it."""
+    sums = np.zeros(16, a.dtype)
+    np.add.at(sums, whole(a).reshape(-1), a.reshape(-1))
+    return sums
 
 
 def updated(a: Host) -> Host:
