@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..core.object_model import (
     slots_of_class,
 )
 from ..environment.environment import Environment
+from ..environment.returned_objects import returned_key
 from .holders import rebuild_holders_of_argument
 from .opening import OpenedTree
 
@@ -94,7 +96,8 @@ class OpenedArguments:
                 continue
             number = self.numbers[id(slot.holder)]
             kind = self.kinds[number]
-            before, after = ((tuple(map(own, names)), values) for names, values in contents)
+            key = partial(returned_key, self._world.trace)
+            before, after = ((tuple(map(key, names)), values) for names, values in contents)
             slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
             yield _holder_difference(number, kind is list, slots, before, after)
 
