@@ -18,7 +18,7 @@ from ..core.object_model import (
 )
 from ..environment.environment import Environment
 from ..environment.returned_objects import returned_key
-from .holders import rebuild_holders_of_argument
+from .holders import rebuild_opened_arguments
 from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
@@ -44,19 +44,10 @@ class OpenedArguments:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
-        rest = iter(leaves)
-        given: list[Any] = []
         keep = world.keep_container_of_arguments
-        positional, named = (
-            [
-                rebuild_holders_of_argument(
-                    child, rest, self._make_empty_holder, world.proxy_of, keep, given, self.holders
-                )
-                for child in part.children
-            ]
-            for part in tree.children
+        self.args, self.options = rebuild_opened_arguments(
+            tree, iter(leaves), self._make_empty_holder, world.proxy_of, keep, self.holders
         )
-        self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
         self._before = ObjectJournal()
         self._before.note(Slot(x, CONTENTS) for x in self.holders)

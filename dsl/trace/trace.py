@@ -333,10 +333,6 @@ class Trace:
             self.scalars.append((name, kind))
         return value
 
-    def scalar_node(self, name: str) -> int:
-        """The node of the number that the host calls `name`."""
-        return self._scalar_values[name].number
-
     def host_scalar_name(self, node: int) -> str | None:
         """What the host calls the call's number or NumPy scalar behind a node; None for other nodes."""
         if node in self.number_inputs:

@@ -138,7 +138,8 @@ def containers_lie_as_expected() -> bool:
     usual = word_language.machine_code_can_read_bytes_objects() and sys.version_info < (3, 15)
     if not usual or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
-    sample, *others = [None, Words], {"a": None, "b": Words}, {1: None, "b": Words}, dict.fromkeys(range(999))
+    sample = [None, Words]
+    others: list[dict[Any, Any]] = [{"a": None, "b": Words}, {1: None, "b": Words}, dict.fromkeys(range(999))]
     expected = [*_words_of_list(sample), *(pair for other in others for pair in _words_of_dict(other))]
     return all(read_memory_word(address) == word for address, word in expected)
 
