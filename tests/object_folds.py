@@ -168,6 +168,7 @@ FOLDS: dict[str, Fold] = {
             "n = [type(o).__name__, isinstance(o, (list, tuple)), isinstance(o, dict), callable(o), o is None, "
             "isinstance(o, (int, float)), hasattr(o, '__len__'), hasattr(o, '__next__'), hasattr(o, '__iter__'), "
             "isinstance(o, collections.abc.Sized), isinstance(o, collections.abc.Iterable), np.isscalar(o)]\n"
+            "n += [isinstance(v, collections.abc.Hashable) for v in (o, x, x.sum())]\n"
             "return x * 2, n"
         ),
     ),
@@ -177,6 +178,7 @@ FOLDS: dict[str, Fold] = {
         "@deco\ndef f(x, o, p):\n$body", "p = o",
     ),
     "shown": Fold(lambda r: "return x * len(repr(o) + str(o)) * 0 + 1", turns=_changed),
+    "looped over": Fold(lambda r: "for v in o:\n    x = x + 1\nreturn x * 2", turns=_changed),
     "looped": Fold(lambda r: f"s = 0.0\nfor i in range(3):\n    s = s + {r.read()} * x[0]\nreturn s"),
     # written
     "written": Fold(lambda r: f"{r.write()}\nreturn x + 1", each="writes"),
@@ -282,7 +284,15 @@ FOLDS: dict[str, Fold] = {
     "made in a loop": Fold(
         lambda r: f"ps = []\nfor i in range(2):\n    ps.append({r.make(VALUES[r.value][2])})\nreturn ps, {r.read('ps[-1]')}"
     ),
-    # kept elsewhere, copied, swapped
+    # kept elsewhere, as a key too, copied, swapped
+    "kept as a key": Fold(
+        lambda r: f"kept[o] = x * 2\nkept[1, o] = 3.0\nreturn {{o: x}}, {r.read()}", "f(x, o, kept)",
+        head="@deco\ndef f(x, o, kept):\n$body", setup="kept = {}",
+    ),
+    "kept as a key when made": Fold(
+        lambda r: f"p = {r.make(VALUES[r.value][1])}\nkept[p] = x * 2\nreturn {{p: x}}, len(kept)", "f(x, kept)",
+        lambda r: CALLS, "@deco\ndef f(x, kept):\n$body", "kept = {}",
+    ),
     "kept in a list": Fold(lambda r: f"kept.append(o)\nreturn x * {r.read()}", setup="kept = []"),
     "kept when made": Fold(
         lambda r: f"kept['k'] = {r.make(VALUES[r.value][2])}\nreturn {r.read('''kept['k']''')}", setup="kept = {}"

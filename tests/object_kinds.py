@@ -858,5 +858,39 @@ KINDS: dict[str, Layer] = {
         "def $C_made(v):\n    o = logging.Logger('$C')\n    o.setLevel(int(v))\n    return o\n",
         only=_NUMBER,
     ),
+    # classes that note what they are asked
+    "object that an array can be made of": Layer(
+        "$C($v)",
+        ("np.sin($o)", "np.sum($o)", "($o * 2.0)", "$o.a", "len($o)", "np.asarray($o)"),
+        _SET,
+        ("$o.k = 3.0",),
+        f"class $C:\n{_INIT}\n    def __array__(self, dtype=None, copy=None):\n        return np.asarray(self.a)\n\n"
+        "    def __mul__(self, other):\n        return self.a * other * 100.0\n\n    def __len__(self):\n        return 77\n",
+    ),
+    "iterator that begins anew": Layer(
+        "$C($v)",
+        ("$o.a", "[*$o][-1]", "next($o, 7.0)", "[v for v in $o][0]", "$o.asked"),
+        _SET,
+        ("$o.left = 1", "$o.asked += 10"),
+        f"class $C:\n    left = asked = 0\n\n{_INIT}\n    def __iter__(self):\n        self.left = 3\n        self.asked += 1\n"
+        "        return self\n\n    def __next__(self):\n        if self.left == 0:\n            raise StopIteration\n"
+        "        self.left -= 1\n        return self.a\n",
+    ),
+    "sequence that counts": Layer(
+        "$C($v)",
+        ("$o[1]", "len($o)", "[*reversed($o)][0]", "[v for v in $o][0]", "(9.0 in $o)", "$o.asked"),
+        _SET,
+        ("$o.asked += 1000",),
+        f"class $C:\n    asked = 0\n\n{_INIT}\n    def __len__(self):\n        self.asked += 1\n        return 2\n\n"
+        "    def __getitem__(self, i):\n        self.asked += 100\n        return [self.a, 2.0][i]\n",
+    ),
+    "dict that makes up what is missing": Layer(
+        "$C(k=$v)",
+        ("$o['k']", "$o.k", "$o['j']", "(len($o), $o.i)[0]", "$o.get('z', 7.0)", "len($o)"),
+        ("$o['k'] = $v",),
+        ("$o.clear()", "$o['j'] = 1.0"),
+        "class $C(dict):\n    def __missing__(self, key):\n        self[key] = found = float(len(self))\n        return found\n\n"
+        "    def __getattr__(self, name):\n        return self[name]\n",
+    ),
 }
 ALL_LAYERS = LAYERS | KINDS

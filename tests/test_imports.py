@@ -146,7 +146,7 @@ ALLOWED: dict[str, str] = {
         "dsl/trace runtime/core"
     ),
     "dsl/inspection": (
-        "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report dsl/state runtime/codegen runtime/core "
+        "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/codegen runtime/core "
         "runtime/devices runtime/program runtime/schedule"
     ),
 }

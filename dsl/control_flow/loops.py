@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -130,7 +131,7 @@ def _run_for_turns(
     iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None, end_turn: Callable[[], None]
 ) -> None:
     items = iter(iterable)
-    for turn, item in enumerate(items):
+    for turn, item in enumerate(_items_left(items)):
         _check_loop_ends(turn)
         body(item)
         stopped = False if stop is None else stop()
@@ -142,6 +143,13 @@ def _run_for_turns(
         if stopped:
             return
         end_turn()
+
+
+def _items_left(iterator: Iterator[Any]) -> Iterator[Any]:
+    """What it gives, without `iter(iterator)`, by which one of the user's may begin anew."""
+    with suppress(StopIteration):
+        while True:
+            yield next(iterator)
 
 
 def _check_nobody_reads_rest(iterable: Any) -> None:
@@ -199,7 +207,7 @@ def _run_rest_of_loop(
             if turns > LONGEST:
                 raise
             del trace.refusals[refusals:], trace.watched[watched:]
-    for done, item in enumerate(items):  # one by one: a turn may change what the next ones are
+    for done, item in enumerate(_items_left(items)):  # one by one: a turn may change what the next ones are
         if max(done, turns) > LONGEST:
             raise TraceError(
                 f"a loop of {turns or 'many'} turns that a traced value may end is not over a range; loop over "

@@ -73,7 +73,8 @@ LEAF = Tree(None)
 
 
 class SameContainer:
-    """The kind of a place where the container of a number is met again: containers are counted as they are made."""
+    """The kind of a place where what has a number is met again: containers are counted as they are made; opened
+    arguments' leaves and holders as they are met."""
 
 
 def flatten(

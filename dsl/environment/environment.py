@@ -437,7 +437,7 @@ class Environment:
             return id(real) in self._equals
         if id(a) in self.opened and id(b) in self.opened:
             return False
-        given = [self._is_given(x) for x in (a, b)]
+        given = [self.is_given(x) for x in (a, b)]
         there = [id(x) in self._originals or id(x) in self._lifted for x in (a, b)]
         if not any(given) or not all(map(operator.or_, given, there)):
             return False
@@ -449,14 +449,14 @@ class Environment:
         self.require_known_identity(b)
         return True
 
-    def _is_given(self, value: Any) -> bool:
+    def is_given(self, value: Any) -> bool:
         """Whether it is of the arguments, where others that are like it may take its place."""
         return id(value) in self._placed or id(self.original_value(value)) in self._equals
 
     def identity(self, value: Any) -> int:
         """`id`, in traced code. Raises TraceError where that is not known."""
         self.require_known_identity(value)
-        if self._is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
+        if self.is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
             raise undecided_identity_error("values")
         return id(self.original_value(value))
 

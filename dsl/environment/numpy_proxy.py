@@ -46,9 +46,10 @@ class NumpyFunctionProxy:
                 return numpy_result_as_traced_constant(_call_numpy_proxy_on_lists(self._real, args, options))
             result = self._real(*args, **options)
             return result if isinstance(result, NumpyProtocols) else numpy_result_as_traced_constant(result)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
-            if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
+            met = is_traced([*args, *options.values()]) if isinstance(error, TypeError) else "__array__" in str(error)
+            if unaware and not isinstance(error, UserError) and met:
                 raise UnsupportedError(
                     f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}"
                 ) from None

@@ -654,13 +654,19 @@ def _getstate_of_proxy(self: Any) -> Any:
     return (held or None, known) if known else held or None
 
 
+def _environment_of_changeable_object(self: Any, kind: type, what: str = "") -> Environment:
+    """The environment of an object that may be changed. Raises TraceError for another. what: is changed of it."""
+    world = _environment_of_class(type(self))
+    if world.refuses_assignments(self):
+        refuse_frozen_container_change(f"{what}an object of {kind.__name__}")
+    return world
+
+
 def _refusing_method_of_container_proxy(kind: type, name: str) -> Any:
     """A method that changes a container."""
 
     def refuse_method_of_container_proxy(self: Any, *args: Any, **options: Any) -> Any:
-        world = _environment_of_class(type(self))
-        if world.refuses_assignments(self):
-            refuse_frozen_container_change(f"an object of {kind.__name__}")
+        world = _environment_of_changeable_object(self, kind)
         return _attribute_through_class(world, self, kind, name)(*args, **options)
 
     refuse_method_of_container_proxy.__name__ = name
@@ -669,10 +675,8 @@ def _refusing_method_of_container_proxy(kind: type, name: str) -> Any:
 
 def _setattr_of_proxy_class(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        world = _environment_of_class(type(self))
+        world = _environment_of_changeable_object(self, kind, f"the attribute {name!r} of ")
         world.require_opened(self, name)
-        if world.refuses_assignments(self):
-            refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         owner, found = _look_up(world, MRO(kind), name)
         users = owner is not None and world.is_class_from_outside(owner)
         if users and getattr(kind, "__setattr__", None) is object.__setattr__:
@@ -689,10 +693,8 @@ def _setattr_of_proxy_class(kind: Any) -> Any:
 
 def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
-        world = _environment_of_class(type(self))
+        world = _environment_of_changeable_object(self, kind, f"the attribute {name!r} of ")
         world.require_opened(self, "__dict__")  # it may come again, behind all others
-        if world.refuses_assignments(self):
-            refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         _attribute_through_class(world, self, kind, "__delattr__")(name)
 
     return __delattr__

@@ -71,6 +71,16 @@ def returned_user_object(
     return ("static" if again is leaf else "fresh"), leaf
 
 
+def returned_key(trace: Trace, key: Any) -> Any:
+    """The user's own key of a dict that a call returns, or keeps. Raises TraceError for one that the trace has made."""
+    if type(key) in PLAIN:
+        return key
+    found = returned_user_object(trace, key, "a dict gets as its key")[1]
+    if any(map(trace.world.is_given, walk_objects(found, _parts_of_returned_object))):
+        raise TraceError("a dict gets as its key an object that is another, equal one in other calls; return its items")
+    return found
+
+
 def check_classes_of_returned_containers(tree: Tree) -> None:
     """Raises TraceError where the class of a result's container is made in the traced function."""
     for found in tree.nodes():

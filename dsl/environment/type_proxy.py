@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.object_model import ORIGINAL, is_user_class
 from ..trace.trace import current_trace
-from ..trace.tracer import SCALAR, Tracer
+from ..trace.tracer import Tracer
 from .outside_reads import OutsideProxy, is_partly_outside
 from .proxies import ProxyMetaclass, original_class
 
@@ -70,5 +70,5 @@ def kind_of(x: Any) -> Any:
 
 
 def ask_in_traced_code(ask: Callable[..., bool], x: Any, what: Any) -> bool:
-    """`isinstance` and `hasattr`: arrays have a length and items, and the numbers that look like them have none."""
-    return ask(kind_of(x)() if type(x) is Tracer and x._owner == SCALAR else x, what)
+    """`isinstance` and `hasattr`: arrays have a length and no hash, the numbers that look like them a hash alone."""
+    return ask(kind_of(x)(0) if type(x) is Tracer else x, what)

@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, compress
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -38,7 +38,7 @@ from ..core.python_text import PythonText, compiled_functions, function_text, li
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import MOST_SCALARS, SCALAR_TYPES, Host, are_many_scalars, is_plain_array
 from ..environment.guards import GuardSet, guard_expressions
-from ..state.holders import rebuild_holders_of_argument
+from ..state.holders import rebuild_opened_arguments
 from ..state.reader import compile_reader_of_nested_arguments
 from .launcher import NOT_TAKEN, Fast, InNumPy, Launcher, key_test_of_leaf, not_taken_by_fast_launcher
 from .signature import IdentityKey, StaticArgument
@@ -259,10 +259,10 @@ def _levels_of(value: Any, plain: frozenset[type]) -> Iterator[tuple[list[Any], 
             for kind in kinds - _SCALARS
             if kind in _PLAIN_CONTAINERS or _is_container_class(kind) or _keeps_attributes(kind)
         }
+        if opened != kinds:
+            level = [*compress(level, map(opened.__contains__, map(type, level)))] if opened else []
         if list in opened:
-            level = [x for x in level if type(x) in opened and not are_plain(x)]
-        elif opened != kinds:
-            level = [x for x in level if type(x) in opened]
+            level = [x for x in level if not are_plain(x)]
         if opened != {tuple}:  # of which a structure has each as often as it comes
             met = {*map(id, level)}
             if len(met) < len(level) or not met.isdisjoint(seen):
@@ -494,12 +494,8 @@ def fresh_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a structure with copies of these leaves: what is done to them is done to nobody's. Objects have what
     is opened of them alone."""
-    rest, given, holders = map(copy, leaves), list[Any](), list[Any]()
-    positional, named = (
-        [rebuild_holders_of_argument(child, rest, _empty_object, _itself, _itself, given, holders) for child in part]
-        for part in (tree.children[0].children, tree.children[1].children)
-    )
-    return tuple(positional), dict(zip(map(str, tree.children[1].names), named, strict=True))
+    positional, named = rebuild_opened_arguments(tree, map(copy, leaves), _empty_object, _itself, _itself, [])
+    return tuple(positional), named
 
 
 def copied_leaf(x: Any) -> Any:

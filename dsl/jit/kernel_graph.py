@@ -341,8 +341,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opening is not None:
             return self._call_with_opened_arguments(args, options, fast)
-        if options if self._parameters.named else self._most >= 0 and not options:
-            result = self._call_by_key((*args, *options.values()), fast)
+        if self._parameters.by_name or (self._most >= 0 and not options):
+            result = self._call_by_key((*args, *options.values()), tuple(options), fast)
             if result is not NOT_TAKEN:
                 return result
         return self._call_with_properties(self._call_in_full, args, options)
@@ -368,17 +368,17 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             if not error.needs_values:
                 raise
 
-    def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
+    def _call_by_key(self, args: tuple[Any, ...], names: tuple[str, ...], fast: Any) -> Any:
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other. args: those with a name alone
-        too."""
+        too; names: of these."""
         places: list[int] = []
-        key: Hashable = quick_key(args, places)
+        key: Hashable = self._parameters.quick_key(args, places)
         leaves: Sequence[Any] = args
         producer: Any = None
         # whether arguments like these say so by themselves, or once taken apart
-        repeats: Tree | bool = not self._parameters.named
+        repeats: Tree | bool = not self._parameters.by_name
         if key is None:
-            found = self._key_of_opened_arguments(args, places)
+            found = self._key_of_opened_arguments(args, names, places)
             if found is None:
                 return NOT_TAKEN
             key, leaves, producer, repeats = found
@@ -408,7 +408,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         return result
 
     def _call_entry_in_numpy(self, entry: NumPyLauncher, args: tuple[Any, ...]) -> Any:
-        result = NOT_TAKEN if self._parameters.named else entry.fast_call(args)
+        result = NOT_TAKEN if self._parameters.by_name else entry.fast_call(args)
         if result is not NOT_TAKEN:
             self._fast, self._latest = entry.fast_call, entry
         return result
@@ -434,7 +434,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             return NOT_TAKEN
 
     def _key_of_opened_arguments(
-        self, args: tuple[Any, ...], places: list[int]
+        self, args: tuple[Any, ...], names: tuple[str, ...], places: list[int]
     ) -> tuple[Hashable, Sequence[Any], Any, Tree | bool] | None:
         """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
         lends memory of a GPU, if anybody; their structure, True if each argument is a leaf, False if leaves stand for
@@ -451,19 +451,19 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         flat = quick_key(found[0], places)
         if flat is None:
             return None
-        named = self._parameters.named
-        if len(shape) == len(args):
-            return flat, *found, not named
-        shaped = tuple(shape)
+        parameters = self._parameters
+        if len(shape) == len(args) and not parameters.gathers:
+            return flat, *found, not parameters.by_name
+        shaped = *shape, names
         tree = self._shapes.get(shaped)
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            count = len(args) - len(named)
-            options = dict(zip(named, args[count:], strict=True))
-            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args[:count], options)[0]
+            count = len(args) - len(names)
+            options = dict(zip(names, args[count:], strict=True))
+            tree = self._shapes[shaped] = flatten_arguments_of_call(parameters, args[:count], options)[0]
             require_no_objects(tree, ())
-        return (tree, flat), *found, tree if found[0] is leaves and not named else False
+        return (tree, flat), *found, tree if found[0] is leaves and not parameters.by_name else False
 
     def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """A call of a function that changes what its arguments hold."""
@@ -553,7 +553,11 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         positional, named = tree.children
         known = self._parameters.named
         placed = named.names == known if known else self._least <= len(leaves) <= self._most and not named.names
-        return placed and all(child == LEAF for child in (*positional.children, *named.children))
+        return (
+            placed
+            and not self._parameters.gathers
+            and all(child == LEAF for child in (*positional.children, *named.children))
+        )
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""

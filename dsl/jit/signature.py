@@ -17,7 +17,7 @@ from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_
 from ..array.array import Array
 from ..core.errors import ArgumentKindError, ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key_of_value
-from ..core.object_model import PLAIN
+from ..core.object_model import PLAIN, is_user_class
 from ..core.pytree import Tree, flatten
 from ..core.spec import (
     Spec,
@@ -102,8 +102,11 @@ class DecoratedFunctionParameters:
         self.every = (*self.names, self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         only_named = tuple(p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY)
-        fixed = len(self.names) + len(only_named) == len(parameters) and not (static or self.leaves_out)
-        self.named = only_named if fixed else ()  # those with a name alone, where nothing else may be given
+        others = {p.kind for p in parameters[len(self.names) + len(only_named) :]}
+        fixed = others <= {kinds.VAR_KEYWORD} and not (static or self.leaves_out)
+        self.named = only_named if fixed else ()  # those with a name alone, where each argument is known by its name
+        self.gathers = fixed and bool(others)  # whether there are names beside
+        self.by_name = bool(self.named) or self.gathers
         self.least = sum(p.name in self.names and p.default is inspect.Parameter.empty for p in parameters)
         self.places = self._counts_of_placed_arguments(bool(static))
         self.by_keyword = frozenset(
@@ -128,6 +131,10 @@ class DecoratedFunctionParameters:
         every = _signature_with_place_of_each_out(self._whole).parameters.values()
         return f"{self.name}{inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in every])}"
 
+    def quick_key(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, ...] | None:
+        """`quick_key` of all arguments, if it tells their names too; else None."""
+        return None if self.gathers else quick_key(args, places)
+
     def _read_signature(self) -> None:
         """The function's signature; defaults that it has itself are not kept."""
         found = _signature_with_place_of_each_out(self._whole)
@@ -146,20 +153,20 @@ class DecoratedFunctionParameters:
         defaults = self._defaults()
         if defaults.keys() != self._optional:
             self._read_signature()
-        if (self.simple or self.named) and len(args) <= len(self.names):
-            rest, used = [], 0
+        if (self.simple or self.named or self.gathers) and len(args) <= len(self.names):
+            rest, more = [], dict(options)
             for name in (*self.names[len(args) :], *self.named):
-                if name in options and name in self.by_keyword:
-                    rest.append(options[name])
-                    used += 1
+                if name in more and name in self.by_keyword:
+                    rest.append(more.pop(name))
                 elif name in defaults:
                     rest.append(defaults[name])
                 else:
                     break
             else:
-                if used == len(options):
+                if not more or (self.gathers and self.by_keyword.isdisjoint(more)):
                     every = (*args, *rest)
-                    return every[: len(self.names)], dict(zip(self.named, every[len(self.names) :], strict=True))
+                    named = dict(zip(self.named, every[len(self.names) :], strict=True))
+                    return every[: len(self.names)], {**named, **more}
         try:
             bound = self.signature.bind(*args, **options)
         except TypeError as error:
@@ -407,13 +414,15 @@ def to_call_leaf(value: Any) -> Any:
             f"an argument of type {kind.__name__} is a buffer or polynomial, whose items and operators are not an "
             "array's; pass np.asarray(it)"
         )
+    if is_user_class(kind) and hasattr(kind, "__array__"):
+        raise array_subclass_spec_error(kind)
     found = foreign_as_numpy(value)
     if found is not None:
         return _array_leaf_of_call(found, np.ndarray)
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
-        if hasattr(value, "toarray"):  # SciPy's sparse arrays
+        if hasattr(kind, "toarray"):  # SciPy's sparse arrays
             raise ArgumentKindError(f"an argument of type {kind.__name__} is sparse; pass x.toarray()") from None
         raise ArgumentKindError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass "

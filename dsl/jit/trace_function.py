@@ -44,7 +44,7 @@ from ..core.spec import MOST_SCALARS, SCALAR_TYPES
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, may_have_loops_or_handlers
 from ..environment.guards import GuardSet, contents_guard, keep_watched_object_alive
-from ..environment.returned_objects import check_classes_of_returned_containers
+from ..environment.returned_objects import check_classes_of_returned_containers, returned_key
 from ..environment.value_kinds import environment_of
 from ..state.argument_writes import split_assigned_outputs
 from ..state.changes import Place, StateChanges
@@ -440,7 +440,7 @@ def _tree_of_result(trace: Trace, result: Any, leaves: list[Any], is_leaf: Calla
     if tree == LEAF:
         return tree
     check_classes_of_returned_containers(tree)
-    return renamed_pytree(tree, trace.world.original_value)
+    return renamed_pytree(tree, partial(returned_key, trace))
 
 
 def _traced_function_of_call(

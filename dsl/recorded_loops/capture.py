@@ -19,6 +19,7 @@ from ...runtime.core.settings import settings
 from ..control_flow.loops import FEW
 from ..control_flow.savepoint import Savepoint
 from ..core.errors import Refusal, UnsupportedError
+from ..core.object_model import is_user_class
 from ..trace.trace import REPEATED, ROUTINE, KnownLoops, LoopNotRecordable, Trace, TraceAgain
 from .iterables import axes_of_indices, count_loop_items, goes_over_list
 from .record import record_loop_as_repeated_body, record_loop_as_routine, record_while_as_routine
@@ -100,7 +101,8 @@ class LoopCapture:
             captures[ROUTINE] = partial(record_loop_as_routine, trace, iterable, body, stop, count <= FEW)
         if count is not None and stop is None and not axes_of_indices(iterable):
             captures[REPEATED] = partial(record_loop_as_repeated_body, trace, iterable, body, count, self.known)
-        if (count is None or is_listed) and length_hint(iterable) > FEW:
+        is_other = (count is None or is_listed) and not is_user_class(type(iterable))  # whose `__len__` may do more
+        if is_other and length_hint(iterable) > FEW:
             self.known.refuse(body.__code__, ROUTINE, "it goes over more than ranges and arrays")
         self._run(UserLoop(body.__code__, count, (body, *([stop] if stop else [])), turns, captures))
 

@@ -6,7 +6,6 @@ structure, whatever leads to it, so that a write by one way is seen by the other
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import EnumMeta
 from types import MethodType, SimpleNamespace
@@ -18,6 +17,7 @@ from ..array.array import Array
 from ..core.object_model import (
     MRO,
     VARS,
+    WITH_ITEMS,
     dict_of_object,
     is_namespace_class,
     is_object_of_attributes,
@@ -26,23 +26,14 @@ from ..core.object_model import (
     members_of_class,
     put_parts,
 )
-from ..core.pytree import LEAF, Tree
+from ..core.pytree import LEAF, SameContainer, Tree
 
 Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
 _ARRAYS = frozenset({"__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__"})
-_CONTAINERS: tuple[type, ...] = (list, dict, OrderedDict)
 
 
 class OpenedKind:
     """The kind of the structure of opened arguments."""
-
-
-class SameHolder:
-    """The kind of a place where the holder of a number is met again."""
-
-
-class SameLeaf:
-    """The kind of a place where the array of a number is met again."""
 
 
 def is_object_holder(kind: type) -> bool:
@@ -65,7 +56,7 @@ def is_opened_object(value: Any) -> bool:
 
 def is_opened_container(value: Any) -> bool:
     """Whether it is one of the dicts and lists that are opened."""
-    return type(value) in _CONTAINERS and is_whole_dict(value)
+    return type(value) in WITH_ITEMS and is_whole_dict(value)
 
 
 def open_holders_of_argument(
@@ -87,43 +78,58 @@ def open_holders_of_argument(
     if kind is MethodType and contents(value.__self__) is not None:
         return Tree(kind, (value.__func__,), open_each([value.__self__]))
     if kind is np.ndarray or kind is Array:
-        known[id(value)] = Tree(SameLeaf, (len(leaves),))
+        known[id(value)] = Tree(SameContainer, (len(leaves) + len(holders),))
         leaves.append(value)
         return LEAF
     held = contents(value)
     if held is None:
         leaves.append(value)
         return LEAF
-    known[id(value)] = Tree(SameHolder, (len(holders),))
+    known[id(value)] = Tree(SameContainer, (len(leaves) + len(holders),))
     holders.append(value)
     names, values = held
     return Tree(kind, names, open_each(values))
 
 
-def rebuild_holders_of_argument(
+def rebuild_opened_arguments(
     tree: Tree,
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
     lift: Callable[[Any], Any],
     keep: Callable[[Any], Any],
-    given: list[Any],
+    holders: list[Any],
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a structure with these leaves: see `_rebuild_holders`. Those with a name alone are a dict."""
+    made: list[Any] = []
+    positional, named = (
+        [_rebuild_holders(child, leaves, blank, lift, keep, made, holders) for child in part.children]
+        for part in tree.children
+    )
+    return positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
+
+
+def _rebuild_holders(
+    tree: Tree,
+    leaves: Iterator[Any],
+    blank: Callable[[type], Any],
+    lift: Callable[[Any], Any],
+    keep: Callable[[Any], Any],
+    made: list[Any],
     holders: list[Any],
 ) -> Any:
     """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class, key or
     function. keep: told of tuples.
 
-    given, holders: get the leaves and the holders, in the order of `open_holders_of_argument`."""
+    made: gets the leaves and the holders, in the order of `open_holders_of_argument`; holders: these alone."""
     kind = tree.kind
     if kind is None:
-        given.append(next(leaves))
-        return given[-1]
-    if kind is SameHolder:
-        return holders[tree.names[0]]  # type: ignore[call-overload]
-    if kind is SameLeaf:
-        return given[tree.names[0]]  # type: ignore[call-overload]
+        made.append(next(leaves))
+        return made[-1]
+    if kind is SameContainer:
+        return made[tree.names[0]]  # type: ignore[call-overload]
 
     def rebuild_each() -> list[Any]:
-        return [rebuild_holders_of_argument(c, leaves, blank, lift, keep, given, holders) for c in tree.children]
+        return [_rebuild_holders(c, leaves, blank, lift, keep, made, holders) for c in tree.children]
 
     if issubclass(kind, tuple):
         parts = rebuild_each()
@@ -131,6 +137,7 @@ def rebuild_holders_of_argument(
     if kind is MethodType:
         return MethodType(lift(tree.names[0]), *rebuild_each())
     found = blank(kind)
+    made.append(found)
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
     return put_parts(found, names, rebuild_each())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..core.object_model import (
     slots_of_class,
 )
 from ..environment.environment import Environment
-from .holders import rebuild_holders_of_argument
+from ..environment.returned_objects import returned_key
+from .holders import rebuild_opened_arguments
 from .opening import OpenedTree
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
@@ -42,19 +44,10 @@ class OpenedArguments:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
-        rest = iter(leaves)
-        given: list[Any] = []
         keep = world.keep_container_of_arguments
-        positional, named = (
-            [
-                rebuild_holders_of_argument(
-                    child, rest, self._make_empty_holder, world.proxy_of, keep, given, self.holders
-                )
-                for child in part.children
-            ]
-            for part in tree.children
+        self.args, self.options = rebuild_opened_arguments(
+            tree, iter(leaves), self._make_empty_holder, world.proxy_of, keep, self.holders
         )
-        self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
         self._before = ObjectJournal()
         self._before.note(Slot(x, CONTENTS) for x in self.holders)
@@ -94,7 +87,8 @@ class OpenedArguments:
                 continue
             number = self.numbers[id(slot.holder)]
             kind = self.kinds[number]
-            before, after = ((tuple(map(own, names)), values) for names, values in contents)
+            key = partial(returned_key, self._world.trace)
+            before, after = ((tuple(map(key, names)), values) for names, values in contents)
             slots = frozenset() if issubclass(kind, (list, dict)) else frozenset(slots_of_class(kind))
             yield _holder_difference(number, kind is list, slots, before, after)
 

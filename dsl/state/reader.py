@@ -21,8 +21,7 @@ from ..core.python_text import (
     lines_in_try,
     tuple_text,
 )
-from ..core.pytree import Tree
-from .holders import SameHolder, SameLeaf
+from ..core.pytree import SameContainer, Tree
 from .opening import OpenedTree, opened_attributes_of_class
 
 Fast = Callable[..., Any]
@@ -41,6 +40,7 @@ class _NestedArgumentReaderWriter(PythonText):
         self.opened = tree if isinstance(tree, OpenedTree) else None
         self.leaves: list[str] = []
         self.holders: list[tuple[str, type]] = []
+        self.met: list[str] = []  # leaves and holders
         self._names = 0
 
     def name(self) -> str:
@@ -52,14 +52,14 @@ class _NestedArgumentReaderWriter(PythonText):
         kind = tree.kind
         if kind is None:
             self.leaves.append(value)
-        elif kind is SameLeaf:
-            yield _reader_line_not_taken(f"{value} is {self.leaves[_leaf_number_of_nested_argument(tree)]}")
-        elif kind is SameHolder:
-            yield _reader_line_not_taken(f"{value} is {self.holders[_leaf_number_of_nested_argument(tree)][0]}")
+            self.met.append(value)
+        elif kind is SameContainer:
+            yield _reader_line_not_taken(f"{value} is {self.met[_leaf_number_of_nested_argument(tree)]}")
         else:
             yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")
             if self.opened and not issubclass(kind, (tuple, MethodType)):
                 self.holders.append((value, kind))
+                self.met.append(value)
             yield from self._lines_that_read_argument_container(tree, kind, value)
 
     def lines_that_add_defaults(self, count: int, function: Any) -> Iterator[str]:

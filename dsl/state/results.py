@@ -13,7 +13,7 @@ from ...compiler.graph.graph import Value
 from ..array.array import Array
 from ..core.errors import ConversionError, TraceError
 from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
-from ..environment.returned_objects import returned_user_object
+from ..environment.returned_objects import returned_key, returned_user_object
 from ..trace.aliasing import (
     TracerChoice,
     arrays_chosen_among,
@@ -171,7 +171,7 @@ class ResultAndStateLocations:
             return "static", own
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
-        tree = renamed_pytree(tree, world.original_value)
+        tree = renamed_pytree(tree, partial(returned_key, self._trace))
         if tree == LEAF:
             place = self._location_of_leaf_in_state(value, label)
             if place[0] != "fresh":

@@ -36,6 +36,9 @@ class TraceEnvironmentProtocol(Protocol):
 
     def original_value(self, value: Any, /) -> Any: ...
     def may_be_one(self, a: Any, b: Any, /) -> bool: ...
+
+    def is_given(self, value: Any, /) -> bool: ...
+
     @property
     def leaves_by_contents(self) -> dict[int, int]: ...
 
@@ -329,10 +332,6 @@ class Trace:
             self.number_sources[value.number] = (sources, number)
             self.scalars.append((name, kind))
         return value
-
-    def scalar_node(self, name: str) -> int:
-        """The node of the number that the host calls `name`."""
-        return self._scalar_values[name].number
 
     def host_scalar_name(self, node: int) -> str | None:
         """What the host calls the call's number or NumPy scalar behind a node; None for other nodes."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from struct import Struct
 from types import FunctionType, MappingProxyType
@@ -95,29 +95,52 @@ def _empty_function_dict_words(holder: Any, value: Any) -> Words | None:
     return [(id(holder) + at, id(holder.__dict__)), (id(holder.__dict__) + size, 0)]
 
 
-def _list_words(holder: Any, value: Any) -> Words | None:
-    """Of a list and those within: how long they are, what they hold. Those within come later: they live until then."""
+def _words_of_containers(holder: Any, value: Any) -> Words | None:
+    """Of a list or dict and those within: how long they are, what they hold. Those within come later: they live until
+    then."""
     words: list[tuple[int, int]] = []
-    lists = {id(value): value} if lists_lie_as_expected() else {}
-    todo = [*lists.values()]
+    met = {id(value): value} if containers_lie_as_expected() else {}
+    todo = [*met.values()]
     for held in todo:
-        items = read_memory_word(id(held) + HEAD + 8)
-        words += [(id(held) + LENGTH_AT, len(held)), (id(held) + HEAD + 8, items)]
-        words += zip(range(items, items + 8 * len(held), 8), map(id, held), strict=True)
-        inner = {id(x): x for x in held if type(x) is list and id(x) not in lists}
-        lists |= inner
-        todo += inner.values()
+        words += _words_of_dict(held) if type(held) is dict else _words_of_list(held)
+        inner = [held] if type(held) is list else [held.keys(), held.values()]
+        new = {id(x): x for part in inner for x in part if type(x) in (list, dict) and id(x) not in met}
+        met |= new
+        todo += new.values()
     return words or None
 
 
+def _words_of_list(held: list[Any]) -> Iterator[tuple[int, int]]:
+    items = read_memory_word(id(held) + HEAD + 8)
+    yield from ((id(held) + LENGTH_AT, len(held)), (id(held) + HEAD + 8, items))
+    yield from zip(range(items, items + 8 * len(held), 8), map(id, held), strict=True)
+
+
+def _words_of_dict(held: dict[Any, Any]) -> Iterator[tuple[int, int]]:
+    """Its length, where its table is, that no other dict shares this, and each key and value in it."""
+    table = read_memory_word(id(held) + HEAD + 16)
+    yield from ((id(held) + HEAD, len(held)), (id(held) + HEAD + 16, table), (id(held) + HEAD + 24, 0))
+    if read_memory_word(id(held) + HEAD + 24):
+        return
+    index, is_of_text = read_memory_word(table + 8) >> 8 & 255, read_memory_word(table + 8) >> 16 & 1
+    size = 16 if is_of_text else 24  # each item's hash comes first, where keys are no text
+    at = table + 32 + (1 << index) + size - 16
+    for key, value in held.items():
+        while not read_memory_word(at + 8):  # an item was deleted here
+            at += size
+        yield from ((at, id(key)), (at + 8, id(value)))
+        at += size
+
+
 @cache
-def lists_lie_as_expected() -> bool:
-    """Whether a list's items are where machine code looks for them."""
-    if not word_language.machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
+def containers_lie_as_expected() -> bool:
+    """Whether what a list holds, and a dict, is where machine code looks for it."""
+    usual = word_language.machine_code_can_read_bytes_objects() and sys.version_info < (3, 15)
+    if not usual or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     sample = [None, Words]
-    items = read_memory_word(id(sample) + HEAD + 8)
-    expected = [(id(sample) + LENGTH_AT, 2), (items, id(None)), (items + 8, id(Words))]
+    others: list[dict[Any, Any]] = [{"a": None, "b": Words}, {1: None, "b": Words}, dict.fromkeys(range(999))]
+    expected = [*_words_of_list(sample), *(pair for other in others for pair in _words_of_dict(other))]
     return all(read_memory_word(address) == word for address, word in expected)
 
 
@@ -129,7 +152,7 @@ ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
     "classes": _watched_class_version_words,
     "size": _watched_dict_size_words,
     "bare": _empty_function_dict_words,
-    "item": _list_words,
+    "item": _words_of_containers,
 }
 
 

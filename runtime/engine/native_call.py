@@ -21,7 +21,7 @@ from ..codegen.word_language import (
     make_builtin_from_machine_code,
     read_memory_word,
 )
-from .direct_call import lists_lie_as_expected, watched_words_of_object_aspect
+from .direct_call import containers_lie_as_expected, watched_words_of_object_aspect
 from .engine import native_engine_functions
 
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
@@ -71,7 +71,7 @@ def native_test_of_item_types(kinds: Sequence[type]) -> Callable[[Any], bool] | 
     """test(x) says whether x is a list whose items are all of these classes themselves; None where lists do not lie in
     memory as expected."""
     native = native_engine_functions()
-    if native is None or not lists_lie_as_expected():
+    if native is None or not containers_lie_as_expected():
         return None
     words = [id(list), id(True), id(False), len(kinds), *map(id, kinds)]
     return make_builtin_from_machine_code(native.test_item_types, words, kinds)

@@ -172,21 +172,57 @@ VALUES: list[tuple[Any, Any]] = [  # an argument, and one of another key
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["by position", "by name", "by name alone"])
+HOWS: dict[str, Any] = {
+    "by position": lambda of: of,
+    "by name": lambda of: of,
+    "by name alone": lambda of: lambda x, *, c=0, d=2: of(x, c),
+    "by any name": lambda of: lambda x, **more: of(x, more["c"]),
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(("value", "other"), VALUES, ids=str)
 def test_later_calls_with_any_value_go_a_fast_way(value: Any, other: Any, how: str, monkeypatch: Any) -> None:
     full = []
     whole = KernelGraph._call_in_full
     monkeypatch.setattr(KernelGraph, "_call_in_full", lambda *a: (full.append(a), whole(*a))[1])
     by_any = lambda x, c: (x + 1, repr(type(c)), repr(c) if isinstance(c, (range, slice, frozenset)) else 0)  # noqa: E731
-    f = cpu((lambda x, *, c=0, d=2: by_any(x, c)) if how == "by name alone" else by_any)
+    f = cpu(HOWS[how](by_any))
     call = (lambda c: f(X, c)) if how == "by position" else (lambda c: f(X, c=c))
     for c in (value, value, other, value, value, value):
         assert_same(call(c), by_any(X, c))
     full.clear()
     for _ in range(3):
         call(copy.copy(value))
-    assert not full or (how == "by name alone" and type(value) not in (type(None), str, list))
+    assert not full or (how in ("by name alone", "by any name") and type(value) not in (type(None), str, list))
+
+
+SIGNATURES = ["x", "x, /, a=1", "x, a, b=2", "x, *rest", "x, *, a, b=2", "x, a=1, /, b=2, *, c=3", "x, a=1, *rest, c=2"]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.data())
+def test_arguments_have_the_names_that_python_gives_them(data: Any) -> None:
+    """Functions of every form, called with any numbers of arguments by position and by name."""
+    signature = data.draw(st.sampled_from(SIGNATURES)) + data.draw(st.sampled_from(["", ", **more"]))
+    scope: dict[str, Any] = {}
+    held = "{k: v * 2 for k, v in locals().items() if k not in ('rest', 'more')}"
+    rest = "dict(locals().get('more', {})), list(locals().get('rest', ()))"
+    exec(f"def function({signature}):\n    return {held}, {rest}", scope)
+    f = cpu(scope["function"])
+    for _ in range(4):
+        args = [2.0 + i for i in range(data.draw(st.integers(0, 3)))]
+        options = {name: 5.0 for name in data.draw(st.lists(st.sampled_from("xabcd"), unique=True))}
+        try:
+            expected = scope["function"](*args, **options)
+        except TypeError:
+            with pytest.raises(kg.ArgumentsError):
+                f(*args, **options)
+            continue
+        for _ in range(3):
+            got = f(*args, **options)
+            assert_same(got, expected)
+            assert [[*part] for part in got] == [[*part] for part in expected] or expected[2]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

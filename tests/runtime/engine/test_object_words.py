@@ -97,6 +97,48 @@ def test_a_change_of_a_list_is_seen(change: Callable[[Any], None]) -> None:
     assert not all(read_memory_word(at) == word for at, word in words)
 
 
+def _with_holes(made: dict[Any, Any], *keys: Any) -> dict[Any, Any]:
+    for key in keys:
+        del made[key]
+    return made
+
+
+DICTS: dict[str, Callable[[], dict[Any, Any]]] = {
+    "text": lambda: {"a": 1.5, "b": {"c": 2.5}, "z": None},
+    "any keys": lambda: {"a": 1.5, 2: "b", "b": {None: 2.5}, "z": 0.0},
+    "holes": lambda: _with_holes({"c": 1, "a": 1.5, "d": 2, "b": {"c": 2.5}, "z": 7}, "c", "d"),
+    "holes of any keys": lambda: _with_holes({0: 1, "a": 1.5, 1: 2, "b": {"c": 2.5}, "z": 7}, 0, 1),
+    "many": lambda: {"a": 1.5, "b": {"c": 2.5}, **{f"k{i}": float(i) for i in range(3000)}, "z": 1.5},
+    "many of any keys": lambda: {"a": 1.5, "b": {"c": 2.5}, **dict.fromkeys(range(700)), "z": 1.5},  # type: ignore[dict-item]
+    "within a list": lambda: {"a": 1.5, "b": {"c": [{"d": 1.5}]}, "z": 1.5},
+}
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x.update(a=2.5), lambda x: x.pop("z"), lambda x: x.update(new=1), lambda x: x.clear(),
+    lambda x: x.__setitem__("z", x.pop("z")), lambda x: x.update(new=x.pop("a")), lambda x: x["b"].update(c=3),
+    lambda x: x["b"].clear(), lambda x: x["b"].update(new=3), lambda x: x.update(b={"c": 2.5}),
+    lambda x: x.update(dict.fromkeys(range(5000))), lambda x: (x.popitem(), x.update(zz=1.5)),
+])  # fmt: skip
+@pytest.mark.parametrize("name", DICTS)
+def test_a_change_of_a_dict_is_seen(name: str, change: Callable[[Any], None]) -> None:
+    made = DICTS[name]()
+    kept = [*made, *made.values(), *made["b"].values()]  # as a guard does
+    words = watched_words_of_object_aspect("item", {"made": made}, made)
+    assert words and all(read_memory_word(at) == word for at, word in words) and kept
+    change(made)
+    assert not all(read_memory_word(at) == word for at, word in words)
+
+
+def test_a_change_of_attributes_is_seen_where_dicts_share_a_table() -> None:
+    made, same = First(), First()
+    for x in (made, same):
+        x.a, x.b = 1.5, 2.5  # type: ignore[attr-defined]
+    words = watched_words_of_object_aspect("item", made, vars(made))
+    made.a = 3.5  # type: ignore[attr-defined]
+    assert words is None or not all(read_memory_word(at) == word for at, word in words)
+
+
 def test_what_answers_itself_has_no_words() -> None:
     class Liar:
         @property  # type: ignore[misc]
