@@ -24,7 +24,7 @@ from ..layout.operands import (
 )
 from ..ops.table import OPS
 from ..targets.target import Target
-from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
+from .groups import LIMITS, MAX_NODES, MAX_STORES, MAX_SUMS, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import inplace_overwrites_between_nodes, order_groups_before_inplace_updates
 from .storage import StoragePlan
 from .sweeps import ReductionsAbove, fits_reduction_loop, may_begin_with_rows
@@ -397,7 +397,8 @@ class GraphFuser(FusionCover):
         late = self.reaches(sums.number, rows.number) or any(self.reaches(rows.number, home) for home in homes)
         size = math.prod(rows.domain)
         known = any(n in rows.maps and self.type_of(n).size == size for n in needs - sums.computes)
-        return known and not late and len(rows.computes | needs) <= MAX_NODES
+        count = len(rows.sums) + sum(self.graph.nodes[n].kind == "reduce" for n in sums.computes)
+        return known and not late and len(rows.computes | needs) <= MAX_NODES and count <= MAX_SUMS
 
     def _begin_sums(self, rows: OpenFusionGroup, sums: OpenFusionGroup, needs: set[int]) -> None:
         rows.sums |= {n for n in sums.computes if self.graph.nodes[n].kind == "reduce"}

@@ -65,6 +65,7 @@ class Cut:
 
 
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
+MAX_SUMS = 3  # that a kernel of rows begins
 
 
 @frozen

@@ -40,7 +40,7 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
-    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call
+    a point, whether several loops go over a row and whether blocks add up rows -> the size class `LoopNest.width`; calls: the tasks of a host call
     that has kernels of its own; own: a kernel of the user's and its arrays -> the kernel, where the target has such;
     aligns: whether its texts for aligned memory differ from those for any other; windows: from how many points on its
     threads take twice as many rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs
@@ -60,7 +60,7 @@ class Target:
     machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
-    width: Callable[[Sequence[int], int, float, bool], int]
+    width: Callable[[Sequence[int], int, float, bool, bool], int]
     calls: Calls
     own: Callable[[CustomKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
@@ -174,14 +174,14 @@ HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two group
 
 
 def _dispatch_reduction_width_to_cuda_target(
-    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool
+    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool, summed: bool
 ) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
     if not reduced:
         return 1 + (flops >= HEAVY)
     cluster = CLUSTER if again and len(reduced) == 1 and gpu.compute_capability >= CLUSTERS_FROM else 1
-    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
+    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster, summed)[0]
 
 
 def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
@@ -207,7 +207,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             cpu,
             lambda form: _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features()),
             _dispatch_launch_shape_to_cpu_target,
-            lambda reduced, itemsize, flops, again: 1,
+            lambda reduced, itemsize, flops, again, summed: 1,
             _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,
