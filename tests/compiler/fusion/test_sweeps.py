@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion import sweeps
@@ -308,7 +309,7 @@ def rows_and_sums(draw: st.DrawFn, op: str) -> Graph:
 
 
 @pytest.mark.parametrize("op", ["sum", "max"])
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_sums_that_begin_where_rows_are(op: str, data: st.DataObject) -> None:
     """They mean what the graph means, as loop nests and as CUDA text; other reductions do not begin there."""
@@ -327,3 +328,41 @@ def test_sums_that_begin_where_rows_are(op: str, data: st.DataObject) -> None:
                 assert got.dtype == want.dtype
                 got, want = np.float64(got), np.float64(want)
                 np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-4 * (1 + np.abs(want).max()))
+
+
+def layer(x, w, b):
+    return kg.nn.layer_norm(x, w, b)
+
+
+def layer_in_numpy(x, w, b):
+    mean = x.mean(-1, keepdims=True)
+    spread = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(spread + np.float32(1e-5)) * w + b
+
+
+def root_mean_square(x, w, b):
+    return kg.nn.rms_norm(x, w) + b
+
+
+@pytest.mark.parametrize("norm", [layer, layer_in_numpy, root_mean_square])
+@pytest.mark.parametrize("shape", [(40, 70), (3, 9, 65)])
+def test_gradients_of_norms_read_their_arrays_once(norm: Any, shape: tuple[int, ...]) -> None:
+    """Those of the weights too, which are sums over all rows."""
+
+    def gradients(x, w, b, ct):
+        return kg.grad(lambda x, w, b: (norm(x, w, b) * ct).sum(), (0, 1, 2))(x, w, b)
+
+    rng, touched = np.random.default_rng(0), []
+    arrays = [rng.normal(size=s).astype("f4") for s in (shape, shape[-1:], shape[-1:], shape)]
+    graph = kg.kernel_graph(device="fake")(gradients).graph(*arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "SUMMED_ELEMENTS", 0)
+        patch.setattr(sweeps, "SUMMED_ROW", 0)
+        program = pipeline.compile_graph_to_program(graph, "cuda")
+        numbers = [graph.nodes[n].dtype.type(2) for n in graph.numbers]
+        found = run_program(program, arrays, numbers, touched=touched)
+    size, rows = math.prod(shape), math.prod(shape[:-1])
+    assert len(program.tasks) == 2 and touched[0].loads == 2 * size + shape[-1]
+    assert touched[1].loads == touched[0].stores - size <= 2 * -(-rows // 8) * shape[-1]
+    for got, want in zip(found, interpret_graph(graph, arrays, numbers), strict=True):
+        np.testing.assert_allclose(got.view("f4").reshape(want.shape), want, rtol=1e-3, atol=1e-4)
