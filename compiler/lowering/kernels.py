@@ -391,8 +391,7 @@ class LoopNestLowering:
             reaches.append(reach * (1 + (access.dtype.kind == "c")))
         points = math.prod(sizes) or 1
         windows, vector = self._shifted_windows(axes, row, loops)
-        largest, summed = max(a.dtype.itemsize for a in self.accesses), bool(self.b.group.sums)
-        width = target.width(row, largest, self.flops / points, loops > 1, summed)
+        width = target.width(row, max(a.dtype.itemsize for a in self.accesses), self.flops / points, loops > 1)
         form = LoopNest(
             "",
             len(parallel),
@@ -408,7 +407,7 @@ class LoopNestLowering:
             bool(windows) and points >= target.windows,
             operands_interleaved_in_memory(self.accesses, parallel[-1], phases) if target.zips else (),
             self._are_rows_short(phases, sizes[: len(parallel)], row, operands),
-            self.b.rows_of_block() if summed else 0,
+            self.b.rows_of_block() if self.b.group.sums else 0,
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")

@@ -40,27 +40,27 @@ def _refuse_routine_on_target(routine: Routine, numbers: Sequence[int]) -> tuple
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item, flop-equivalents
-    a point, whether several loops go over a row and whether blocks add up rows -> the size class `LoopNest.width`;
-    calls: the tasks of a host call that has kernels of its own; own: a kernel of the user's and its arrays -> the
-    kernel, where the target has such; aligns: whether its texts for aligned memory differ from those for any other;
-    windows: from how many points on its threads take twice as many rows of shifted views (0: its texts know nothing of
-    those); zips: its texts store outputs together that lie in turn in one array; short: lengths of the parallel and the
-    reduced axes, and whether a reduction finds a place -> the size class `LoopNest.short`; narrow: where nothing is
-    reduced, nests are `short` with fewer elements along an axis that operands are contiguous along; epilogues: its
-    matmuls take a bias and an activation; checks_indices: kernels report bad ones; vector_products: the tasks of a
-    product in memory of a matrix and a vector, or of small matrices, None where a library does it; routine: a loop nest
-    that runs in order, and its numbers -> its kernel, and how that is launched; routine_copies: whether that kernel
-    copies what it starts from; axis_orders: elementwise work takes the order of axes of the matrix products beside it;
-    online_sums: memory is so slow that long rows are read once for their maxima and for sums of exponentials below
-    them; block_bytes: about how large a block of a large product is that is computed block by block; dnn: a library for
-    deep neural networks; join_tasks: a program -> the same with those tasks joined that are faster done part by part."""
+    a point and whether several loops go over a row -> the size class `LoopNest.width`; calls: the tasks of a host call
+    that has kernels of its own; own: a kernel of the user's and its arrays -> the kernel, where the target has such;
+    aligns: whether its texts for aligned memory differ from those for any other; windows: from how many points on its
+    threads take twice as many rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs
+    together that lie in turn in one array; short: lengths of the parallel and the reduced axes, and whether a reduction
+    finds a place -> the size class `LoopNest.short`; narrow: where nothing is reduced, nests are `short` with fewer
+    elements along an axis that operands are contiguous along; epilogues: its matmuls take a bias and an activation;
+    checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
+    or of small matrices, None where a library does it; routine: a loop nest that runs in order, and its numbers -> its
+    kernel, and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders:
+    elementwise work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long
+    rows are read once for their maxima and for sums of exponentials below them; block_bytes: about how large a block of
+    a large product is that is computed block by block; dnn: a library for deep neural networks; join_tasks: a program
+    -> the same with those tasks joined that are faster done part by part."""
 
     name: str
     model: WorkCostModel
     machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
-    width: Callable[[Sequence[int], int, float, bool, bool], int]
+    width: Callable[[Sequence[int], int, float, bool], int]
     calls: Calls
     own: Callable[[CustomKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
@@ -174,14 +174,14 @@ HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two group
 
 
 def _dispatch_reduction_width_to_cuda_target(
-    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool, summed: bool
+    gpu: GpuProperties, reduced: Sequence[int], itemsize: int, flops: float, again: bool
 ) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
     if not reduced:
         return 1 + (flops >= HEAVY)
     cluster = CLUSTER if again and len(reduced) == 1 and gpu.compute_capability >= CLUSTERS_FROM else 1
-    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster, summed)[0]
+    return cuda_threads_of_resident_row(reduced[-1], itemsize, cluster)[0]
 
 
 def _dispatch_short_rows_to_cpu_target(parallel: Sequence[int], reduced: Sequence[int], indexed: bool) -> bool:
@@ -207,7 +207,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             cpu,
             lambda form: _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features()),
             _dispatch_launch_shape_to_cpu_target,
-            lambda reduced, itemsize, flops, again, summed: 1,
+            lambda reduced, itemsize, flops, again: 1,
             _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,

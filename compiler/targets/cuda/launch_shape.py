@@ -36,11 +36,9 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
-_SUMMED_WIDTHS = tuple((width, MAX_THREADS) for width, _ in _ROW_WIDTHS)  # beside sums, which take registers too
 _MOST_GROUPS = 8  # of a thread
 _FEW_WORDS = 2  # that are alive in a lane: two of the largest blocks have registers for as many at once
 _MAX_LANES = 32
-_SUMMED_LANES = 8  # of rows beside their sums: half of a thread's registers hold them
 _ARITHMETIC_THREADS = (
     768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
 )
@@ -262,8 +260,7 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     threads = _ARITHMETIC_THREADS if busy else MAX_THREADS
     full = not loop and not busy and width == _MOST_GROUPS
     alive = max(_most_cuda_register_words_alive(phase) for phase in nest.phases if phase.kind == LOOP)
-    both = length * groups <= _SUMMED_LANES if nest.run else full and alive <= _FEW_WORDS
-    blocks = 2 if both else 1  # one loads while the other stores
+    blocks = 2 if full and alive <= _FEW_WORDS else 1  # one loads while the other stores
     return CudaShape("row", length, fewer, loop, threads=threads, blocks=blocks, cluster=1 if loop else cluster)
 
 
@@ -348,15 +345,14 @@ def operands_transposed_in_shared_memory(nest: LoopNest, across: int) -> list[in
     ]
 
 
-def cuda_threads_of_resident_row(length: int, itemsize: int, cluster: int = 1, summed: bool = False) -> tuple[int, int]:
+def cuda_threads_of_resident_row(length: int, itemsize: int, cluster: int = 1) -> tuple[int, int]:
     """(16-byte groups that a thread holds, threads) for a row kept in registers. (0, threads) for a row too long.
 
     length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
     `width` of a row reduction's nest, times the blocks that have a row together, of which there are up to `cluster`.
-    summed: the block adds up rows.
     """
     per_group = max(1, VECTOR_BYTES // itemsize)
-    for width, most in _SUMMED_WIDTHS if summed else _ROW_WIDTHS:
+    for width, most in _ROW_WIDTHS:
         if width * per_group > _MAX_LANES:
             break
         threads = _cuda_round_up_to_warp(-(-length // (width * per_group)))
