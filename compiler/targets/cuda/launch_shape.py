@@ -463,6 +463,8 @@ def _column_reduction_grid_and_block(
     columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
     reduced = math.prod(sizes[nest.parallel :])
     x = min(WARP, _next_power_of_two_threads(-(-columns // shape.length)))
+    while x * shape.length > WARP and -(-columns // (x * shape.length)) * rest < properties.multiprocessors:
+        x //= 2  # blocks of as many columns as a line of memory has
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
     return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _next_power_of_two_threads(reduced)), 1)
