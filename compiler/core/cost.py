@@ -27,7 +27,7 @@ class WorkCostModel:
     split_length: longest reduction that one stage does, however few rows there are; column_length: shortest one of few
     columns that is done in two stages; cluster: blocks that keep a row close together. written, read: flops of
     additions and products that take as long as writing a byte of a value and reading it again; load: as a load
-    from a cache."""
+    from a cache. summed_row: longest row whose kernel begins sums over the other axes."""
 
     bandwidth: float
     flops: float
@@ -40,6 +40,7 @@ class WorkCostModel:
     read: float
     load: float
     cluster: int = 1
+    summed_row: int = 0
 
     @property
     def flops_per_byte(self) -> float:
@@ -76,6 +77,7 @@ def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
         read=moved,
         load=0.5,
         cluster=cluster,
+        summed_row=1 << 13,
     )
 
 
@@ -89,6 +91,12 @@ def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], mo
         return True
     blocks = -(-length // model.row_limit)
     return inner and blocks <= model.cluster and (rows * blocks >= model.parallelism or length <= SMALL)
+
+
+def rows_of_block(rows: int, length: int, model: WorkCostModel) -> int:
+    """How many rows a block has in turn where it adds them up: blocks of short rows have few threads, and are more."""
+    blocks = model.parallelism // 2 * min(16, max(4, model.row_limit // length))
+    return max(8, -(-rows // blocks))
 
 
 def warps_with_private_copies(length: int, places: int, itemsize: int) -> int:

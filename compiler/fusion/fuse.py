@@ -11,6 +11,7 @@ import math
 from itertools import combinations, islice
 
 from ..core.cost import rereading_rows_costs_little
+from ..core.types import FLOAT32
 from ..graph.graph import Graph
 from ..layout.operands import (
     Map,
@@ -19,13 +20,14 @@ from ..layout.operands import (
     index_map_through_node,
     is_node_view_of_memory,
     renumber_index_map_axes,
+    running_operand_dtypes_of_reduction,
 )
 from ..ops.table import OPS
 from ..targets.target import Target
-from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
+from .groups import LIMITS, MAX_NODES, MAX_STORES, MAX_SUMS, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import inplace_overwrites_between_nodes, order_groups_before_inplace_updates
 from .storage import StoragePlan
-from .sweeps import ReductionsAbove, fits_reduction_loop
+from .sweeps import ReductionsAbove, fits_reduction_loop, may_begin_with_rows
 
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
 
@@ -74,6 +76,8 @@ class GraphFuser(FusionCover):
         self._join_interleaved_stores()
         if updates:
             order_groups_before_inplace_updates(self)
+        else:
+            self._begin_sums_where_rows_are()
         return self.finished()
 
     # the three kinds of node
@@ -358,6 +362,59 @@ class GraphFuser(FusionCover):
                 continue
             parts = [a if a in self.home else self.graph.nodes[a].args[0] for a in node.args]
             self.join([self.groups[g] for g in dict.fromkeys(self.find(self.home[p]) for p in parts)])
+
+    def _begin_sums_where_rows_are(self) -> None:
+        """A kernel of rows that has what another one adds up over the other axes begins those sums."""
+        alive = [g for g in self.groups if g.number not in self.merged and g.kind == "kernel" and not g.gathers]
+        for sums in alive:
+            fit = (rows for rows in alive if rows.domain == sums.domain)
+            for rows in (g for g in fit if may_begin_with_rows(g.domain, g.reduced, sums.reduced, self.model)):
+                needs = self._needs_of_sums(sums)
+                if needs and self._can_begin_sums(rows, sums, needs):
+                    self._begin_sums(rows, sums, needs)
+                    break
+
+    def _needs_of_sums(self, sums: OpenFusionGroup) -> set[int]:
+        """What a group adds up in float32 and all that is made of: computed there, loaded, or seen through views. Empty
+        where the group takes that for more than sums."""
+        nodes = self.graph.nodes
+        reductions = {n for n in sums.computes if nodes[n].kind == "reduce"}
+        needs, todo = set[int](), [nodes[n].args[0] for n in reductions]
+        while todo:
+            if (number := todo.pop()) not in needs:
+                needs.add(number)
+                todo += nodes[number].args if number in sums.computes or self.is_view(number) else ()
+        rest = sums.computes - needs - reductions
+        used = {arg for n in rest for arg in nodes[n].args} | reductions | sums.stores
+        more = any(index_map_depends_on(m, sums.reduced) for n in rest for m in sums.maps[n])
+        more |= any(self.type_of(n).size > 1 for n in used & needs)
+        dtypes = [running_operand_dtypes_of_reduction(self.graph, n) for n in reductions if nodes[n].op == "sum"]
+        return needs if dtypes == [[FLOAT32]] * len(reductions) and not more else set()
+
+    def _can_begin_sums(self, rows: OpenFusionGroup, sums: OpenFusionGroup, needs: set[int]) -> bool:
+        """Whether a kernel of rows loads or computes some of that, and all else is there before it."""
+        homes = {self.find(self.home[n]) for n in needs - rows.computes if n in self.home}
+        late = self.reaches(sums.number, rows.number) or any(self.reaches(rows.number, home) for home in homes)
+        size = math.prod(rows.domain)
+        known = any(n in rows.maps and self.type_of(n).size == size for n in needs - sums.computes)
+        count = len(rows.sums) + sum(self.graph.nodes[n].kind == "reduce" for n in sums.computes)
+        return known and not late and len(rows.computes | needs) <= MAX_NODES and count <= MAX_SUMS
+
+    def _begin_sums(self, rows: OpenFusionGroup, sums: OpenFusionGroup, needs: set[int]) -> None:
+        rows.sums |= {n for n in sums.computes if self.graph.nodes[n].kind == "reduce"}
+        rows.computes |= needs & sums.computes
+        sums.computes -= {n for n in needs if self.type_of(n).size > 1}
+        for number in needs:
+            rows.maps.setdefault(number, set()).update(sums.maps[number])
+            if number in self.home and number not in rows.computes:
+                self.order(self.find(self.home[number]), rows.number)
+            self.readers[number] = self.readers_of(number) | {rows.number}
+            if self.type_of(number).size > 1:
+                self.readers[number].remove(sums.number)
+            if number in rows.stores and not self.forced[number] and self.readers[number] == {rows.number}:
+                rows.stores.remove(number)
+                del self.home[number]
+        self.order(rows.number, sums.number)
 
     def _shape_without_reduced_axes(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]

@@ -65,26 +65,32 @@ class Cut:
 
 
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
+MAX_SUMS = 3  # that a kernel of rows begins
 
 
 @frozen
 class Group:
     """kind: `kernel`, `library` or `assembly` (whose parts are stored in place). domain: the iteration space; reduced:
-    its reduced axes. computes: the nodes evaluated inside; stores: those written to memory."""
+    its reduced axes. computes: the nodes evaluated inside; stores: those written to memory; sums: reductions over the
+    other axes that it begins, and another group ends."""
 
     kind: str
     domain: tuple[int, ...]
     reduced: tuple[int, ...]
     computes: tuple[int, ...]
     stores: tuple[int, ...]
+    sums: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         axes = f" reduce {self.reduced}" if self.reduced else ""
+        sums = "; begins " + ", ".join(f"%{n}" for n in self.sums) if self.sums else ""
         inner = ", ".join(f"%{n}" for n in self.computes[:12])
         if len(self.computes) > 12:
             inner += f" and {len(self.computes) - 12} more"
-        return f"{self.kind} over {self.domain}{axes}: computes {inner}; stores " + ", ".join(
-            f"%{n}" for n in self.stores
+        return (
+            f"{self.kind} over {self.domain}{axes}: computes {inner}; stores "
+            + ", ".join(f"%{n}" for n in self.stores)
+            + sums
         )
 
 
@@ -111,11 +117,17 @@ class OpenFusionGroup:
     gathers: set[int] = field(default_factory=set)  # what is looked up at indices, and so in memory before
     computes: set[int] = field(default_factory=set)
     stores: set[int] = field(default_factory=set)
+    sums: set[int] = field(default_factory=set)  # reductions over the other axes that it begins
     after: set[int] = field(default_factory=set)  # groups that read what this one stores
 
     @property
     def parallel(self) -> tuple[int, ...]:
         return tuple(i for i in range(len(self.domain)) if i not in self.reduced)
+
+    @property
+    def first(self) -> int:
+        """The first node that it leaves in memory, or begins."""
+        return min(self.stores | self.sums)
 
 
 class FusionCover:
@@ -324,14 +336,14 @@ class FusionCover:
             group.after = {self.find(g) if g in self.merged else g for g in group.after} - {group.number}
             for following in group.after:
                 waiting[following] += 1
-        ready = [(min(alive[g].stores), g) for g, n in waiting.items() if n == 0]
+        ready = [(alive[g].first, g) for g, n in waiting.items() if n == 0]
         heapify(ready)
         while ready:
             _, number = heappop(ready)
             g = alive[number]
-            computes, stores = tuple(sorted(g.computes)), tuple(sorted(g.stores))
-            yield number, Group(g.kind, g.domain, tuple(sorted(g.reduced)), computes, stores)
+            computes, stores, sums = (tuple(sorted(each)) for each in (g.computes, g.stores, g.sums))
+            yield number, Group(g.kind, g.domain, tuple(sorted(g.reduced)), computes, stores, sums)
             for following in g.after:
                 waiting[following] -= 1
                 if waiting[following] == 0:
-                    heappush(ready, (min(alive[following].stores), following))
+                    heappush(ready, (alive[following].first, following))

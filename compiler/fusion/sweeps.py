@@ -22,6 +22,7 @@ from .groups import FusionCover, OpenFusionGroup
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
 SPLIT_ELEMENTS = 1 << 24  # elements of a sum that is worth kernels for strips at its edges
 BLOCK_COLUMNS = 128  # that a block of a reduction over other axes has
+SUMMED_ROW, SUMMED_ELEMENTS = 512, 1 << 23  # elements of rows, and of all, whose sums over rows begin with them
 COLUMNS = 512  # neighbouring columns that one core or block sweeps
 
 
@@ -103,11 +104,16 @@ def reduce_axis_by_axis(graph: Graph, model: WorkCostModel) -> Graph:
         part = staged(builder, op, x, axes[first:], dtype)
         return builder.reduce(op, part, axes[:first], dtype)
 
+    reduces = [n for n in graph.nodes if n.kind == "reduce"]
+    rows = {(graph.nodes[n.args[0]].shape, frozenset(n.attr("axes"))) for n in reduces}
+
     def rule(builder: GraphBuilder, node: Node, args: Values) -> Value | None:
         if node.kind != "reduce" or COMBINERS[node.op].carries_index:
             return None
         axes, dtype = node.attr("axes"), node.dtype
         if not _axes_to_reduce_last(args[0].shape, axes, model):
+            return None
+        if any(its == args[0].shape and may_begin_with_rows(its, row, frozenset(axes), model) for its, row in rows):
             return None
         half = dtype_kind(dtype) == "f" and dtype.itemsize == 2
         return builder.cast(staged(builder, node.op, args[0], axes, FLOAT32 if half else dtype), dtype)
@@ -220,3 +226,13 @@ def _fused_loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], mod
     length, rows = (math.prod(domain[i] for i in long if (i in axes) is reduced) for reduced in (True, False))
     units = rows if inner else rows // COLUMNS
     return units >= model.parallelism or length > model.split_length
+
+
+def may_begin_with_rows(
+    shape: tuple[int, ...], rows: frozenset[int], sums: frozenset[int], model: WorkCostModel
+) -> bool:
+    """Whether the axes `rows` are rows that a block keeps, and `sums` all other axes. The array is too large to be read
+    again from a cache."""
+    long, *others = [i for i in range(len(shape) - 1, -1, -1) if shape[i] != 1] or [0]
+    apart = long in rows and rows.isdisjoint(others) and sums.issuperset(others) and long not in sums
+    return apart and SUMMED_ROW <= shape[long] <= model.summed_row and math.prod(shape) >= SUMMED_ELEMENTS

@@ -37,7 +37,8 @@ class Operand:
     layout has one character per axis: `0` does not move along the axis, `1` unit stride, `s` a run-time stride (in
     elements, may be negative). A transposed operand has its `1` on an axis that is not the innermost.
     aligned: the first element, and every run-time stride, is a multiple of 16 bytes (asked of the pointer by `lower`).
-    role: `in`, `out` or `inout` (in place, same element).
+    role: `in`, `out`, `inout` (in place, same element), or `sum`: what is stored along the innermost reduced axis is
+    added up over `run` parallel points, in row-major order; the next `run` have the next row of it.
     """
 
     dtype: np.dtype[Any]
@@ -136,6 +137,7 @@ class LoopNest:
     axis: together they are contiguous (targets that store them so).
     short: rows along the innermost reduced axis are so short that vectors lie across them; or what is contiguous, where
     nothing is reduced, that tiles would be empty for the most part (a size class).
+    run: parallel points that a GPU's block has in turn, for operands of role `sum`; 0 without such.
     """
 
     name: str
@@ -152,6 +154,7 @@ class LoopNest:
     many: bool = False
     zips: tuple[tuple[int, ...], ...] = ()
     short: bool = False
+    run: int = 0
 
     def __hash__(self) -> int:
         return hash(self.name)  # which is a digest of all else
@@ -174,7 +177,9 @@ class LoopNest:
     def lines(self) -> Iterator[str]:
         axes = [f"p{i}" for i in range(self.parallel)] + [f"r{i}" for i in range(self.reduced)]
         yield f"kernel {self.name}({', '.join(axes)}) i{self.index_bits}" + (
-            (" fastmath" if self.fastmath else "") + (" short" if self.short else "")
+            (" fastmath" if self.fastmath else "")
+            + (" short" if self.short else "")
+            + (f" run {self.run}" if self.run else "")
         )
         for i, operand in enumerate(self.operands):
             yield f"  a{i}: {operand}"

@@ -16,7 +16,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
-from ..core.cost import SWEPT_ELEMENTS, SWEPT_ROWS
+from ..core.cost import SWEPT_ELEMENTS, SWEPT_ROWS, rows_of_block
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
@@ -78,7 +78,7 @@ class LoopNestLowering:
             self._emit_point_values(level)
             reductions = b.reductions_of_level(level)
             stores = [n for n in row_stores if b.level[n] == level]
-            if reductions or stores:
+            if reductions or stores or b.sums_of_level(level):
                 self._emit_reduction_loop(level, reductions, stores)
         return self._finish_nest("")
 
@@ -144,11 +144,14 @@ class LoopNestLowering:
         phase = self.body.begin_phase(LOOP)
         roots = [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in reductions]
         roots += [(n, b.stored_at[n]) for n in stores]
+        roots += [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in b.sums_of_level(level)]
         values = dict(self.points)
         for n, m in self._axis_dependent_closure(roots):
             values[n, m] = self._emit_value(n, m, values)
         for n in stores:
             self._emit_store(n, b.stored_at[n], values[n, b.stored_at[n]])
+        for r in b.sums_of_level(level):
+            self._emit_sum(r, values[self.graph.nodes[r].args[0], identity_index_map(b.group.domain)])
         found: list[Reduction] = []
         for r in reductions:
             node = self.graph.nodes[r]
@@ -271,6 +274,15 @@ class LoopNestLowering:
         if kept != operand:
             self.accesses[kept].role = "inout"  # in place: one parameter, never two equal pointers
         self.body.store(kept, value)
+
+    def _emit_sum(self, number: int, value: KernelValue) -> None:
+        """Add to what a block has of a sum over its rows."""
+        (place,) = self.b.partials[number]
+        (axis,) = (a for a in self.domain.reduced if self.domain.sizes[a] != 1)
+        operand = self.operand(FLOAT32, "sum", place, place.offset, {axis: place.strides[-1]})
+        nbytes = self.b.buffers[place.buffer].nbytes
+        self.accesses[operand].region = Region(place.buffer, 0, (nbytes // 4,), (4,), 4, dtype_name(FLOAT32))
+        self.body.store(operand, value.cast(FLOAT32))
 
     def _one_operand_for_place(self, new: int) -> int:
         """An earlier operand that lies where the last one does, instead of it."""
@@ -395,6 +407,7 @@ class LoopNestLowering:
             bool(windows) and points >= target.windows,
             operands_interleaved_in_memory(self.accesses, parallel[-1], phases) if target.zips else (),
             self._are_rows_short(phases, sizes[: len(parallel)], row, operands),
+            self.b.rows_of_block() if self.b.group.sums else 0,
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
@@ -492,16 +505,35 @@ class KernelGroupLowering:
     buffers: list[Buffer] = field(default_factory=list)
     depends_on_constants: bool = False  # whether its kernels depend on the values of constants
     reports: GatherErrorReports | None = None  # of what lookups there are
+    partials: dict[int, list[BufferLocation]] = field(default_factory=dict)  # of reductions that a group has begun
 
     def lowered_nests(self, buffers: list[Buffer]) -> Iterator[LoweredNest]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
         self.buffers = buffers
         self._collect_evaluations()
-        split = self._reduction_part_count()
+        rows = math.prod(n for i, n in enumerate(self.group.domain) if i not in self.reduced)
+        if begun := [place for n in self.reductions_of_level(0) for place in self.partials.get(n, ())]:
+            part = len(self.group.domain)
+            sizes = self._iteration_domain().sizes | {part: buffers[begun[0].buffer].nbytes // (rows * 4)}
+            combine = replace(self._iteration_domain(), sizes=sizes, reduced=[part])
+            yield LoopNestLowering(self, combine).lower_combination_of_partials(begun)
+            return
+        for number in self.group.sums:
+            count, length = -(-rows // self.rows_of_block()), math.prod(self.group.domain) // rows
+            strides = contiguous_strides((count, length), FLOAT32.itemsize)
+            self.partials[number] = [BufferLocation(len(buffers), 0, strides, True)]
+            buffers.append(Buffer(count * strides[0], "temp"))
+        split = None if self.group.sums else self._reduction_part_count()
         if split is None:
             yield LoopNestLowering(self, self._iteration_domain()).lower_whole_group()
         else:
             yield from self._build_two_stage_reduction(split, buffers)
+
+    def rows_of_block(self) -> int:
+        """How many rows a block has in turn where it begins sums over them."""
+        domain = self.group.domain
+        length = math.prod(domain[i] for i in self.reduced)
+        return rows_of_block(math.prod(domain) // length, length, self.target.model)
 
     def _iteration_domain(self) -> IterationDomain:
         reduced = list(self.group.reduced)
@@ -518,6 +550,8 @@ class KernelGroupLowering:
         for number in self.group.stores:
             self.stored_at[number] = m = self._index_map_of_stored_node(number)
             self.need.setdefault(number, {})[m] = None
+        for number in self.group.sums:
+            self.need.setdefault(nodes[number].args[0], {})[identity_index_map(domain)] = None
         todo = [-n for n in self.need]  # the last node first: those that use a node come before it
         heapify(todo)
 
@@ -563,6 +597,10 @@ class KernelGroupLowering:
             n for n in sorted(self.need) if n in self.inside and self.graph.nodes[n].kind == "reduce"
             and self.level[n] == level + 1
         ]  # fmt: skip
+
+    def sums_of_level(self, level: int) -> list[int]:
+        """Sums over rows of what is there in a loop of this level."""
+        return [n for n in self.group.sums if self.level[self.graph.nodes[n].args[0]] == level]
 
     def stores_of_each_iteration(self) -> list[int]:
         """Stored nodes with an element at each iteration."""

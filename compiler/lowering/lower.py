@@ -68,6 +68,7 @@ class _ProgramLowering:
     replaced: Replaced
     equal: EqualGroupsLowering | None = None  # of several groups
     gathers: set[int] = field(default_factory=set)
+    partials: dict[int, list[BufferLocation]] = field(default_factory=dict)  # of reductions that a group has begun
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
@@ -104,7 +105,8 @@ class _ProgramLowering:
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         line = self._user_lines_of_nodes(group.computes)
-        if self.equal is None or not self.gathers.isdisjoint(group.computes):
+        begun = group.sums or not self.partials.keys().isdisjoint(group.computes)
+        if self.equal is None or begun or not self.gathers.isdisjoint(group.computes):
             tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
             return (
                 tasks
@@ -122,7 +124,7 @@ class _ProgramLowering:
     def _kernel_tasks(
         self, graph: Graph, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer], line: str
     ) -> tuple[list[Task], KernelGroupLowering]:
-        builder = KernelGroupLowering(graph, group, places, self.fastmath, self.target)
+        builder = KernelGroupLowering(graph, group, places, self.fastmath, self.target, partials=self.partials)
         model = self.target.model
         tasks = []
         for nest, accesses, extra in builder.lowered_nests(buffers):
@@ -130,7 +132,7 @@ class _ProgramLowering:
             printed = self.target
             kernel = printed.kernel(nest.form)
             launch = printed.launch(nest.form, sizes)
-            reads = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "out")
+            reads = _unique_regions_of_lowered_task(a.region for a in accesses if a.role in ("in", "inout"))
             writes = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "in")
             taken = MEMORY_LINE * len(reads) * math.prod(sizes)  # of a table that is larger, no more is read
             moved = min(union_bytes_of_regions(reads), taken) + union_bytes_of_regions(writes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from kernelgraph.runtime.program.program import (
     control_flow_bodies,
     packed_member_tasks,
 )
-from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest
+from tests.compiler.nest_evaluator import evaluate_phases_of_loop_nest, sums_of_runs
 
 Array = np.ndarray[Any, Any]
 
@@ -180,10 +181,13 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         steps = [{"0": 0, "1": 1}[c] if c != "s" else next(strides) for c in operand.layout]
         size = operand.dtype.itemsize
         moves.append(steps)
-        moving = [s * size for s in steps]
-        views.append(_strided(memory[pointer.buffer], pointer.offset, operand.dtype, sizes, moving))
+        moving, shape = [s * size for s in steps], sizes
+        if operand.role == "sum":
+            shape = [-(-math.prod(sizes[: form.parallel]) // form.run), sizes[-1]]
+            moving = [sizes[-1] * size, size]
+        views.append(_strided(memory[pointer.buffer], pointer.offset, operand.dtype, shape, moving))
         if record is not None:
-            _note(record, operand.role, pointer, sizes, moving, size)
+            _note(record, operand.role, pointer, shape, moving, size)
 
     def gather(operand: int, part: int, offset: Array) -> Array:
         dtype, pointer = form.operands[operand].dtype, pointers[operand]
@@ -212,6 +216,9 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
 
     def store(operand: int, part: int, value: Array) -> None:
         target = part_of(views[operand], part)
+        if form.operands[operand].role == "sum":
+            target[...] = sums_of_runs(value, form.parallel, form.run)
+            return
         rows: tuple[Any, ...] = (..., *[slice(0, n) for n in value.shape[form.parallel :]])
         target = target[rows] if form.reduced else target
         target[...] = value.astype(real_dtype(form.operands[operand].dtype), copy=False)
@@ -237,7 +244,7 @@ def _note(
     kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if s != 0 or n == 0]
     region = Region(pointer.buffer, pointer.offset, tuple(n for n, _ in kept), tuple(s for _, s in kept), size)
     count = int(np.prod([n for n, _ in kept], dtype=np.int64))
-    if role != "out":
+    if role in ("in", "inout"):
         record.reads |= declared([region])
         record.loads += count
     if role != "in":

@@ -71,6 +71,12 @@ def evaluate_phases_of_loop_nest(
                 results[number, r, part] = value
 
 
+def sums_of_runs(value: Array, parallel: int, run: int) -> Array:
+    """What an operand of role `sum` holds: values added up over so many parallel points at a time."""
+    rows = value.reshape(-1, *value.shape[parallel:]).reshape(-1, value.shape[-1])
+    return np.add.reduceat(rows, range(0, len(rows), run), axis=0)
+
+
 def _evaluate_user_function_primitive(instr: Instr, *args: Any) -> Array:
     """A result of a user's scalar function; a complex value comes, and goes, as two."""
     function, wanted = instr.attr

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ....runtime.core.frozen import frozen
-from ...core.types import HALVES, SHORT_NAMES
+from ...core.types import FLOAT32, HALVES, SHORT_NAMES
 from ...kernel.loop_nest import Instr, LoopNest, Phase, Reduction
 from .launch_shape import CudaShape, cuda_reduction_part_dtypes
 
+SUM = Reduction("sum", FLOAT32, ())  # of what an operand of role `sum` holds
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
@@ -210,6 +211,11 @@ class CudaKernelText:
         place, cell = context.place(operand), cuda_cell_type_name(self.nest.operands[operand].dtype, part)
         return _cuda_access_expression("gather", cell, place, f"a{operand}", [offset], context.mask)
 
+    def store(self, operand: int, values: list[str], context: BodyContext) -> str:
+        place, dtype = context.place(operand), self.nest.operands[operand].dtype
+        masked = context.mask if place.lane != "zero" else None
+        return _cuda_access_expression("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
+
     def _print_report(self, instr: Instr, names: dict[int, str], context: BodyContext) -> None:
         value, condition = (names[a] for a in instr.args)
         bad = f"and_({condition}, {context.mask})" if context.mask else condition
@@ -229,9 +235,11 @@ class CudaKernelText:
             return
         del waiting[operand]
         values = [parts[k] for k in sorted(parts)]
-        place = context.place(operand)
-        masked = context.mask if place.lane != "zero" else None
-        line = _cuda_access_expression("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
+        if self.nest.operands[operand].role == "sum":
+            values = print_cuda_masked_values(self, SUM, values, context.mask, f"more{operand}")
+            print_cuda_combine(self, SUM, [f"sum{operand}"], [f"sum{operand}"], values)
+            return
+        line = self.store(operand, values, context)
         if self.known is not None:  # what was loaded from there is out of date
             self.known = {key: name for key, name in self.known.items() if f"(a{operand}, " not in key}
         if context.guard:

@@ -96,6 +96,8 @@ def cuda_operands_touched_in_phases(nest: LoopNest, kind: str | None = None) -> 
 
 def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
     """The shape of a nest; a pure function of layouts, dtypes and size class."""
+    if nest.run:
+        return _cuda_row_reduction_shape(nest)
     if nest.reduced:
         if nest.windows and (window := _cuda_stencil_shape(nest)):
             return window
@@ -253,8 +255,8 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     while length * groups > _MAX_LANES:
         groups //= 2
     fewer = _cuda_groups_that_fit_registers(nest, length, groups)
-    loop = loop or fewer < groups
-    busy = _is_cuda_nest_bound_by_arithmetic(nest)
+    loop, fewer = (False, groups) if nest.run else (loop or fewer < groups, fewer)
+    busy = not nest.run and _is_cuda_nest_bound_by_arithmetic(nest)
     threads = _ARITHMETIC_THREADS if busy else MAX_THREADS
     full = not loop and not busy and width == _MOST_GROUPS
     alive = max(_most_cuda_register_words_alive(phase) for phase in nest.phases if phase.kind == LOOP)
@@ -443,6 +445,8 @@ def _row_reduction_grid_and_block(
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:
         raise ValueError(f"{nest.name}: a row of {length} elements does not fit width={nest.width}; see row_width")
+    if nest.run:
+        return (-(-rows // nest.run), 1, 1), (threads, 1, 1)
     together = max(1, 128 // threads) if threads <= WARP and shape.cluster == 1 else 1
     return (-(-rows // together) * shape.cluster, 1, 1), (threads, together, 1)
 
@@ -459,6 +463,8 @@ def _column_reduction_grid_and_block(
     columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
     reduced = math.prod(sizes[nest.parallel :])
     x = min(WARP, _next_power_of_two_threads(-(-columns // shape.length)))
+    while x * shape.length > WARP and -(-columns // (x * shape.length)) * rest < properties.multiprocessors:
+        x //= 2  # blocks of as many columns as a line of memory has
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
     return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _next_power_of_two_threads(reduced)), 1)

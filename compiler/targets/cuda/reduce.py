@@ -10,6 +10,7 @@ from ....runtime.core.frozen import replace
 from ...core.types import SHORT_NAMES
 from ...kernel.loop_nest import LOOP, LoopNest, Phase, Reduction
 from .kernel_text import (
+    SUM,
     BodyContext,
     CudaKernelText,
     LanePlace,
@@ -26,7 +27,7 @@ CHUNK = 16  # additions in a row of a float32 sum before it is added to the next
 
 def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
     """A row is the work of `bdim_x` threads. One block has `bdim_y` rows (more than one only within a warp), or a
-    cluster of blocks has one."""
+    cluster of blocks has one. A block that adds up rows has `run` of them in turn."""
     text = CudaKernelText(nest, shape)
     text.prologue()
     axes = range(nest.parallel)
@@ -36,6 +37,12 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
         text.add("cluster_arrive()", f"part = urem(bid_x(), i32({shape.cluster}))")
         own, among = f"udiv(bid_x(), i32({shape.cluster}))", "among"
         text.add("among = part * threads + x")
+    sums = [k for k, operand in enumerate(nest.operands) if operand.role == "sum"]
+    if sums:
+        text.add(*(f"sum{k} = repeat_{shape.lanes}({cuda_reduction_identities(SUM)[0]})" for k in sums), "turn = zero")
+        text.add(f"while turn < {nest.run}:")
+        text.depth += 1
+        own = f"bid_x() * {nest.run} + turn"
     text.add(f"number = {own}", f"rows = i64({text.product(axes)})")
     text.set("row", "least(number, rows - 1)")
     text.add(f"length = m{nest.axes - 1} if number < rows else zero", f"first = {among} == 0 and number < rows")
@@ -61,6 +68,16 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
                 text.add(arrived)
                 _print_cuda_cluster_combination(text, number, phase)
                 arrived = "pass"
+    if sums:
+        text.add("barrier()")  # the next row's numbers take the place of this one's
+        text.set("turn", "turn + 1")
+        text.depth -= 1
+        text.known, inner = None, nest.axes - 1
+        text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, m{inner})")
+        context = _cuda_row_body_context(text, {}, "start", "at", "mask", "v")
+        for k in sums:
+            text.set(f"at{k}", f"bid_x() * m{inner}")
+            text.add(text.store(k, [f"sum{k}"], context))
     return text.print()
 
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.fusion import sweeps
 from kernelgraph.compiler.fusion.sweeps import reduce_axis_by_axis
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
@@ -23,6 +26,7 @@ from kernelgraph.compiler.targets.cuda.launch_shape import _most_cuda_register_w
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.program.program import Kernel, union_bytes_of_regions
+from tests.compiler.access_audit import run_program
 from tests.compiler.device_calls import on_device
 from tests.compiler.targets.cpu.test_compiled import compiled
 from tests.counts import examples
@@ -272,3 +276,93 @@ def test_axes_are_reduced_one_after_another(shape: list[int], data: Any) -> None
     (ours,), (theirs,) = interpret_graph(found, [given_array]), interpret_graph(graph, [given_array])
     assert ours.dtype == theirs.dtype
     np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=1e-2, atol=2e-2 * max(shape))
+
+
+ROWS = ((20, 40), (3, 5, 33), (2, 9, 1, 65), (10, 520))
+
+
+@st.composite
+def rows_and_sums(draw: st.DrawFn, op: str) -> Graph:
+    """Reductions of rows, what is computed with them, and sums of some of it over all other axes."""
+    shape, b = draw(st.sampled_from(ROWS)), GraphBuilder("rows")
+    dtypes = [np.dtype(draw(st.sampled_from(["f4", "f4", ml_dtypes.bfloat16]))) for _ in range(2)]
+    types = [ArrayType(shape, dtypes[0]), ArrayType(shape, dtypes[1]), ArrayType(shape[-1:], dtypes[0])]
+    wide = [b.cast(b.input(t), np.dtype("f4")) for t in types]
+    values, last = wide[:2], (len(shape) - 1,)
+    for turn in range(draw(st.integers(2, 7))):
+        value, other = draw(st.sampled_from(values)), draw(st.sampled_from(values))
+        step = draw(st.sampled_from(["row", "map", "scaled"])) if turn else "row"
+        if step == "row":
+            row = b.reduce(draw(st.sampled_from(["sum", "max"])), value, last)
+            row = b.map("multiply", row, 1 / 64) if draw(st.booleans()) else row
+            value = b.map("subtract", other, b.reshape(row, (*shape[:-1], 1)))
+        elif step == "map":
+            value = b.map(draw(st.sampled_from(["add", "multiply", "maximum"])), value, b.map("sin", other))
+        else:
+            value = b.map("multiply", value, b.reshape(wide[2], (*(1,) * (len(shape) - 1), shape[-1])))
+        values.append(b.map("multiply", value, 0.25))
+    summed = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+    sums = [b.reduce(op, value, tuple(range(len(shape) - 1))) for value in summed]
+    sums = [b.cast(b.map("multiply", s, 0.5), dtypes[0]) if draw(st.booleans()) else s for s in sums]
+    stored = [b.cast(draw(st.sampled_from(values[2:])), dtypes[1]) for _ in range(draw(st.integers(1, 2)))]
+    return b.finish([*sums, *stored])
+
+
+@pytest.mark.parametrize("op", ["sum", "max"])
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_sums_that_begin_where_rows_are(op: str, data: st.DataObject) -> None:
+    """They mean what the graph means, as loop nests and as CUDA text; other reductions do not begin there."""
+    graph = data.draw(rows_and_sums(op))
+    rng, types = np.random.default_rng(data.draw(st.integers(0, 99))), [graph.nodes[i].type for i in graph.inputs]
+    arrays = [rng.normal(size=t.shape).astype(t.dtype) for t in types]
+    exact = interpret_graph(graph, arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "SUMMED_ELEMENTS", 0)
+        patch.setattr(sweeps, "SUMMED_ROW", 0)
+        program = pipeline.compile_graph_to_program(graph, "cuda")
+        types = [graph.nodes[o].type for o in graph.outputs]
+        nests = [f.view(t.dtype).reshape(t.shape) for f, t in zip(run_program(program, arrays), types, strict=True)]
+        for found in (nests, on_device(graph, arrays)):
+            for got, want in zip(found, exact, strict=True):
+                assert got.dtype == want.dtype
+                got, want = np.float64(got), np.float64(want)
+                np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-4 * (1 + np.abs(want).max()))
+
+
+def layer(x, w, b):
+    return kg.nn.layer_norm(x, w, b)
+
+
+def layer_in_numpy(x, w, b):
+    mean = x.mean(-1, keepdims=True)
+    spread = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(spread + np.float32(1e-5)) * w + b
+
+
+def root_mean_square(x, w, b):
+    return kg.nn.rms_norm(x, w) + b
+
+
+@pytest.mark.parametrize("norm", [layer, layer_in_numpy, root_mean_square])
+@pytest.mark.parametrize("shape", [(40, 70), (3, 9, 65)])
+def test_gradients_of_norms_read_their_arrays_once(norm: Any, shape: tuple[int, ...]) -> None:
+    """Those of the weights too, which are sums over all rows."""
+
+    def gradients(x, w, b, ct):
+        return kg.grad(lambda x, w, b: (norm(x, w, b) * ct).sum(), (0, 1, 2))(x, w, b)
+
+    rng, touched = np.random.default_rng(0), []
+    arrays = [rng.normal(size=s).astype("f4") for s in (shape, shape[-1:], shape[-1:], shape)]
+    graph = kg.kernel_graph(device="fake")(gradients).graph(*arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "SUMMED_ELEMENTS", 0)
+        patch.setattr(sweeps, "SUMMED_ROW", 0)
+        program = pipeline.compile_graph_to_program(graph, "cuda")
+        numbers = [graph.nodes[n].dtype.type(2) for n in graph.numbers]
+        found = run_program(program, arrays, numbers, touched=touched)
+    size, rows = math.prod(shape), math.prod(shape[:-1])
+    assert len(program.tasks) == 2 and touched[0].loads == 2 * size + shape[-1]
+    assert touched[1].loads == touched[0].stores - size <= 2 * -(-rows // 8) * shape[-1]
+    for got, want in zip(found, interpret_graph(graph, arrays, numbers), strict=True):
+        np.testing.assert_allclose(got.view("f4").reshape(want.shape), want, rtol=1e-3, atol=1e-4)
