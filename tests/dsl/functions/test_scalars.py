@@ -311,6 +311,7 @@ REFUSED = {
     "infinite": (lambda x: np.cov(x, ddof=float("inf")), OverflowError),
     "tensors": (lambda x: np.linalg.tensorsolve(x.astype(np.float16), np.float16(1)), np.linalg.LinAlgError),
     "no array": (lambda x: np.copyto(x[0], x), TypeError),
+    "equiv": (lambda x: np.add(x.astype(np.float16), 2, casting="equiv"), TypeError),
     "no axis": (lambda x: np.linspace(0, 1, 3, axis=1), np.exceptions.AxisError),
     "short": (lambda x: np.fromiter(iter(x[:2]), float, 3), ValueError),
 }
