@@ -114,6 +114,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "nan": (1.0,),
     "edge_order": (2,),
 }
+DTYPES = ("f4", "?", "i1")  # of the first arguments, beside those that they have
 UFUNC_KEYWORDS = ("out", "where", "casting", "order", "dtype", "subok", "axis", "axes", "keepdims")
 
 
@@ -149,6 +150,13 @@ def functions() -> dict[str, Any]:
         for method in ("reduce", "accumulate", "outer", "reduceat"):
             found[f"np.{ufunc.__name__}.{method}"] = getattr(ufunc, method)
     return found
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    """The arguments with what is of floats cast."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(_cast(y, dtype) for y in x)
+    return x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
 
 def result(function: Any, args: Any, options: Any) -> Any:
@@ -193,7 +201,8 @@ def calls(only: list[str]) -> Iterator[Call]:
         if only and name not in only:
             continue
         count, names = keywords(function)
-        for args in [*arguments(function, count)][:2] if count else ():
+        found = [*arguments(function, count)][:2] if count else []
+        for args in [*found, *(_cast(args, dtype) for args in found[:1] for dtype in DTYPES)]:
             for keyword in names:
                 for value in (*VALUES.get(keyword, ()), *VALUES["any"], *_outputs(function, args, keyword)):
                     unwritten = keyword == "where" and isinstance(function, np.ufunc) and value is not True
@@ -202,12 +211,12 @@ def calls(only: list[str]) -> Iterator[Call]:
 
 
 def _outputs(function: Any, args: Any, keyword: str) -> tuple[Any, ...]:
-    if keyword != "out" or function in (np.fft.hfft, np.fft.irfft2):  # whose own results do not fit what `out` holds
+    if keyword != "out" or function in (np.fft.hfft, np.fft.irfft2, np.fft.ifft2):  # which do not write to it
         return ()
     made = result(function, args, {})
     if made is None or not isinstance(made[0], np.ndarray) or not made[0].ndim:
         return ()
-    return (np.zeros_like(made[0]), np.zeros(made[0].shape, "c16"))
+    return (np.zeros_like(made[0]), np.zeros(made[0].shape, "f8"), np.zeros(made[0].shape, "c16"))
 
 
 def judge(call: Call) -> str:
@@ -242,12 +251,13 @@ def _found(decorated: Any, *args: Any) -> Any:
 
 def differences(want: Any, found: Any) -> str:
     if isinstance(want, (tuple, list)):
-        if not isinstance(found, (tuple, list)) or len(found) != len(want):
+        if type(found) is not type(want) or len(found) != len(want):
             return f"differs: {found!r}, not {want!r}"
         return next((text for w, f in zip(want, found, strict=True) if (text := differences(w, f))), "")
     try:
         w, f = np.asarray(want), np.asarray(found)
-        same = w.dtype == f.dtype and w.shape == f.shape and np.allclose(f, w, equal_nan=True)
+        places = 1e-3 if w.dtype == np.float16 else 1e-5
+        same = w.dtype == f.dtype and w.shape == f.shape and np.allclose(f, w, places, equal_nan=True)
     except (TypeError, ValueError):
         return ""  # no numbers
     return "" if same else f"differs: {f.dtype}{f.shape} {f.ravel()[:3]}, not {w.dtype}{w.shape} {w.ravel()[:3]}"

@@ -160,7 +160,8 @@ def _slope_along_axis(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tr
         last = apply(
             "divide", apply("subtract", slice_of_samples(n - 1, None), slice_of_samples(n - 2, n - 1)), ends[1]
         )
-    return concatenate([cast(first, f.dtype), cast(middle, f.dtype), cast(last, f.dtype)], axis)
+    wanted = FLOAT64 if dtype_kind(f.dtype) == "b" else f.dtype
+    return concatenate([cast(part, wanted) for part in (first, middle, last)], axis)
 
 
 @implements(np.unwrap)

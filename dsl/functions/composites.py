@@ -9,14 +9,14 @@ import numpy as np
 from ...compiler.core.types import dtype_kind, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
-from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array, trace_of_operands
-from ..trace.tracer import TracedNumber, Tracer
+from ..trace.operands import to_traced_array
+from ..trace.tracer import Tracer
 from .creation import arange, linspace
 from .elementwise import apply, is_tracing_for_derivatives
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
+from .host_calls import assign_to_out, host_call_of_one_result, require, require_known_numpy_option
 from .joining import concatenate
+from .reductions import all
 from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
 
@@ -87,13 +87,13 @@ def i0(x: Any) -> Tracer:
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Tracer:
     """Powers of ten of evenly spaced logarithms, times the sign of `start`; the ends exact (NumPy's formula)."""
     first, last = to_traced_array(start), to_traced_array(stop)
-    for end in (start, stop):
-        _check_geomspace_without_zero(end)
     count = to_index(num, "num")
     real = np.result_type(first.dtype, last.dtype, float(count), np.zeros((), dtype or float).dtype)
     wanted = real if dtype is None else np.dtype(dtype)
     shape = first._trace.builder.broadcast_shapes("geomspace", [first.shape, last.shape])
     first, last = (broadcast_to(cast(x, real), shape) for x in (first, last))
+    ends = apply("logical_and", apply("not_equal", first, 0), apply("not_equal", last, 0))
+    first = require(first, all(ends), ValueError, "Geometric sequence cannot include zero")
     sign = apply("sign", first)
     low, high = apply("divide", first, sign), apply("divide", last, sign)
     exponents = linspace(apply("log10", low), apply("log10", high), count, endpoint)
@@ -105,24 +105,6 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
             parts = [parts[0], result[1:-1], reshape(high, (1, *shape))]
     result = apply("multiply", concatenate([cast(p, result.dtype) for p in parts], 0), sign)
     return cast(moveaxis(result, 0, axis), wanted)
-
-
-def _check_geomspace_without_zero(end: Any) -> None:
-    """Raises ShapeError for the number 0, of which a geometric sequence cannot have one; arrays are not read."""
-    if type(end) is TracedNumber:
-        if end._number == 0:
-            raise end._need_number_value()
-        trace_of_operands(end).checks.append(f"{end._name} != 0")
-        return
-    x = to_traced_array(end)
-    if x.ndim:
-        return
-    name = x._trace.host_scalar_name(x._value.number)
-    if name is not None:  # a NumPy scalar of the call
-        x._trace.checks.append(f"{name} != 0")
-    value = x._trace.values.get(x._value.number, constant_value_of_traced_node(x._trace, x._value))
-    if value is not None and not value.all():
-        raise ShapeError("Geometric sequence cannot include zero; write np.linspace")
 
 
 # polynomials: coefficients from the highest power down

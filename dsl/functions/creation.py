@@ -121,6 +121,8 @@ def _known_range_bound(x: Any) -> int | float:
     """The value of a bound; the trace starts again where it is not known yet."""
     if isinstance(x, (float, np.floating)):
         return float(x)
+    if isinstance(x, str):
+        raise UnsupportedError("np.arange of dates in a text cannot be traced; write np.datetime64(...)")
     return to_index(x, "a bound of arange")
 
 
@@ -156,7 +158,7 @@ def linspace(
         result = apply("where", apply("equal", i, traced_length(trace, count - 1)), cast(last, result.dtype), result)
     if wanted.kind in "iu":
         result = apply("floor", result)
-    result = moveaxis(cast(result, wanted), 0, axis) if delta.ndim else cast(result, wanted)
+    result = moveaxis(cast(result, wanted), 0, axis)
     return (result, step if divisor > 0 else math.nan) if retstep else result
 
 

@@ -43,7 +43,7 @@ def einsum(
     terms, result = parse_einsum_subscripts(subscripts, [x.shape for x in arrays])
     lengths = _einsum_label_lengths(terms, arrays)
     if len(arrays) > 1 or out is not None or not set(terms[0]) <= set(result):  # else a view, whatever dtype says
-        arrays = _convert_einsum_operands(arrays, dtype, casting)
+        arrays = _convert_einsum_operands(arrays, dtype, casting, out if optimize is False or len(given) == 1 else None)
     needed = {*result, *_labels_of_several_operands(terms)}
     parts = [_reduce_single_einsum_operand(x, term, lengths, needed) for x, term in zip(arrays, terms, strict=True)]
     for pair in _einsum_contraction_path(parts, result, lengths):
@@ -142,12 +142,14 @@ def _einsum_label_lengths(terms: Sequence[Term], arrays: Sequence[Tracer]) -> di
     return lengths
 
 
-def _convert_einsum_operands(arrays: Sequence[Tracer], dtype: Any, casting: str) -> list[Tracer]:
-    wanted = np.result_type(*(x.dtype for x in arrays)) if dtype is None else checked_dtype(dtype)
+def _convert_einsum_operands(arrays: Sequence[Tracer], given: Any, casting: str, out: Any) -> list[Tracer]:
+    """The arrays in one dtype: the given one, or theirs, in which that of `out` counts."""
+    joined = [*arrays, *([out] if isinstance(out, Tracer) else [])]
+    dtype = np.result_type(*(x.dtype for x in joined)) if given is None else checked_dtype(given)
     for x in arrays:
-        if not np.can_cast(x.dtype, wanted, casting):  # type: ignore[arg-type]
-            raise DTypeError(f"einsum cannot cast {x.dtype} to {wanted} with casting={casting!r}; write x.astype(...)")
-    return [x if x.dtype == wanted else cast(x, wanted) for x in arrays]
+        if not np.can_cast(x.dtype, dtype, casting):  # type: ignore[arg-type]
+            raise DTypeError(f"einsum cannot cast {x.dtype} to {dtype} with casting={casting!r}; write x.astype(...)")
+    return [x if x.dtype == dtype else cast(x, dtype) for x in arrays]
 
 
 # operands

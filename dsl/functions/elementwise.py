@@ -249,6 +249,8 @@ def _ufunc_inputs_in_loop_dtypes(
         signature = (None,) * ufunc.nin + (checked_dtype(dtype),) * ufunc.nout
     try:
         chosen: Any = {"casting": casting} if signature is None else {"casting": casting, "signature": signature}
+        if casting == "equiv":  # a number that this refuses ends the process in NumPy's resolve_dtypes
+            ufunc(*(k(1) if isinstance(k, type) else np.empty(0, k) for k in kinds), **chosen)
         loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
     except TypeError as error:
         raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None

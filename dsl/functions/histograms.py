@@ -95,7 +95,7 @@ def _points_of_sample(sample: Any) -> Tracer:
 @implements(np.histogramdd)
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Tracer, tuple[Tracer, ...]]:
+) -> tuple[Tracer, list[Tracer]]:
     """Counts and the edges along each axis. The numbers of bins must be known."""
     points = _points_of_sample(sample)
     count, d = points.shape
@@ -121,7 +121,7 @@ def histogramdd(
     tiny = [(min(count, 1), d), *((2,) for _ in edges), *([] if weights is None else [(1,)])]
     shapes = [lengths, *((n + 1,) for n in lengths)]
     counts, *found = host_call("histogramdd", arrays, shapes, tiny=tiny, edges=len(edges), **options)
-    return counts, tuple(found)
+    return counts, found
 
 
 @implements(np.histogram2d)

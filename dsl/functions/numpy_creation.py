@@ -113,6 +113,8 @@ def _traced_copy_function(a: Any, order: Any = "K", subok: bool = False) -> Trac
 
 def _traced_fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
     items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
+    if len(items) < count:
+        raise ShapeError(f"iterator too short: Expected {count} but iterator had only {len(items)} items.")
     found = array_of_nested_list(items, dtype) if items else creation.zeros((0,), dtype)
     if found.ndim > 1 and (found.dtype != np.bool_ or found.size != len(items)):  # whose truth NumPy takes
         raise ShapeError("setting an array element with a sequence: np.fromiter takes numbers; write np.stack")

@@ -193,6 +193,8 @@ def vdot(a: Any, b: Any, /) -> Tracer:
 @implements(np.vecdot)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Tracer:
     x, y = to_traced_array(x1), to_traced_array(x2)
+    if dtype is not None:
+        x, y = (cast(v, dtype, casting="same_kind") for v in (x, y))
     if to_axis_of_operand(axis, x.ndim) != x.ndim - 1 or to_axis_of_operand(axis, y.ndim) != y.ndim - 1:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
@@ -200,5 +202,5 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any =
     product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
     if product.dtype == np.bool_:
         return reduce("any", product, -1, out=out)
-    result = add_zero_like_numpy_blas(sum(product, -1, product.dtype if dtype is None else dtype))
+    result = add_zero_like_numpy_blas(sum(product, -1, product.dtype))
     return result if out is None else assign_to_tracer(out, result)

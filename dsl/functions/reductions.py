@@ -263,11 +263,12 @@ def var(
     """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
     x = to_traced_array(a)
     axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
+    if dtype is None and dtype_kind(x.dtype) in "biu":
+        dtype = FLOAT64
     wanted = _accumulation_dtype_of_mean(x, dtype)
     less = subtracted_variance_count(ddof, correction)
-    if _is_numpy_option_given(mean):
-        centre = to_traced_array(mean)
-    else:
+    centre = mean
+    if not _is_numpy_option_given(mean):
         centre = _divide_sum_by_count(
             sum(x, axes, wanted, None, True, where=where), _reduced_element_count(x, axes, True, where)
         )

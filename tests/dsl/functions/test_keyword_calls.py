@@ -7,7 +7,7 @@ import pytest
 
 import kernelgraph as kg
 from tests.counts import examples
-from tests.keyword_calls import A, Call, K, S, V, calls, differences, functions, judge, keywords
+from tests.keyword_calls import A, B, Call, K, S, T, V, calls, differences, functions, judge, keywords
 
 FOUND = [
     Call("np.concatenate", ([V, V],), "out", np.zeros(8)),
@@ -23,6 +23,15 @@ FOUND = [
     Call("np.add.accumulate", (V,), "axis", None),
     Call("np.maximum.reduceat", (V, K), "axis", (0,)),
     Call("np.bincount", (K,), "minlength", 2),
+    Call("np.einsum", ("ij,ij->i", A > 0, A > 0), "out", np.zeros(3)),
+    Call("np.einsum", ("ij->i", np.full((3, 4), 100, "i1")), "out", np.zeros(3)),
+    Call("np.gradient", (B, [0.0, 1.0, 3.0, 4.0]), "edge_order", 2),
+    Call("np.std", (A.astype("i1"),), "mean", 1),
+    Call("np.var", (A.astype("i1") * 16,), "mean", 7),
+    Call("np.vecdot", (A > 0, B), "dtype", "f4"),
+    Call("np.vecdot", (A.astype("i1") * 16, K.astype("i1") * 20), "dtype", "i8"),
+    Call("np.histogramdd", (T,), "bins", 2),
+    Call("np.arange", ("2020-01", "2020-02"), "dtype", "M8[D]"),
 ]
 
 

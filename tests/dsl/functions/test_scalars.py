@@ -314,7 +314,9 @@ REFUSED = {
     "infinite": (lambda x: np.cov(x, ddof=float("inf")), OverflowError),
     "tensors": (lambda x: np.linalg.tensorsolve(x.astype(np.float16), np.float16(1)), np.linalg.LinAlgError),
     "no array": (lambda x: np.copyto(x[0], x), TypeError),
-    "zero": (lambda x: np.geomspace(np.float64(-0.0), x[0]), ValueError),
+    "equiv": (lambda x: np.add(x.astype(np.float16), 2, casting="equiv"), TypeError),
+    "no axis": (lambda x: np.linspace(0, 1, 3, axis=1), np.exceptions.AxisError),
+    "short": (lambda x: np.fromiter(iter(x[:2]), float, 3), ValueError),
 }
 
 
@@ -328,11 +330,17 @@ def test_numbers_that_numpy_refuses_are_refused_by_errors_of_the_same_class(func
     assert isinstance(caught.value, kg.KernelGraphError)
 
 
-def test_a_zero_of_the_call_is_refused_as_a_known_one() -> None:
+@pytest.mark.parametrize("zero", [0, np.float64(-0.0), X * 0])
+def test_a_zero_in_a_geometric_sequence_is_refused(zero: Any) -> None:
     f = kg.kernel_graph(lambda x, n: np.geomspace(n, x), device="cpu")
     np.testing.assert_allclose(f(2.0, np.float64(1)), np.geomspace(1, 2.0))
-    with pytest.raises(ValueError, match="cannot include zero"):
-        f(2.0, np.float64(0))
+    for run in (
+        lambda: f(2.0, zero),
+        lambda: f(zero, 2.0),
+        kg.kernel_graph(lambda: np.geomspace(zero, 3.0), device="cpu"),
+    ):
+        with pytest.raises(ValueError, match="cannot include zero"):
+            np.asarray(run())
 
 
 def test_equal_options_of_other_types_and_signs_stay_what_they_are() -> None:
