@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -114,17 +114,22 @@ class KernelValue:
 
     __xor__, __invert__, __lshift__, __rshift__ = map(_kernel_value_method, ("xor", "not", "shl", "shr"))
     __lt__, __le__, __gt__, __ge__ = map(_kernel_value_method, ("lt", "le", "gt", "ge"))
-
-    if TYPE_CHECKING:  # every other primitive is a method of its name
-
-        def __getattr__(self, name: str) -> Callable[..., KernelValue]: ...
+    eq, ne = map(_kernel_value_method, ("eq", "ne"))
+    quot, rem, gcd, ipow = map(_kernel_value_method, ("quot", "rem", "gcd", "ipow"))
+    mulhi, popcount = map(_kernel_value_method, ("mulhi", "popcount"))
+    abs, sqrt, floor, ceil, trunc, rint = map(_kernel_value_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
+    copysign, fma, maximum, minimum, approx_div = map(
+        _kernel_value_method, ("copysign", "fma", "maximum", "minimum", "approx_div")
+    )
+    exp, exp2, expm1, log, log2 = map(_kernel_value_method, ("exp", "exp2", "expm1", "log", "log2"))
+    log10, log1p, sin, cos, tan = map(_kernel_value_method, ("log10", "log1p", "sin", "cos", "tan"))
+    asin, acos, atan, sinh, cosh = map(_kernel_value_method, ("asin", "acos", "atan", "sinh", "cosh"))
+    tanh, asinh, acosh, atanh, cbrt = map(_kernel_value_method, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
+    erf, erfc, lgamma, tgamma = map(_kernel_value_method, ("erf", "erfc", "lgamma", "tgamma"))
+    pow, atan2, hypot, fmod = map(_kernel_value_method, ("pow", "atan2", "hypot", "fmod"))
 
     def __bool__(self) -> bool:
         raise TypeError("a value of a kernel's body has no truth value; write kernel_select(condition, a, b)")
-
-
-for _name in PRIMITIVES.keys() - vars(KernelValue).keys():
-    setattr(KernelValue, _name, _kernel_value_method(_name))
 
 
 def kernel_select(condition: KernelValue, a: KernelValue | float, b: KernelValue | float) -> KernelValue:

@@ -32,7 +32,7 @@ SHORT = {t: name for name, t in NUMBA.items() if name not in ("f16", "bf16")}
 class Lanes(list[Value]):
     """The lanes of an argument, and their dtype (None where they are of several)."""
 
-    def __init__(self, values: Iterable[Value], dtype: str | None) -> None:
+    def __init__(self, values: Iterable[Value], dtype: Any) -> None:
         super().__init__(values)
         self.dtype = dtype
 

@@ -126,8 +126,8 @@ def _space_of_word(name: str) -> int:
 
 
 def _groups_of_numbers(
-    b: ir.IRBuilder, vector: str, length: int, groups: int, first: Lanes, gs: Lanes, rest: Sequence[Lanes]
-) -> tuple[Groups, Sequence[Lanes]]:
+    b: ir.IRBuilder, vector: str, length: int, groups: int, first: Lanes, gs: Lanes, rest: tuple[Lanes, ...]
+) -> tuple[Groups, tuple[Lanes, ...]]:
     """The element numbers, group by group, and the arguments that follow those that say where they are."""
     stride, rest = (gs[0].type(1), rest) if vector else (rest[0][0], rest[1:])
     return numba_lane_element_numbers(b, first[0], gs[0], stride, length, groups), rest
