@@ -192,38 +192,35 @@ def _nvvm_integer_power(b: ir.IRBuilder, dtype: str, x: Value, n: Value) -> Valu
     return b.call(b.module.globals[name], [x, n])
 
 
+def nvvm_fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
+    return nvvm_call_of_libdevice("fma")(b, "f32" if x.type == F32 else "f64", x, y, z)
+
+
+def nvvm_negative(b: ir.IRBuilder, x: Value) -> Value:
+    """Of a float."""
+    return b.fsub(x.type(-0.0), x)
+
+
 def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
     libdevice's is an ulp too large near the largest number, which is infinity."""
     if dtype == "f32":
         return nvvm_call_of_libdevice("hypot")(b, dtype, x, y)
 
-    def hypot_constant(number: float) -> Value:
-        return F64(number)
-
-    def emit_fma(x: Value, y: Value, z: Value) -> Value:
-        return call_external_nvvm_function(b, "__nv_fma", F64, x, y, z)
-
-    def emit_negation(x: Value) -> Value:
-        return b.fsub(hypot_constant(-0.0), x)
-
     x, y = (call_external_nvvm_function(b, "__nv_fabs", F64, v) for v in (x, y))
-    infinite = b.or_(*(b.fcmp_ordered("==", v, hypot_constant(float("inf"))) for v in (x, y)))
+    infinite = b.or_(*(b.fcmp_ordered("==", v, F64(float("inf"))) for v in (x, y)))
     wide = b.fcmp_ordered(">", x, y)
     x, y = b.select(wide, x, y), b.select(wide, y, x)
-    large, small = b.fcmp_ordered(">", x, hypot_constant(2.0**500)), b.fcmp_ordered("<", x, hypot_constant(2.0**-400))
-    scale, back = (
-        b.select(large, hypot_constant(1 / f), b.select(small, hypot_constant(f), hypot_constant(1.0)))
-        for f in (2.0**600, 2.0**-600)
-    )
+    large, small = b.fcmp_ordered(">", x, F64(2.0**500)), b.fcmp_ordered("<", x, F64(2.0**-400))
+    scale, back = (b.select(large, F64(1 / f), b.select(small, F64(f), F64(1.0))) for f in (2.0**600, 2.0**-600))
     x, y = b.fmul(x, scale), b.fmul(y, scale)
-    h = call_external_nvvm_function(b, "__nv_sqrt", F64, emit_fma(x, x, b.fmul(y, y)))
+    h = call_external_nvvm_function(b, "__nv_sqrt", F64, nvvm_fma(b, x, x, b.fmul(y, y)))
     hh, xx = b.fmul(h, h), b.fmul(x, x)
-    low = b.fsub(emit_fma(h, h, emit_negation(hh)), emit_fma(x, x, emit_negation(xx)))
-    error = b.fadd(emit_fma(emit_negation(y), y, b.fsub(hh, xx)), low)
+    low = b.fsub(nvvm_fma(b, h, h, nvvm_negative(b, hh)), nvvm_fma(b, x, x, nvvm_negative(b, xx)))
+    error = b.fadd(nvvm_fma(b, nvvm_negative(b, y), y, b.fsub(hh, xx)), low)
     found = b.fsub(h, b.fdiv(error, b.fadd(h, h)))
-    found = b.fmul(b.select(b.fcmp_ordered("==", h, hypot_constant(0.0)), h, found), back)
-    return b.select(infinite, hypot_constant(float("inf")), found)
+    found = b.fmul(b.select(b.fcmp_ordered("==", h, F64(0.0)), h, found), back)
+    return b.select(infinite, F64(float("inf")), found)
 
 
 _SAME_NAME = (
