@@ -155,7 +155,7 @@ def translate_word_language_to_llvm(modules: Sequence[ModuleType], entries: Coll
 class _WordLanguageWriter:
     """Writes one function: variables are stack slots (LLVM makes registers of them), every block ends in a jump."""
 
-    def __init__(self, scope: dict[str, object], functions: set[str], relax: str) -> None:
+    def __init__(self, scope: dict[str, Any], functions: set[str], relax: str) -> None:
         self.scope, self.functions, self.relax_text = scope, functions, relax
         self.lines: list[str] = []
         self.places: list[str] = []
@@ -166,9 +166,7 @@ class _WordLanguageWriter:
 
     def llvm_of_function(self, node: ast.FunctionDef, linkage: str) -> str:
         parameters = [a.arg for a in node.args.args]
-        self.variables = sorted(
-            {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | set(parameters)
-        )
+        self.variables = sorted(self.scope[node.name].__code__.co_varnames)
         self.write_statements(node.body)
         self.emit_llvm_line("ret i64 0")
         head = self.places + [f"  %{v}.at = alloca i64" for v in self.variables]

@@ -4,7 +4,7 @@
 The standard library writes and compiles six methods for each class when its module is imported, which was half of a
 warm start. Here they are closures over the fields' names; only `__init__`, whose speed counts, is compiled, when the
 first instance is made. Supported: `frozen`, `slots`, `__post_init__`, and `field` with `default`, `default_factory`,
-`init`, `repr` and `compare`. Fields are compared as a tuple, as they were before Python 3.13: what is one object is
+`repr` and `compare`. Fields are compared as a tuple, as they were before Python 3.13: what is one object is
 equal, NaN too. Type checkers see the standard library's own, whose functions take these classes too.
 """
 
@@ -21,19 +21,18 @@ _Class = TypeVar("_Class")
 class _Field:
     """How one field differs from the others."""
 
-    __slots__ = ("compare", "default", "default_factory", "init", "repr")
+    __slots__ = ("compare", "default", "default_factory", "repr")
 
     def __init__(
         self,
         *,
         default: Any = _MISSING,
         default_factory: Callable[[], Any] = _MISSING,
-        init: bool = True,
         repr: bool = True,
         compare: bool = True,
     ) -> None:
         self.default, self.default_factory = default, default_factory
-        self.init, self.repr, self.compare = init, repr, compare
+        self.repr, self.compare = repr, compare
 
 
 def _make_fast_dataclass(cls: Any = None, *, frozen: bool = False, slots: bool = False) -> Any:
@@ -48,7 +47,7 @@ def _make_fast_dataclass(cls: Any = None, *, frozen: bool = False, slots: bool =
     compared = _dataclass_values_getter(name for name, entry in fields.items() if entry.compare)
     made: dict[str, Any] = {
         "__dataclass_fields__": _LazyFieldTable(types, fields),
-        "__match_args__": tuple(name for name, entry in fields.items() if entry.init),
+        "__match_args__": tuple(fields),
         "__init__": _lazily_compiled_dataclass_init(cls, fields, frozen, slots),
         "__repr__": _make_dataclass_repr([name for name, entry in fields.items() if entry.repr]),
         "__eq__": _make_dataclass_eq(compared),
@@ -98,12 +97,7 @@ def _compile_dataclass_init(cls: Any, fields: dict[str, _Field], frozen: bool, s
             value = f"_make_{name}() if {name} is _missing else {name}"
         optional = default is not _MISSING or value != name
         scope[f"_default_{name}"] = default
-        if entry.init:
-            parameters.append(f"{name}=_default_{name}" if optional else name)
-        elif optional:
-            lines.append(f"{name} = _default_{name}")
-        else:
-            continue
+        parameters.append(f"{name}=_default_{name}" if optional else name)
         if frozen and slots:
             scope[f"_set_{name}"] = getattr(cls, name).__set__  # faster than object's
             lines.append(f"_set_{name}(self, {value})")

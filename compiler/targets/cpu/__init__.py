@@ -2,5 +2,5 @@
 products, libm.
 
 In reading order: kernel, llvm_ir, body, access, gather, primitives, inline_math, vector_libm, user_functions, reduce,
-transpose, running, matvec, matmul, shifted_rows, sequential, rows, strips.
+transpose, unit_kernel, running, matvec, matmul, shifted_rows, sequential, rows, strips.
 """

@@ -155,7 +155,7 @@ def emit_llvm_loop_nest(frame: CpuKernelFrame, axes: Sequence[int]) -> Iterator[
     if not axes:
         yield
         return
-    with frame.f.loop(frame.f.const(0, "i64"), frame.lengths[axes[0]]) as i:
+    with frame.f.loop(0, frame.lengths[axes[0]]) as i:
         frame.index[axes[0]] = i
         with emit_llvm_loop_nest(frame, axes[1:]):
             yield
@@ -231,10 +231,8 @@ class VectorAccess:
         self._prefetch_operand(operand, place, lanes, write=False)
         count = lanes.count if self.moves_along_vectors(operand) else 1
         parts = 2 if dtype.kind == "c" else 1
-        if lanes.mask is None or count == 1:
-            raw = place.load(elem, parts * count)
-        else:
-            raw = emit_llvm_masked_load(place, elem, parts * count, _repeat_llvm_mask_lanes(lanes.mask, parts))
+        mask = None if count == 1 else _repeat_llvm_mask_lanes(lanes.mask, parts)
+        raw = emit_llvm_masked_load(place, elem, parts * count, mask)
         if parts == 2:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
@@ -269,10 +267,7 @@ class VectorAccess:
         base, count = self.places[zipped[0]][0], len(zipped)
         place = base.at(lanes.i * count, llvm_element_type(self.frame.nest.operands[operand]))
         value = interleave_vector_lanes([turns[o] for o in zipped])
-        if lanes.mask is None:
-            place.store(value)
-        else:
-            emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(lanes.mask, count))
+        emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(lanes.mask, count))
 
     def _write_operand(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
@@ -280,10 +275,9 @@ class VectorAccess:
         if streaming is not None:
             align = min(LINE, value.lanes * real_dtype(self.frame.nest.operands[operand].dtype).itemsize)
             self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
-        elif lanes.mask is None or not self.moves_along_vectors(operand):
-            place.store(value)
         else:
-            emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(lanes.mask, value.lanes // lanes.count))
+            mask = lanes.mask if self.moves_along_vectors(operand) else None
+            emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(mask, value.lanes // lanes.count))
 
     def _prefetch_operand(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
         first = self._fetched.get(operand)
@@ -296,9 +290,11 @@ class VectorAccess:
         emit_llvm_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
-def _repeat_llvm_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
+def _repeat_llvm_mask_lanes(mask: LlvmValue | None, times: int) -> LlvmValue | None:
     """Each lane of the mask, `times` times in a row."""
-    return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
+    if mask is None or times == 1:
+        return mask
+    return mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
 
 
 def interleave_vector_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
@@ -328,10 +324,10 @@ def gather_strided_elements(
 ) -> None:
     """Every second one is taken out of vectors, all else is copied one by one."""
     f, elem, lanes = far.f, llvm_element_type(operand), PAIRED // operand.dtype.itemsize
-    raw, align, zero = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize, f.const(0, "i64")
+    raw, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
 
     def copy_one_by_one() -> None:
-        with f.loop(zero, count, note=UNROLLED) as i:
+        with f.loop(0, count, note=UNROLLED) as i:
             source = far.at(i.binary("mul nsw", stride), elem)
             near.at(i, elem).store(source.load(raw, 1, align), align)
 
@@ -344,7 +340,7 @@ def gather_strided_elements(
 
     def copy_every_second() -> None:
         last = count - lanes
-        with f.loop(zero, last, lanes) as i:
+        with f.loop(0, last, lanes) as i:
             copy_vector(i)
         copy_vector(last)
 
@@ -359,7 +355,7 @@ def scatter_strided_elements(
 ) -> None:
     f, elem = far.f, llvm_element_type(operand)
     raw, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
-    with f.loop(f.const(0, "i64"), count, note=UNROLLED) as i:
+    with f.loop(0, count, note=UNROLLED) as i:
         far.at(i.binary("mul nsw", stride), elem).store(near.at(i, elem).load(raw, 1, align), align)
 
 
@@ -388,7 +384,7 @@ def emit_llvm_prefetch(
 ) -> None:
     """Fetch for operand `number`, whose vector lies at `place`. step_axis: what the next stretch is along, if short;
     step_rows: how many rows a stretch takes."""
-    f, operand = frame.f, frame.nest.operands[number]
+    operand = frame.nest.operands[number]
     if step_axis is None:
         far = place.at(WRITE_AHEAD if write else READ_AHEAD, "i8", inside=False)
     elif (number, step_axis) in frame.strides:
@@ -397,10 +393,8 @@ def emit_llvm_prefetch(
         )
     else:
         return
-    f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for line in range(0, max(LINE, lanes * operand.dtype.itemsize), LINE):
-        address = far.at(line, "i8", inside=False) if line else far
-        f.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(write)}, i32 {3 if write else 2}, i32 1)")
+        (far.at(line, "i8", inside=False) if line else far).prefetch(write, 3 if write else 2)
 
 
 STREAMED_BYTES = 32 << 20  # of an output that the caches will not hold until it is read

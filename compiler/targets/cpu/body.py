@@ -121,18 +121,14 @@ class VectorLoopBody:
             self.prepare(phase)
             places.append((frame.index[axis], dict(access.places), dict(frame.values)))
 
-        def write_row_lanes(i: LlvmValue, mask: LlvmValue | None = None) -> Iterator[Lanes]:
+        def write_row_lanes(i: LlvmValue, mask: LlvmValue | None) -> Iterator[Lanes]:
             for place in places:
                 frame.index[axis], access.places, frame.values = place
                 lanes = Lanes(i, wide, mask)
                 self._write_vector_group(phase, lanes, lambda lanes: None)
                 yield lanes
 
-        whole = start + ((stop - start) & -wide)
-        with f.loop(start, whole, wide) as i:
-            step(i, write_row_lanes(i))
-        with f.when(whole < stop):
-            step(whole, write_row_lanes(whole, llvm_mask_below(f, stop - whole, wide)))
+        f.vectors(start, stop, wide, lambda i, mask, copy: step(i, write_row_lanes(i, mask)))
 
     def _unrolled_loop(
         self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int, fold: Fold | None
@@ -160,15 +156,11 @@ class VectorLoopBody:
         if streams and self.large:
             self._streaming_store_loop(phase, streams, start, stop, step)
             return
-        position = start
-        for copies in sorted({most, 1}, reverse=True):
-            whole = position + ((stop - position) & -(wide * copies))
-            with f.loop(position, whole, wide * copies) as i:
-                for copy in range(copies):
-                    self._write_vector_group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
-            position = whole
-        with f.when(position < stop):
-            self._write_vector_group(phase, Lanes(position, wide, llvm_mask_below(f, stop - position, wide)), step)
+
+        def write(i: LlvmValue, mask: LlvmValue | None, copy: int) -> None:
+            self._write_vector_group(phase, Lanes(i, wide, mask, copy), step)
+
+        f.vectors(start, stop, wide, write, most)
 
     def _streaming_store_loop(
         self, phase: Phase, streams: list[int], start: LlvmValue, stop: LlvmValue, step: Step
@@ -183,7 +175,7 @@ class VectorLoopBody:
         )
         first = start + before
         whole = first + ((stop - first) & -wide)
-        with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
+        with f.loop(0, 2) as end:
             position, count = end.eq(0).pick(start, whole), end.eq(0).pick(before, stop - whole)
             with f.when(count.ne(0)):
                 self._write_vector_group(phase, Lanes(position, wide, llvm_mask_below(f, count, wide)), step)

@@ -31,8 +31,7 @@ def emit_llvm_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValu
         raw = access.places[number][0].at(offset, llvm_element_type(operand)).at(part, elem).load(elem)
     elif offset.lanes == 1 and letter == "1" and parts == 1:
         place = access.place(number, lanes.i).at(offset, llvm_element_type(operand))
-        whole = lanes.mask is None or lanes.count == 1
-        raw = place.load(elem, lanes.count) if whole else emit_llvm_masked_load(place, elem, lanes.count, lanes.mask)  # type: ignore[arg-type]
+        raw = emit_llvm_masked_load(place, elem, lanes.count, lanes.mask if lanes.count > 1 else None)
     else:
         f = access.frame.f
         if walks:

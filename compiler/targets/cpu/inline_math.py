@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -140,20 +141,17 @@ def llvm_zero_below(x: LlvmValue, low: float, high: float, formula: Callable[[Ll
     return none.pick(0.0, y)
 
 
-def llvm_exp_f32(x: LlvmValue) -> LlvmValue:
+EXP = {"float": (LN2_32, EXP_32, -104.0, 89.0), "double": (LN2_64, EXP_64, -745.2, 710.0)}
+
+
+def llvm_exp(x: LlvmValue) -> LlvmValue:
+    ln2, coefficients, low, high = EXP[x.elem]
+
     def exp_of_small_argument(x: LlvmValue) -> LlvmValue:
-        r, n, magic = llvm_reduce_exp_argument(x, LN2_32, TWICE["float"])
-        return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_32), r), n, magic)
+        r, n, magic = llvm_reduce_exp_argument(x, ln2, TWICE[x.elem])
+        return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, coefficients), r), n, magic)
 
-    return llvm_zero_below(x, -104.0, 89.0, exp_of_small_argument)
-
-
-def llvm_exp_f64(x: LlvmValue) -> LlvmValue:
-    def exp_of_small_argument(x: LlvmValue) -> LlvmValue:
-        r, n, magic = llvm_reduce_exp_argument(x, LN2_64, TWICE["double"])
-        return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_64), r), n, magic)
-
-    return llvm_zero_below(x, -745.2, 710.0, exp_of_small_argument)
+    return llvm_zero_below(x, low, high, exp_of_small_argument)
 
 
 def llvm_exp2_f32(x: LlvmValue) -> LlvmValue:
@@ -320,7 +318,7 @@ def llvm_tanh_f32(x: LlvmValue) -> LlvmValue:
     size = x.abs()
     square = x * x
     small = (size * square).fma(llvm_horner(square, TANH_32), size)
-    large = 1.0 - 2.0 / (llvm_exp_f32(size * 2.0) + 1.0)
+    large = 1.0 - 2.0 / (llvm_exp(size * 2.0) + 1.0)
     return (size < 0.625).pick(small, large).apply("copysign", x)
 
 
@@ -329,7 +327,7 @@ def llvm_erf_f32(x: LlvmValue) -> LlvmValue:
     square = x * x
     small = x.fma(llvm_polynomial(square, ERF_SMALL_32), x)
     capped = (x.f.const(4.0, "float", x.lanes) < size).pick(4.0, size)
-    large = 1.0 - llvm_exp_f32(-llvm_polynomial(capped, ERF_LARGE_32))
+    large = 1.0 - llvm_exp(-llvm_polynomial(capped, ERF_LARGE_32))
     return (size < 0.925).pick(small, large.apply("copysign", x))
 
 
@@ -379,13 +377,11 @@ def _llvm_math_helper_caller(write: Callable[..., LlvmValue], name: str) -> Call
     return call_math_helper
 
 
-def _llvm_sine_helper(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
-    return lambda x: llvm_sine_by_half_turns(x, shift, name)
-
-
+_SIN = partial(llvm_sine_by_half_turns, shift=0.0, name="sin")
+_COS = partial(llvm_sine_by_half_turns, shift=0.5, name="cos")
 FORMULAS: list[tuple[str, str, Callable[..., LlvmValue]]] = [
-    ("exp", "float", llvm_exp_f32),
-    ("exp", "double", llvm_exp_f64),
+    ("exp", "float", llvm_exp),
+    ("exp", "double", llvm_exp),
     ("exp2", "float", llvm_exp2_f32),
     ("expm1", "float", llvm_expm1_f32),
     ("log", "float", llvm_log_f32),
@@ -393,10 +389,10 @@ FORMULAS: list[tuple[str, str, Callable[..., LlvmValue]]] = [
     ("log2", "float", llvm_log2_f32),
     ("log10", "float", llvm_log10_f32),
     ("log1p", "float", llvm_log1p_f32),
-    ("sin", "float", _llvm_sine_helper(0.0, "sin")),
-    ("sin", "double", _llvm_sine_helper(0.0, "sin")),
-    ("cos", "float", _llvm_sine_helper(0.5, "cos")),
-    ("cos", "double", _llvm_sine_helper(0.5, "cos")),
+    ("sin", "float", _SIN),
+    ("sin", "double", _SIN),
+    ("cos", "float", _COS),
+    ("cos", "double", _COS),
     ("tanh", "float", llvm_tanh_f32),
     ("erf", "float", llvm_erf_f32),
     ("pow", "float", llvm_pow_f32),

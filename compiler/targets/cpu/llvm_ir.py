@@ -102,9 +102,15 @@ class LlvmFunction:
 
     @contextmanager
     def loop(
-        self, start: LlvmValue, stop: LlvmValue, step: LlvmValue | int = 1, note: int = PLAIN
+        self,
+        start: LlvmValue | int,
+        stop: LlvmValue | int,
+        step: LlvmValue | int = 1,
+        note: int | None = PLAIN,
+        flags: str = "nuw nsw",
     ) -> Iterator[LlvmValue]:
-        """Run the body for start, start + step, ... below stop (all i64). note: what LLVM may do with it."""
+        """Run the body for start, start + step, ... below stop (all i64). note: what LLVM may do with it (None: what it
+        likes); flags: how no index wraps."""
         number = self.fresh("")
         head, body, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
         i = LlvmValue(self, f"%i{number}", "i64")
@@ -117,9 +123,30 @@ class LlvmFunction:
         yield i
         self.jump(latch)
         self.block(latch)
-        self.do(f"%next{number} = add nuw nsw i64 {i}, {step}")
-        self.do(f"br label %{head}, !llvm.loop !{note}")
+        self.do(f"%next{number} = add {flags} i64 {i}, {step}")
+        self.do(f"br label %{head}" + ("" if note is None else f", !llvm.loop !{note}"))
         self.block(done)
+
+    def vectors(
+        self,
+        start: LlvmValue,
+        stop: LlvmValue,
+        lanes: int,
+        write: Callable[[LlvmValue, LlvmValue | None, int], None],
+        copies: int = 1,
+    ) -> None:
+        """Whole vectors from start below stop, so many copies in a turn while they last, then the rest under a mask.
+
+        write: what is done from an index on, under a mask (None: in all lanes), as which copy."""
+        position = start
+        for many in sorted({copies, 1}, reverse=True):
+            whole = position + ((stop - position) & -(lanes * many))
+            with self.loop(position, whole, lanes * many) as i:
+                for copy in range(many):
+                    write(i + lanes * copy if copy else i, None, copy)
+            position = whole
+        with self.when(position < stop):
+            write(position, llvm_mask_below(self, stop - position, lanes), 0)
 
     @contextmanager
     def when(self, condition: LlvmValue, weights: str = "") -> Iterator[None]:
@@ -311,6 +338,11 @@ class LlvmValue:
     def store(self, value: LlvmValue, align: int | None = None, note: str = "") -> None:
         self.f.do(f"store {value.typed}, ptr {self}, align {align or _llvm_alignment(value.elem)}{note}")
 
+    def prefetch(self, write: bool = False, locality: int = 3) -> None:
+        """Into the cache of a level: locality 3 the first, 2 the second."""
+        self.f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.f.do(f"call void @llvm.prefetch.p0(ptr {self}, i32 {int(write)}, i32 {locality}, i32 1)")
+
 
 def _llvm_alignment(elem: str) -> int:
     return 8 if elem == "ptr" else max(1, llvm_type_bits(elem) // 8)
@@ -322,8 +354,10 @@ def llvm_mask_below(f: LlvmFunction, count: LlvmValue, lanes: int) -> LlvmValue:
     return steps.compare("ult", count.to("trunc", "i32"))
 
 
-def emit_llvm_masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
-    """The lanes that `mask` allows; zero elsewhere, and nothing is read there."""
+def emit_llvm_masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue | None) -> LlvmValue:
+    """The lanes that `mask` allows (None: all); zero elsewhere, and nothing is read there."""
+    if mask is None:
+        return address.load(elem, lanes)
     f = address.f
     name, kind = f"@llvm.masked.load.{llvm_intrinsic_suffix(elem, lanes)}.p0", llvm_type(elem, lanes)
     f.module.declare(name, f"{kind} {name}(ptr, i32, {mask.kind}, {kind})")
@@ -331,7 +365,10 @@ def emit_llvm_masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmV
     return f.let(f"call {kind} {name}({args})", elem, lanes)
 
 
-def emit_llvm_masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
+def emit_llvm_masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue | None) -> None:
+    if mask is None:
+        address.store(value)
+        return
     f = address.f
     name = f"@llvm.masked.store.{llvm_intrinsic_suffix(value.elem, value.lanes)}.p0"
     f.module.declare(name, f"void {name}({value.kind}, ptr, i32, {mask.kind})")

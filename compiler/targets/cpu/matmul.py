@@ -13,20 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from ....runtime.core.frozen import frozen
-from ....runtime.program.program import Int, Kernel, Task
+from ....runtime.program.program import Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import StridedBufferArray
-from .llvm_ir import (
-    LINE,
-    METADATA,
-    LlvmFunction,
-    LlvmModule,
-    LlvmValue,
-    emit_llvm_masked_load,
-    emit_llvm_masked_store,
-    llvm_mask_below,
-)
-from .primitives import llvm_register_type
+from .llvm_ir import LINE, LlvmValue, emit_llvm_masked_store, llvm_mask_below
+from .unit_kernel import UnitKernelWriter, sum_of_llvm_lanes, unit_kernel_task
 
 TILE_ROWS, SUMS = 6, 12  # of a tile of results: rows, and vectors in registers, twice as many of AVX-512
 MOST_ROWS, MOST_VECTORS = 12, 8  # of tiles of few vectors, and of few rows
@@ -42,7 +33,6 @@ LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
 MOST = 1 << 20  # multiplications of one product of dot products, or that is not full; a library does more faster
 VECTORS = 4  # of a dot product, whose lanes are added up at the end
 TAPS = 18  # the slot of the first tap
-RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
 
 
 @frozen
@@ -80,22 +70,9 @@ def cpu_matmul_kernel_task(
         return None
     panels, chunks = -(-p.n // columns), -(-p.m // (blocks * rows))
     steps = (*p.left, *p.right, *p.result)
-    return [
-        Task(
-            "matmul",
-            kernel,
-            (
-                *(array.pointer for array in (*reads, writes[0])),
-                *(Int(n) for n in (p.m, p.n, p.k, panels, chunks, *steps)),
-            ),
-            tuple(array.region for array in reads),
-            (writes[0].region,),
-            units=p.count * panels * chunks,
-            cost=round(LAUNCH + p.count * multiplications * item / 4 / RATE, 3),
-            line=line,
-            flops=2 * p.count * multiplications,
-        )
-    ]
+    numbers, units = (p.m, p.n, p.k, panels, chunks, *steps), p.count * panels * chunks
+    arrays = (*reads, writes[0])
+    return [unit_kernel_task("matmul", kernel, arrays, numbers, units, p.count * multiplications, line)]
 
 
 def _row_products_kernel_of_shape(
@@ -154,7 +131,7 @@ def _cpu_matrix_products(reads: Sequence[StridedBufferArray], result: StridedBuf
     return MatrixProducts(math.prod(batch), m, n, k, steps(reads[0]), steps(reads[1]), steps(result))
 
 
-class _CpuProductsKernel:
+class _CpuProductsKernel(UnitKernelWriter):
     """The frame of the kernels: what the slots hold, and a loop over units. rows: of a block; rest: of the last one;
     taps: how often each row of the second matrix is taken, shifted, 0 for once as it is.
 
@@ -165,75 +142,37 @@ class _CpuProductsKernel:
     blocks = BLOCKS
 
     def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int, taps: int = 0) -> None:
-        f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
-        self.name, self.rows, self.rest = f"k_{name}_{dtype.name}_{rows}_{rest}", rows, rest
-        self.elem, self.lanes = llvm_register_type(dtype), vector_bytes // dtype.itemsize
-        self.taps, self.slots = taps, LlvmValue(f, "%slots", "ptr")
-        slots = self.slots
-        self.arrays = [slots.at(i, "i64").load("ptr") for i in range(3)]
-        numbers = [slots.at(i, "i64").load("i64") for i in range(3, 17)]
-        self.m, self.n, self.k, self.panels, self.chunks = numbers[:5]
-        self.left, self.right, self.result = numbers[5:8], numbers[8:11], numbers[11:14]
+        super().__init__(f"{name}_{dtype.name}_{rows}_{rest}", dtype, vector_bytes, 3, 14)
+        self.rows, self.rest, self.taps = rows, rest, taps
+        self.m, self.n, self.k, self.panels, self.chunks = self.numbers[:5]
+        self.left, self.right, self.result = self.numbers[5:8], self.numbers[8:11], self.numbers[11:]
 
-    def kernel(self, write: Callable[[Sequence[LlvmValue], LlvmValue, LlvmValue, LlvmValue], None]) -> Kernel:
+    def written(self, write: Callable[[Sequence[LlvmValue], LlvmValue, LlvmValue, LlvmValue], None]) -> Kernel:
         """write: what a unit does, given the addresses of its matrices, its first row and the one after the last, and
         its panel."""
-        f, length = self.f, self.blocks * self.rows
-        with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
+        length = self.blocks * self.rows
+        with self.units() as unit:
             pair = unit.binary("udiv", self.panels)
             product = pair.binary("udiv", self.chunks)
             first = (pair - product * self.chunks) * length
             steps = (self.left[0], self.right[0], self.result[0])
             which = [product, product, product]
             if self.taps:
-                which[0] = product.binary("urem", self.slots.at(TAPS - 1, "i64").load("i64"))
+                which[0] = product.binary("urem", self.number(TAPS - 1))
             found = [a.at(i * step, "i8") for a, i, step in zip(self.arrays, which, steps, strict=True)]
-            write(found, first, f.intrinsic("umin", "i64", first + length, self.m), unit - pair * self.panels)
-        f.do("ret void")
-        text = f.render(f"define void @{self.name}(ptr noundef %slots, i64 %begin, i64 %end)")
-        signature = ("ptr", "ptr", "ptr", *("i64",) * (14 + (self.taps and self.taps + 1)))
-        return Kernel(self.name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
+            write(found, first, (first + length).apply("umin", self.m), unit - pair * self.panels)
+        return self.kernel(self.taps and self.taps + 1)
 
     def each_tap(self, line: LlvmValue, i: LlvmValue, write: Callable[[LlvmValue, LlvmValue], None]) -> None:
         """write: what is done with each shift of row i of the second matrix, and its number."""
         if not self.taps:
             write(line, i)
             return
-        with self.f.loop(self.f.const(0, "i64"), self.f.const(self.taps, "i64")) as tap:
-            write(line.at(self.slots.at(tap + TAPS, "i64").load("i64"), "i8"), i * self.taps + tap)
-
-    def zeros(self, count: int) -> list[LlvmValue]:
-        """Accumulators, which hold +0."""
-        places = [self.f.slot(f"<{self.lanes} x {self.elem}>") for _ in range(count)]
-        for place in places:
-            place.store(self.f.const(0.0, self.elem, self.lanes), 64)
-        return places
-
-    def prefetch(self, place: LlvmValue) -> None:
-        self.f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.f.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
-
-    def add_to(self, place: LlvmValue, a: LlvmValue, b: LlvmValue) -> None:
-        place.store(a * b + place.load(self.elem, self.lanes, 64), 64)
-
-    def vector(self, place: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
-        if mask is None:
-            return place.load(self.elem, self.lanes)
-        return emit_llvm_masked_load(place, self.elem, self.lanes, mask)
+        with self.f.loop(0, self.taps) as tap:
+            write(line.at(self.number(tap + TAPS), "i8"), i * self.taps + tap)
 
     def blocks_of_rows(self, first: LlvmValue, last: LlvmValue, write: Callable[[LlvmValue, int], None]) -> None:
         self.blocks_between(first, last, self.rows, self.rest, write)
-
-    def blocks_between(
-        self, first: LlvmValue, last: LlvmValue, size: int, rest: int, write: Callable[[LlvmValue, int], None]
-    ) -> None:
-        """From first to last in blocks of a size, and the rest where there is one."""
-        whole = first + (last - first).binary("udiv", size) * size
-        with self.f.loop(first, whole, size) as at:
-            write(at, size)
-        if rest:
-            with self.f.when(whole < last):
-                write(whole, rest)
 
 
 Masks = Sequence[LlvmValue | None]
@@ -250,12 +189,12 @@ class _RowProductsKernel(_CpuProductsKernel):
         super().__init__(name, dtype, vector_bytes, rows, rest, taps)
         self.length, self.depth, self.blocks = wide * self.lanes, depth, PACKED_BLOCKS if depth else BLOCKS
         self.packed = self.f.slot(self.elem, depth * self.length) if depth else None
-        self.zero, self.line_length = self.f.const(0, "i64"), LINE // dtype.itemsize
+        self.line_length = LINE // dtype.itemsize
 
     def fetch(self, line: LlvmValue, count: int) -> None:
         """What lies at a place, before it is read: a core foresees nothing that is read in so short pieces."""
         for v in range(count):
-            self.prefetch(line.at(v * self.lanes, self.elem, inside=False))
+            line.at(v * self.lanes, self.elem, inside=False).prefetch()
 
     def write_panel(self, arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, masks: Masks) -> None:
         """The results of rows first to last. arrays: the first matrix, the panel, its results."""
@@ -263,7 +202,7 @@ class _RowProductsKernel(_CpuProductsKernel):
             self.blocks_of_rows(first, last, lambda row, n: self.write_tile(arrays, row, n, masks, self.zero, self.k))
             return
         with self.f.loop(self.zero, self.k, self.depth) as low:
-            high = self.f.intrinsic("umin", "i64", low + self.depth, self.k)
+            high = (low + self.depth).apply("umin", self.k)
             with self.f.loop(low, high) as i:
                 line, own = arrays[1].at(i * self.right[1], "i8"), self.packed.at((i - low) * self.length, self.elem)
                 self.fetch(line.at(self.right[1] * AHEAD, "i8", inside=False), len(masks))
@@ -277,7 +216,7 @@ class _RowProductsKernel(_CpuProductsKernel):
     ) -> None:
         """The terms low to high of the results of so many rows from a row on."""
         f, elem, lanes, packed = self.f, self.elem, self.lanes, self.packed
-        sums = [self.zeros(len(masks)) for _ in range(rows)]
+        sums = self.zeros(rows, len(masks))
         outs = [arrays[2].at((row + r) * self.result[1], "i8") for r in range(rows)]
         places = [
             (place, out.at(v * lanes, elem), mask)
@@ -291,7 +230,7 @@ class _RowProductsKernel(_CpuProductsKernel):
                     place.store(self.vector(target, mask), 64)
             with f.loop(low, high, self.line_length) as i:
                 for left in lefts:  # of the next block of rows
-                    self.prefetch(left.at(self.left[1] * rows + i * self.left[2], "i8", inside=False))
+                    left.at(self.left[1] * rows + i * self.left[2], "i8", inside=False).prefetch()
 
         def add_terms(line: LlvmValue, i: LlvmValue) -> None:
             vectors = [self.vector(line.at(v * lanes, elem), None if packed else m) for v, m in enumerate(masks)]
@@ -306,8 +245,7 @@ class _RowProductsKernel(_CpuProductsKernel):
             line = packed.at((i - low) * self.length, elem) if packed else arrays[1].at(i * self.right[1], "i8")
             self.each_tap(line, i, add_terms)
         for place, target, mask in places:
-            total = place.load(elem, lanes, 64)
-            target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
+            emit_llvm_masked_store(target, self.total(place), mask)
 
 
 @cache
@@ -340,7 +278,7 @@ def llvm_row_products_kernel(
         else:
             (write_whole if whole else write_edge)()
 
-    return made.kernel(write_unit)
+    return made.written(write_unit)
 
 
 @cache
@@ -349,42 +287,34 @@ def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others; columns: of the last block."""
     made = _CpuProductsKernel(f"dot_products_{columns}", dtype, vector_bytes, rows, rest)
-    f, elem, lanes = made.f, made.elem, made.lanes
+    elem = made.elem
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
         a, b, c = arrays
         low = panel * (BLOCKS * DOT_COLUMNS)
-        high = f.intrinsic("umin", "i64", low + BLOCKS * DOT_COLUMNS, made.n)
-        whole = made.k & -lanes
+        high = (low + BLOCKS * DOT_COLUMNS).apply("umin", made.n)
 
         def write_tile(row: LlvmValue, rows: int, column: LlvmValue, columns: int) -> None:
-            sums = [made.zeros(columns) for _ in range(rows)]
+            sums = made.zeros(rows, columns)
             lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
             rights = [b.at((column + j) * made.right[2], "i8") for j in range(columns)]
 
-            def add_terms(i: LlvmValue, mask: LlvmValue | None = None) -> None:
+            def add_terms(i: LlvmValue, mask: LlvmValue | None, copy: int) -> None:
                 vectors = [made.vector(start.at(i, elem), mask) for start in rights]
                 for left, each in zip(lefts, sums, strict=True):
                     vector = made.vector(left.at(i, elem), mask)
                     for other, place in zip(vectors, each, strict=True):
                         made.add_to(place, vector, other)
 
-            with f.loop(f.const(0, "i64"), whole, lanes) as i:
-                add_terms(i)
-            with f.when(whole < made.k):
-                add_terms(whole, llvm_mask_below(f, made.k - whole, lanes))
+            made.f.vectors(made.zero, made.k, made.lanes, add_terms)
             for r, each in enumerate(sums):
                 for j, place in enumerate(each):
-                    total = place.load(elem, lanes, 64)
-                    while total.lanes > 1:
-                        half = total.lanes // 2
-                        total = total.shuffle(list(range(half))) + total.shuffle(list(range(half, 2 * half)))
                     out = c.at((row + r) * made.result[1], "i8")
-                    out.at((column + j) * made.result[2], "i8").store(total)
+                    out.at((column + j) * made.result[2], "i8").store(sum_of_llvm_lanes(made.total(place)))
 
         def write_columns(column: LlvmValue, columns: int) -> None:
             made.blocks_of_rows(first, last, lambda row, rows: write_tile(row, rows, column, columns))
 
         made.blocks_between(low, high, DOT_COLUMNS, columns, write_columns)
 
-    return made.kernel(write_unit)
+    return made.written(write_unit)

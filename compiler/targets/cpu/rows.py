@@ -258,7 +258,7 @@ class RowsInVectors:
         def turn() -> None:
             rows, ended = count.load("i64"), f.slot("i1")
             ended.store(f.const(0, "i1"))
-            with f.loop(f.const(0, "i64"), rows, self.lanes) as lowest:
+            with f.loop(0, rows, self.lanes) as lowest:
                 self.mask = llvm_mask_below(f, rows - lowest, self.lanes)
                 self.run(self.rows.turns.body, lowest, self.lanes)
                 ends = ~self.test(lowest, self.lanes) & self.mask

@@ -8,15 +8,15 @@ from ....runtime.program.program import Argument, Int, Kernel, Task
 from ...core.cost import WorkCostModel
 from ...core.types import DType
 from ...layout.operands import StridedBufferArray
-from .llvm_ir import METADATA, UNROLLED, LlvmFunction, LlvmModule, LlvmValue
-from .primitives import emit_llvm_cast, llvm_memory_type, llvm_register_type
+from .llvm_ir import UNROLLED, LlvmValue
+from .primitives import emit_llvm_cast, llvm_memory_type
+from .unit_kernel import UnitKernelWriter
 
 OPERATIONS = {
     "cumsum": (LlvmValue.__add__, -0.0),
     "cumprod": (LlvmValue.__mul__, 1.0),
 }  # and what changes no first element
 STEP = 1.5e-3  # microseconds: one element waits for the one before
-SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
 
 
@@ -40,23 +40,17 @@ def cpu_running_total_task(
 def llvm_running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
     """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
     row to row and from element to element."""
-    module = LlvmModule()
-    f, name = LlvmFunction(module), f"k_{function}_{source.name}_{target.name}"
-    slots = LlvmValue(f, "%slots", "ptr")
-    begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
-    x, y = (slots.at(i, "i64").load("ptr") for i in range(2))
-    length, x_row, x_step, y_row, y_step = (slots.at(i, "i64").load("i64") for i in range(2, 7))
+    made = UnitKernelWriter(f"{function}_{source.name}_{target.name}", target, target.itemsize, 2, 5, "")
+    f, (x, y), (length, x_row, x_step, y_row, y_step) = made.f, made.arrays, made.numbers
     combine, first = OPERATIONS[function]
-    with f.loop(begin, end) as row:
-        total = f.slot(llvm_register_type(target))
-        total.store(f.const(first if target.kind == "f" else int(first), llvm_register_type(target)))
+    with made.units() as row:
+        total = f.slot(made.elem)
+        total.store(f.const(first, made.elem))
         from_, to = x.at(row * x_row, "i8"), y.at(row * y_row, "i8")
-        with f.loop(f.const(0, "i64"), length, note=UNROLLED) as i:
+        with f.loop(0, length, note=UNROLLED) as i:
             raw = from_.at(i * x_step, "i8").load(llvm_memory_type(source), 1, source.itemsize)
             value = emit_llvm_cast(source, target, raw.ne(0) if source.kind == "b" else raw)
-            result = combine(total.load(llvm_register_type(target)), value)
+            result = combine(total.load(made.elem), value)
             total.store(result)
             to.at(i * y_step, "i8").store(result, target.itemsize)
-    f.do("ret void")
-    text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
-    return Kernel(name, "cpu", f"{module}\n{text}\n{METADATA}\n", SIGNATURE)
+    return made.kernel()

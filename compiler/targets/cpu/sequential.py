@@ -176,7 +176,7 @@ class _LlvmRoutinePrinter:
             if _is_innermost_llvm_loop(s.body):
                 self.loop_with_known_strides(s, write_body, group)
             else:
-                self.loop(self.values[s.start], self.values[s.stop], write_body, 0)
+                self.loop(s, write_body)
             self.groups.pop()
             return
         outside, self.groups = self.groups, []
@@ -188,7 +188,7 @@ class _LlvmRoutinePrinter:
             if s.until is not None:
                 self.branch_out(self.values[s.until], f"{done}")
 
-        self.loop(self.values[s.start], self.values[s.stop], write_iteration, 0)
+        self.loop(s, write_iteration)
         if done is not None:
             self.f.jump(done)
             self.f.block(done)
@@ -202,11 +202,9 @@ class _LlvmRoutinePrinter:
             RowsInVectors(self, rows, lanes, group).write(low, high)
             return
 
-        def write_row(i: LlvmValue) -> None:
+        with self.f.loop(low, high, note=None, flags="nsw") as i:
             self.put(s.index, i, self.index_dtype(s.start))
             self.block(s.body)
-
-        self.loop(low, high, write_row, 0)
 
     def loop_with_known_strides(self, s: For | Fold, body: Callable[[LlvmValue], None], group: int) -> None:
         """An innermost loop, twice where axes may be broadcast in it: vectors need to know that none is."""
@@ -215,7 +213,7 @@ class _LlvmRoutinePrinter:
 
         def write_loop(known: dict[int, LlvmValue]) -> None:
             self.values |= known
-            self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group))
+            self.loop(s, body, self.loop_note(group))
 
         if factors:
             ones = dict.fromkeys(factors, self.f.const(1, "i64"))
@@ -227,32 +225,19 @@ class _LlvmRoutinePrinter:
     def index_dtype(self, number: int) -> DType:
         return self.dtypes[number]
 
-    def branch_out(self, condition: LlvmValue, label: str, weights: str = "") -> None:
+    def branch_out(self, condition: LlvmValue, label: str) -> None:
         """Goes on at a label where the condition holds."""
         rest = f"on{self.f.fresh('')}"
-        self.f.do(f"br i1 {condition}, label %{label}, label %{rest}{weights}")
+        self.f.do(f"br i1 {condition}, label %{label}, label %{rest}")
         self.f.block(rest)
 
     def loop_note(self, group: int) -> int:
         part = self.note(f'!{{!"llvm.loop.parallel_accesses", !{group}}}')
         return self.note(f"distinct !{{SELF, !{part}}}")
 
-    def loop(self, start: LlvmValue, stop: LlvmValue, body: Callable[[LlvmValue], None], note: int) -> None:
-        """Runs the body for start, start + 1, ... below stop. note 0: LLVM decides alone what to do with it."""
-        f, number = self.f, self.f.fresh("")
-        head, inside, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
-        i, before = LlvmValue(f, f"%i{number}", "i64"), f.label
-        f.jump(head)
-        f.block(head)
-        f.do(f"{i} = phi i64 [ {start}, %{before} ], [ %next{number}, %{latch} ]")
-        f.do(f"br i1 {i < stop}, label %{inside}, label %{done}")
-        f.block(inside)
-        body(i)
-        f.jump(latch)
-        f.block(latch)
-        f.do(f"%next{number} = add nsw i64 {i}, 1")
-        f.do(f"br label %{head}" + (f", !llvm.loop !{note}" if note else ""))
-        f.block(done)
+    def loop(self, s: For | Fold, body: Callable[[LlvmValue], None], note: int | None = None) -> None:
+        with self.f.loop(self.values[s.start], self.values[s.stop], note=note, flags="nsw") as i:
+            body(i)
 
     def fold(self, s: Fold) -> None:
         f, row = self.f, COMBINERS[s.combine]
@@ -279,7 +264,7 @@ class _LlvmRoutinePrinter:
         if vectors:
             self.loop_with_known_strides(s, write_fold_step, group)
         else:
-            self.loop(self.values[s.start], self.values[s.stop], write_fold_step, 0)
+            self.loop(s, write_fold_step)
         if group:
             self.groups.pop()
         self.put(s.number, emit_llvm_cast(wide, s.dtype, total.load(elem)), s.dtype)

@@ -4,24 +4,16 @@ tap, from the window's first one, so that all of them are one row that is shifte
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
-from ....runtime.program.program import Int, Kernel, Task
+from ....runtime.program.program import Kernel, Task
 from ...core.types import DType
 from ...layout.operands import StridedBufferArray
-from .llvm_ir import (
-    METADATA,
-    LlvmFunction,
-    LlvmModule,
-    LlvmValue,
-    emit_llvm_masked_load,
-    emit_llvm_masked_store,
-    llvm_mask_below,
-)
-from .matmul import LAUNCH, RATE, SUMS, cpu_row_products_kernel, even_cpu_product_block
-from .primitives import llvm_register_type
+from .llvm_ir import LlvmValue, emit_llvm_masked_store, llvm_mask_below
+from .matmul import SUMS, cpu_row_products_kernel, even_cpu_product_block
+from .unit_kernel import UnitKernelWriter, sum_of_llvm_lanes, unit_kernel_task
 
 DOT_ROWS = 4
 FEW_ROWS, LINE_VECTORS = 2, 4  # rows of weights that lines of results are made for, and lines and vectors of a tile
@@ -48,8 +40,14 @@ def cpu_shifted_products_task(
     panels, chunks = -(-n // columns), -(-m // (blocks * rows))
     steps = (m * k, k, 1, channels * length, length, 1, m * options["width"], options["width"], 1)
     numbers = (m, n, channels, panels, chunks, *(s * item for s in steps), groups, *(t * item for t in taps))
-    return _convolution_task(
-        kernel, (*reads, result), numbers, batch * groups * panels * chunks, batch * groups * m * n * k, line
+    return unit_kernel_task(
+        "convolution",
+        kernel,
+        (*reads, result),
+        numbers,
+        batch * groups * panels * chunks,
+        batch * groups * m * n * k,
+        line,
     )
 
 
@@ -78,7 +76,9 @@ def _cpu_line_products_task(
     blocks = -(-lines // rows)
     numbers = (n, line, channels, groups, m, blocks, k * item, length * item, options["width"] * item, *table)
     multiplications = batch * groups * m * n * k
-    return _convolution_task(kernel, (*reads, result), numbers, batch * groups * m * blocks, multiplications, text_line)
+    return unit_kernel_task(
+        "convolution", kernel, (*reads, result), numbers, batch * groups * m * blocks, multiplications, text_line
+    )
 
 
 def _chains_of_taps(taps: Sequence[int], line: int) -> list[list[int]]:
@@ -111,28 +111,8 @@ def cpu_shifted_dots_task(
     blocks = -(-m // rows)
     numbers = (batch, groups, m, channels, length, images, a_row * item, x_row * item, *(t * item for t in taps))
     multiplications = batch * groups * m * channels * length * len(taps)
-    return _convolution_task(kernel, (a, x, result), numbers, groups * blocks * channels, multiplications, line)
-
-
-def _convolution_task(
-    kernel: Kernel,
-    arrays: Sequence[StridedBufferArray],
-    numbers: Sequence[int],
-    units: int,
-    multiplications: int,
-    line: str,
-) -> Task:
-    result = arrays[-1]
-    return Task(
-        "convolution",
-        kernel,
-        (*(array.pointer for array in arrays), *map(Int, numbers)),
-        tuple(array.region for array in arrays[:-1]),
-        (result.region,),
-        units=units,
-        cost=round(LAUNCH + multiplications * result.dtype.itemsize / 4 / RATE, 3),
-        line=line,
-        flops=2 * multiplications,
+    return unit_kernel_task(
+        "convolution", kernel, (a, x, result), numbers, groups * blocks * channels, multiplications, line
     )
 
 
@@ -146,120 +126,83 @@ def llvm_shifted_dots_kernel(
     A unit is a block of rows of a and a channel of x; a block of images stays in a cache for all of its taps.
     Slots: the arrays; images, groups, rows and channels in a group, the length of rows, images of a block; the bytes of
     rows of a and of x; the taps in bytes."""
-    f = LlvmFunction(LlvmModule(flags=" contract"))
     (rows, wide), (last_rows, last_taps) = tile, rest
-    elem, lanes = llvm_register_type(dtype), vector_bytes // dtype.itemsize
-    name = f"k_shifted_dots_{dtype.name}_{rows}x{wide}_{last_rows}_{last_taps}_taps{taps}"
-    slots, zero = LlvmValue(f, "%slots", "ptr"), f.const(0, "i64")
-    a, x, result = (slots.at(i, "i64").load("ptr") for i in range(3))
-    batch, groups, m, channels, length, images, a_row, x_row = (slots.at(i, "i64").load("i64") for i in range(3, 11))
-    whole = length & -lanes
+    name = f"shifted_dots_{dtype.name}_{rows}x{wide}_{last_rows}_{last_taps}_taps{taps}"
+    made = UnitKernelWriter(name, dtype, vector_bytes, 3, 8)
+    f, elem, zero, (a, x, result) = made.f, made.elem, made.zero, made.arrays
+    batch, groups, m, channels, length, images, a_row, x_row = made.numbers
     blocks = (m + (rows - 1)).binary("udiv", rows)
 
     def write_tile(
         group: LlvmValue, row: LlvmValue, channel: LlvmValue, low: LlvmValue, tap: LlvmValue, m_: int, n: int
     ) -> None:
         """The sums of m_ rows and n taps over a block of images, which begins at `low`."""
-        high = f.intrinsic("umin", "i64", low + images, batch)
-        sums = [[f.slot(f"<{lanes} x {elem}>") for _ in range(n)] for _ in range(m_)]
-        for place in (place for each in sums for place in each):
-            place.store(f.const(0.0, elem, lanes), 64)
-        shifts = [slots.at(tap + (FIRST_TAP + j), "i64").load("i64") for j in range(n)]
-        with f.loop(low, high) as image:
+        sums = made.zeros(m_, n)
+        shifts = [made.number(tap + (FIRST_TAP + j)) for j in range(n)]
+        with f.loop(low, (low + images).apply("umin", batch)) as image:
             own = image * groups + group
             lefts = [a.at((own * m + row + i) * a_row, "i8") for i in range(m_)]
             line = x.at((own * channels + channel) * x_row, "i8")
             rights = [line.at(shift, "i8") for shift in shifts]
 
-            def add_terms(p: LlvmValue, mask: LlvmValue | None = None) -> None:
-                def vector(start: LlvmValue) -> LlvmValue:
-                    place = start.at(p, elem)
-                    if mask is None:
-                        return place.load(elem, lanes)
-                    return emit_llvm_masked_load(place, elem, lanes, mask)
-
-                vectors = [vector(left) for left in lefts]
+            def add_terms(p: LlvmValue, mask: LlvmValue | None, copy: int) -> None:
+                vectors = [made.vector(left.at(p, elem), mask) for left in lefts]
                 for j, right in enumerate(rights):
-                    other = vector(right)
+                    other = made.vector(right.at(p, elem), mask)
                     for each, one in zip(sums, vectors, strict=True):
-                        each[j].store(one * other + each[j].load(elem, lanes, 64), 64)
+                        made.add_to(each[j], one, other)
 
-            with f.loop(zero, whole, lanes) as p:
-                add_terms(p)
-            with f.when(whole < length):
-                add_terms(whole, llvm_mask_below(f, length - whole, lanes))
+            f.vectors(zero, length, made.lanes, add_terms)
         for i, each in enumerate(sums):
             line = result.at(((group * m + row + i) * channels + channel) * taps + tap, elem)
             for j, place in enumerate(each):
-                total, target = place.load(elem, lanes, 64), line.at(j, elem)
-                while total.lanes > 1:
-                    half = total.lanes // 2
-                    total = total.shuffle(list(range(half))) + total.shuffle(list(range(half, 2 * half)))
+                target = line.at(j, elem)
                 before = (zero < low).pick(target.load(elem), f.const(0.0, elem))
-                target.store(total + before)
+                target.store(sum_of_llvm_lanes(made.total(place)) + before)
 
     def write_rows(group: LlvmValue, row: LlvmValue, channel: LlvmValue, count: int) -> None:
         with f.loop(zero, batch, images) as low:
-            with f.loop(zero, f.const(taps - last_taps, "i64"), wide) as tap:
-                write_tile(group, row, channel, low, tap, count, wide)
-            if last_taps:
-                write_tile(group, row, channel, low, f.const(taps - last_taps, "i64"), count, last_taps)
+            write = partial(write_tile, group, row, channel, low)
+            made.blocks_between(zero, f.const(taps, "i64"), wide, last_taps, lambda tap, n: write(tap, count, n))
 
-    with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
+    with made.units() as unit:
         pair = unit.binary("udiv", channels)
         group = pair.binary("udiv", blocks)
         row, channel = (pair - group * blocks) * rows, unit - pair * channels
-        if last_rows:
-            f.fork(
-                row + rows <= m,
-                lambda: write_rows(group, row, channel, rows),
-                lambda: write_rows(group, row, channel, last_rows),
-            )
-        else:
-            write_rows(group, row, channel, rows)
-    f.do("ret void")
-    text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
-    signature = ("ptr", "ptr", "ptr", *("i64",) * (8 + taps))
-    return Kernel(name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
+        made.block_or_rest(row + rows <= m, rows, last_rows, partial(write_rows, group, row, channel))
+    return made.kernel(taps)
 
 
-class _LineProductsKernel:
+class _LineProductsKernel(UnitKernelWriter):
     """What is in the slots of `llvm_line_products_kernel`, and the parts of a unit."""
 
     def __init__(
-        self, dtype: DType, vector_bytes: int, edges: tuple[bool, int], runs: Sequence[tuple[int, int]]
+        self, name: str, dtype: DType, vector_bytes: int, edges: tuple[bool, int], runs: Sequence[tuple[int, int]]
     ) -> None:
-        f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
-        self.elem, self.lanes, self.item = llvm_register_type(dtype), vector_bytes // dtype.itemsize, dtype.itemsize
-        (self.whole, self.edge), self.runs = edges, runs
-        self.slots, self.zero = LlvmValue(f, "%slots", "ptr"), f.const(0, "i64")
-        self.arrays = [self.slots.at(i, "i64").load("ptr") for i in range(3)]
-        numbers = [self.slots.at(i, "i64").load("i64") for i in range(3, FIRST_CHAIN)]
-        self.n, self.line, self.channels, self.groups, self.m, self.blocks = numbers[:6]
-        self.steps = numbers[6:]
+        super().__init__(name, dtype, vector_bytes, 3, FIRST_CHAIN - 3)
+        (self.whole, self.edge), self.runs, self.item = edges, runs, dtype.itemsize
+        self.n, self.line, self.channels, self.groups, self.m, self.blocks, *self.steps = self.numbers
 
     def below(self, count: LlvmValue) -> LlvmValue:
-        return llvm_mask_below(self.f, self.f.intrinsic("smax", "i64", count, self.zero), self.lanes)
+        return llvm_mask_below(self.f, count.apply("smax", 0), self.lanes)
 
     def write_tile(
         self, arrays: Sequence[LlvmValue], start: LlvmValue, column: LlvmValue, count: int, vectors: int
     ) -> None:
         """The results of so many lines from `start` on, and so many vectors of columns."""
         f, elem, lanes, (weights, images, out) = self.f, self.elem, self.lanes, arrays
-        left = f.intrinsic("umin", "i64", self.line, self.n - (start + self.line * (count - 1))) - column
+        left = self.line.apply("umin", self.n - (start + self.line * (count - 1))) - column
         masks: list[LlvmValue | None] = [None] * vectors
         if self.edge == vectors:
             masks[-1] = self.below(self.line - column - (vectors - 1) * lanes)
         last: list[LlvmValue | None] = [self.below(left - v * lanes) for v in range(vectors)]
-        sums = [[f.slot(f"<{lanes} x {elem}>") for _ in masks] for _ in range(count)]
-        for place in (place for each in sums for place in each):
-            place.store(f.const(0.0, elem, lanes), 64)
-        with f.loop(self.zero, self.channels) as c:
+        sums = self.zeros(count, vectors)
+        with f.loop(0, self.channels) as c:
             image = images.at(c * self.steps[1], "i8").at(start + column, elem)
             taps = sum(chains * length for chains, length in self.runs)
             own, at = weights.at(c * (taps * self.item), "i8"), FIRST_CHAIN
             for chains, length in self.runs:
-                with f.loop(self.zero, f.const(chains, "i64")) as number:
+                with f.loop(0, chains) as number:
                     self.add_chain(
                         sums, image, own, self.slots.at(number * (1 + length) + at, "i64"), length, masks, last
                     )
@@ -267,8 +210,7 @@ class _LineProductsKernel:
         for r, each in enumerate(sums):
             target = out.at(start + self.line * r + column, elem)
             for v, (place, mask) in enumerate(zip(each, last if r == count - 1 else masks, strict=True)):
-                total, to = place.load(elem, lanes, 64), target.at(v * lanes, elem)
-                to.store(total) if mask is None else emit_llvm_masked_store(to, total, mask)
+                emit_llvm_masked_store(target.at(v * lanes, elem), self.total(place), mask)
 
     def add_chain(
         self,
@@ -288,17 +230,15 @@ class _LineProductsKernel:
         for s in range(count + length - 1):
             line = first.at(self.line * s, elem)
             for v, mask in enumerate(last if s == count + length - 2 else masks):
-                place = line.at(v * lanes, elem)
-                vector = place.load(elem, lanes) if mask is None else emit_llvm_masked_load(place, elem, lanes, mask)
+                vector = self.vector(line.at(v * lanes, elem), mask)
                 for q in range(max(0, s - count + 1), min(length, s + 1)):
-                    total = sums[s - q][v]
-                    total.store(numbers[q] * vector + total.load(elem, lanes, 64), 64)
+                    self.add_to(sums[s - q][v], numbers[q], vector)
 
-    def write_block(self, arrays: Sequence[LlvmValue], start: LlvmValue, count: int, wide: int) -> None:
+    def write_block(self, arrays: Sequence[LlvmValue], start: LlvmValue, wide: int, count: int) -> None:
         length = wide * self.lanes
         end = self.line - self.line.binary("urem", length)
         if self.whole:
-            with self.f.loop(self.zero, end, length) as column:
+            with self.f.loop(0, end, length) as column:
                 self.write_tile(arrays, start, column, count, wide)
         if self.edge:
             self.write_tile(arrays, start, end, count, self.edge)
@@ -321,26 +261,15 @@ def llvm_line_products_kernel(
     unit is a block of lines. Slots: the arrays; the length of rows and of lines, channels, groups, rows of a group,
     blocks, bytes of rows of each array; of each chain its first tap and its weights, in bytes."""
     rows, wide = tile
-    made = _LineProductsKernel(dtype, vector_bytes, edges, runs)
-    f = made.f
     shape = f"{rows}x{wide}_{rest}{'_whole' * edges[0]}_edge{edges[1]}"
-    name = f"k_line_products_{dtype.name}_{shape}_{'_'.join(f'{count}x{length}' for count, length in runs)}"
-    with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
+    name = f"line_products_{dtype.name}_{shape}_{'_'.join(f'{count}x{length}' for count, length in runs)}"
+    made = _LineProductsKernel(name, dtype, vector_bytes, edges, runs)
+    with made.units() as unit:
         plane = unit.binary("udiv", made.blocks)
         pair, block = plane.binary("udiv", made.m), unit - plane * made.blocks
         group_row = pair.binary("urem", made.groups) * made.m + (plane - pair * made.m)
         starts = (group_row, pair * made.channels, plane)
         arrays = [a.at(i * step, "i8") for a, i, step in zip(made.arrays, starts, made.steps, strict=True)]
-        start = block * made.line * rows
-
-        def write(count: int) -> None:
-            made.write_block(arrays, start, count, wide)
-
-        if rest:
-            f.fork(block + 1 < made.blocks, lambda: write(rows), lambda: write(rest))
-        else:
-            write(rows)
-    f.do("ret void")
-    text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
-    slots = FIRST_CHAIN - 3 + sum(chains * (1 + length) for chains, length in runs)
-    return Kernel(name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", ("ptr", "ptr", "ptr", *("i64",) * slots))
+        write = partial(made.write_block, arrays, block * made.line * rows, wide)
+        made.block_or_rest(block + 1 < made.blocks, rows, rest, write)
+    return made.kernel(sum(chains * (1 + length) for chains, length in runs))

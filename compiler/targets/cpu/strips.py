@@ -502,7 +502,7 @@ def _print_strip_kernel(form: StripNest, library: str | None, vector_bytes: int)
     scratch = slots.at(own + more, "i64").load("ptr")
     scratch = scratch.at(begin.binary("udiv", grain) * piece, "i8")
     given = f.slot("i64", own)
-    with f.loop(f.const(0, "i64"), f.const(own, "i64")) as place:
+    with f.loop(0, own) as place:
         given.at(place, "i64").store(slots.at(place, "i64").load("i64"))
     with f.loop(begin, end) as strip:
         low = strip * height

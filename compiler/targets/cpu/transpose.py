@@ -116,7 +116,7 @@ def fill_cpu_transpose_tile(
                 _transpose_vector_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
         start = done.load("i64")
-    with f.loop(f.const(0, "i64"), height) as row:
+    with f.loop(0, height) as row:
         far = corner.at(row.binary("mul nsw", down) + start.binary("mul nsw", right), llvm_element_type(known))
         near = tile.at(row * tiling.columns + start, llvm_element_type(known))
         gather_strided_elements(known, far, right, near, width - start)
@@ -136,11 +136,10 @@ def _transpose_vector_block(
     elem, (corner, right) = f"i{8 * known.dtype.itemsize}", source
     align = real_dtype(known.dtype).itemsize
     starts = [corner.at((column + i).binary("mul nsw", right), elem) for i in range(lanes)]
-    f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    with f.loop(f.const(0, "i64"), f.const(tiling.rows, "i64"), lanes) as row:
+    with f.loop(0, tiling.rows, lanes) as row:
         places = [start.at(row, elem) for start in starts]
         for place in places:
-            f.do(f"call void @llvm.prefetch.p0(ptr {place.at(right * AHEAD, elem)}, i32 0, i32 2, i32 1)")
+            place.at(right * AHEAD, elem).prefetch(locality=2)
         vectors = [place.load(elem, lanes, align) for place in places]
         for i, vector in enumerate(transpose_square_of_vectors(vectors)):
             tile.at(column + (row + i) * tiling.columns, elem).store(vector, 16)

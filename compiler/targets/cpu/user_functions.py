@@ -46,7 +46,7 @@ def emit_llvm_user_call(
         places = {i: _spill_vector_to_stack(f, v) for i, v in enumerate(values) if v.lanes > 1}
         exists = None if mask is None else _spill_vector_to_stack(f, mask.to("zext", "i8"))
         note = PLAIN if function.loops or exists is not None else _llvm_vectorization_note(f)
-        with f.loop(f.const(0, "i64"), f.const(lanes, "i64"), note=note) as lane:
+        with f.loop(0, lanes, note=note) as lane:
             one = [places[i].at(lane, v.elem).load(v.elem) if i in places else v for i, v in enumerate(values)]
             here = [o.at(lane, llvm_memory_type(d)) for o, d in zip(outputs, results, strict=True)]
             if exists is None:

@@ -36,7 +36,7 @@ def llvm_libm_call_for_each_lane(scalar: str, args: list[LlvmValue]) -> LlvmValu
         places = [g.slot(p.kind) for p in params]
         for place, p in zip(places, params, strict=True):
             place.store(p, 64)
-        with g.loop(g.const(0, "i64"), g.const(lanes, "i64")) as i:
+        with g.loop(0, lanes) as i:
             one = [place.at(i, elem) for place in places]
             one[0].store(g.call(scalar, elem, *(o.load(elem) for o in one)))
         return places[0].load(elem, lanes, 64)

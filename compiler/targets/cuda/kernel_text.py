@@ -51,19 +51,12 @@ class BodyContext:
     absent: Collection[int] = ()
 
 
-class CudaKernelText:
-    """Lines of kernel text under construction. `ix` is the index type, `names` the names of finished values."""
+class IndentedLines:
+    """Lines of Python text under construction, within a function."""
 
-    def __init__(self, nest: LoopNest, shape: CudaShape) -> None:
-        self.nest, self.shape = nest, shape
-        self.ix = f"i{nest.index_bits}"
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self.depth = 1
-        self.names: dict[int, str] = {}
-        self.results: dict[tuple[int, int, int], str] = {}
-        self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
-        self.called: dict[str, str] = {}  # calls of users' functions in the phase being printed: text -> its name
-        self.strides = _cuda_run_time_stride_names(nest)
 
     def add(self, *lines: str) -> None:
         self.lines += ["    " * self.depth + line for line in lines]
@@ -75,6 +68,20 @@ class CudaKernelText:
         self.depth += 1
         yield
         self.depth -= 1
+
+
+class CudaKernelText(IndentedLines):
+    """Lines of kernel text under construction. `ix` is the index type, `names` the names of finished values."""
+
+    def __init__(self, nest: LoopNest, shape: CudaShape) -> None:
+        super().__init__()
+        self.nest, self.shape = nest, shape
+        self.ix = f"i{nest.index_bits}"
+        self.names: dict[int, str] = {}
+        self.results: dict[tuple[int, int, int], str] = {}
+        self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
+        self.called: dict[str, str] = {}  # calls of users' functions in the phase being printed: text -> its name
+        self.strides = _cuda_run_time_stride_names(nest)
 
     def set(self, name: str, value: str) -> str:
         """Assign an index expression, in the index type."""

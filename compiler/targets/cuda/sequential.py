@@ -9,8 +9,7 @@ read what another one writes, or write what another one reads.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -35,7 +34,7 @@ from ...sequential.form import (
     statements_in_routine_block,
 )
 from ...sequential.interchange import routine_with_loops_interchanged
-from .kernel_text import cuda_constant_text
+from .kernel_text import IndentedLines, cuda_constant_text
 
 INT32 = np.dtype(np.int32)
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
@@ -95,11 +94,10 @@ def cuda_kernel_of_routine(routine: Routine, shape: RoutineShape) -> Kernel:
     return Kernel(name, "cuda", text.replace(_NAME, name), signature, options, form=routine)
 
 
-class _CudaRoutinePrinter:
+class _CudaRoutinePrinter(IndentedLines):
     def __init__(self, routine: Routine, shape: RoutineShape) -> None:
+        super().__init__()
         self.routine, self.threads, self.blocks, self.together = routine, shape.threads, shape.blocks, shape.together
-        self.lines: list[str] = []
-        self.depth = 1
         self.dtypes: dict[int, DType] = {}
         self.shared = False  # whether the turns being written are shared among the threads
         self.read = self.wrote = False  # what has happened since the threads last met
@@ -119,25 +117,15 @@ class _CudaRoutinePrinter:
         if self.routine.checks:
             self.error("i64(0)", "i64(0)")
             self.wrote = True
-        self.block(self.routine.body)
+        self.statements(self.routine.body)
         head = f"THREADS = {self.threads}\ndef {_NAME}({', '.join(given)}):\n"
         return head + "\n".join([*self.lines, "    return", ""])
-
-    def add(self, *lines: str) -> None:
-        self.lines += ["    " * self.depth + line for line in lines]
-
-    @contextmanager
-    def suite(self, head: str) -> Iterator[None]:
-        self.add(head)
-        self.depth += 1
-        yield
-        self.depth -= 1
 
     def fresh(self, hint: str) -> str:
         self.names += 1
         return f"{hint}{self.names}"
 
-    def block(self, block: Block) -> None:
+    def statements(self, block: Block) -> None:
         for statement in block:
             WRITERS[type(statement)](self, statement)
 
@@ -195,7 +183,7 @@ class _CudaRoutinePrinter:
         if self.shared:
             self.add(line)
         else:
-            with self.suite("if tid == 0:"):
+            with self.block("if tid == 0:"):
                 self.add(line)
 
     def set(self, s: Set) -> None:
@@ -209,15 +197,15 @@ class _CudaRoutinePrinter:
             if _is_cuda_nest_of_parallel_loops(s):
                 self.run_nest(s)
             else:
-                self.loop(s, f"v{s.start} + tid", "many", lambda: self.block(s.body))
+                self.loop(s, f"v{s.start} + tid", "many", lambda: self.statements(s.body))
             self.shared = False
             return
 
         def print_loop_iteration() -> None:
-            self.block(s.body)
+            self.statements(s.body)
             self.meet()
             if s.until is not None:
-                with self.suite(f"if v{s.until}:"):
+                with self.block(f"if v{s.until}:"):
                     self.add("break")
 
         self.meet()
@@ -228,7 +216,7 @@ class _CudaRoutinePrinter:
         side, as many as there are for each, and these share its innermost turns."""
         bits, count = self.fresh("h"), f"(v{s.stop} - v{s.start})"
         self.add(f"{bits} = i64(5)")
-        with self.suite(f"while (many >> ({bits} + 1)) >= {count} and (many >> ({bits} + 1)) > 0:"):
+        with self.block(f"while (many >> ({bits} + 1)) >= {count} and (many >> ({bits} + 1)) > 0:"):
             self.add(f"{bits} = {bits} + 1")
 
         def print_nest_iteration(block: Block) -> None:
@@ -241,14 +229,14 @@ class _CudaRoutinePrinter:
                     self.loop(statement, f"v{statement.start}", "i64(1)", partial(print_nest_iteration, statement.body))
                 else:
                     start, step = f"v{statement.start} + (tid & ((i64(1) << {bits}) - 1))", f"i64(1) << {bits}"
-                    self.loop(statement, start, step, lambda b=statement.body: self.block(b))  # type: ignore[misc]
+                    self.loop(statement, start, step, lambda b=statement.body: self.statements(b))  # type: ignore[misc]
 
         self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: print_nest_iteration(s.body))
 
     def loop(self, s: For | Fold, start: str, step: str, body: Callable[[], None]) -> None:
         index = self.fresh("at")
         self.add(f"{index} = {start}")
-        with self.suite(f"while {index} < v{s.stop}:"):
+        with self.block(f"while {index} < v{s.stop}:"):
             self.add(f"v{s.index} = {index}", f"{index} = {index} + ({step})")
             body()
 
@@ -265,7 +253,7 @@ class _CudaRoutinePrinter:
         self.add(f"{total} = {identity}")
 
         def print_fold_step() -> None:
-            self.block(s.body)
+            self.statements(s.body)
             value = self.cast(f"v{s.value}", self.dtypes[s.value], wide)
             self.add(f"{total} = {joins}({total}, {value})")
 
@@ -288,7 +276,7 @@ class _CudaRoutinePrinter:
             return
         short, warps = SHORT_NAMES[dtype], self.threads // WARP
         self.add("barrier()")  # nobody reads an earlier one any more
-        with self.suite("if (own & 31) == 0:"):
+        with self.block("if (own & 31) == 0:"):
             self.add(f"sput_{short}_1x1(s_{short}, own >> 5, zero, zero, {total})")
         self.add("barrier()", f"{total} = {identity}")
         for warp in range(warps):
@@ -304,31 +292,31 @@ class _CudaRoutinePrinter:
         after = [False, False]
         for head, block in ((f"if v{s.condition}:", s.then), ("else:", s.otherwise)):
             self.read, self.wrote = before
-            with self.suite(head):
-                self.block(block)
+            with self.block(head):
+                self.statements(block)
                 self.add("pass")
             after = [after[0] or self.read, after[1] or self.wrote]
         self.read, self.wrote = after
 
     def run_while(self, s: While) -> None:
         self.meet()
-        with self.suite("while True:"):
-            self.block(s.test)
+        with self.block("while True:"):
+            self.statements(s.test)
             tested = self.read, self.wrote
-            with self.suite(f"if not v{s.condition}:"):
+            with self.block(f"if not v{s.condition}:"):
                 self.add("break")
-            self.block(s.body)
+            self.statements(s.body)
             self.meet()
         self.read, self.wrote = tested
 
     def stop(self, s: Stop) -> None:
-        with self.suite(f"if v{s.condition}:"):
+        with self.block(f"if v{s.condition}:"):
             self.error(f"i64({s.number})", f"v{s.value}")
             self.add("return")
 
     def error(self, number: str, value: str) -> None:
         words = len(self.routine.arrays) - 1
-        with self.suite("if tid == 0:"):
+        with self.block("if tid == 0:"):
             for word, text in enumerate((number, value)):
                 self.add(f"store_i64_1x1(a{words}, {word}, zero, zero, {text})")
 

@@ -39,8 +39,9 @@ OUTSIDE = ["return [a]", "for i in range(a): pass", "a.b = 1", "x = y = 1", "ret
 
 @pytest.mark.parametrize("body", [*OUTSIDE, "return a < b < 3", "return a / b", "return a < 'b'"])
 def test_what_is_outside_the_language_is_refused(body, monkeypatch):
-    module = types.ModuleType("made")
-    monkeypatch.setattr(word_language, "word_module_source_text", lambda _: f"def f(a, b):\n    {body}\n")
+    module, text = types.ModuleType("made"), f"def f(a, b):\n    {body}\n"
+    exec(text, vars(module))
+    monkeypatch.setattr(word_language, "word_module_source_text", lambda _: text)
     with pytest.raises(SyntaxError):
         word_language.translate_word_language_to_llvm([module], [], "x86_64")
 

@@ -31,8 +31,8 @@ class Open:
 class Changing:
     x: int
     many: list[int] = field(default_factory=list)
-    made: int = field(init=False)
-    known: int = field(default=3, init=False)
+    made: int = 0
+    known: int = field(default=3)
 
     def __post_init__(self):
         self.made = self.x + len(self.many)

@@ -13,7 +13,6 @@ from .....runtime.core.frozen import dataclass
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
 from ....core.cost import work_cost_model_of_gpu
-from ....core.types import DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.operands import StridedBufferArray, are_operand_elements_aligned, contiguous_strides
@@ -84,26 +83,20 @@ class GpuAlgorithmBuilder:
         if result is not target:
             self.add_copy(result, target)
 
-    def add_copy(self, source: StridedBufferArray, target: StridedBufferArray, name: str = "copy") -> None:
-        """target[...] = source, of one dtype and shape."""
-        self._add_elementwise_launch(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
-
-    def add_conversion(self, source: StridedBufferArray, target: StridedBufferArray) -> None:
+    def add_copy(self, source: StridedBufferArray, target: StridedBufferArray) -> None:
         """target[...] = source, in the dtype of the target, of one shape."""
-        self._add_elementwise_launch(
-            "cast", source, target, target.dtype, lambda body: body.load(0, source.dtype).cast(target.dtype)
-        )
+        name = "copy" if source.dtype == target.dtype else "cast"
+        self._add_elementwise_launch(name, source, target, lambda body: body.load(0, source.dtype).cast(target.dtype))
 
     def add_fill(self, target: StridedBufferArray, value: Any) -> None:
         """target[...] = value"""
-        self._add_elementwise_launch("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
+        self._add_elementwise_launch("fill", None, target, lambda body: body.const(value, target.dtype))
 
     def _add_elementwise_launch(
         self,
         name: str,
         source: StridedBufferArray | None,
         target: StridedBufferArray,
-        dtype: DType,
         make: Callable[[KernelBody], Any],
     ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
@@ -131,7 +124,9 @@ class GpuAlgorithmBuilder:
         grid, block = cuda_grid_and_block(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
-        cost = round(work_cost_model_of_gpu(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
+        cost = round(
+            work_cost_model_of_gpu(self.gpu).time(math.prod(sizes) * target.dtype.itemsize * len(arrays), 0), 3
+        )
         self.tasks.append(
             Task(
                 name,

@@ -50,7 +50,7 @@ def lower_gpu_places_in_order(
     if keys_of_thread_in_block_sort(length, numbers.dtype):
         wide = calls.temporary((length,), "i8")
         gpu_sort_rows(calls, numbers, keys, wide, passes=passes)
-        calls.add_conversion(wide, order)
+        calls.add_copy(wide, order)
     else:
         gpu_radix_sort_long_rows(calls, numbers, keys, order, length, 1, False, passes, own)
     starts = options["starts"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -28,9 +28,20 @@ NUMBA: dict[str, Any] = {
 }
 SHORT = {t: name for name, t in NUMBA.items() if name not in ("f16", "bf16")}
 
-Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -> lanes of the result
-Typed = tuple[Any, Codegen]  # the type of a result, and what generates its code
-Rule = Callable[..., Typed]  # (*argument types) -> what they give
+
+class Lanes(list[Value]):
+    """The lanes of an argument, and their dtype (None where they are of several)."""
+
+    def __init__(self, values: Iterable[Value], dtype: Any) -> None:
+        super().__init__(values)
+        self.dtype = dtype
+
+    def repeated(self, count: int) -> list[Value]:
+        """So many lanes, these over and over."""
+        return [self[k % len(self)] for k in range(count)]
+
+
+Codegen = Callable[..., Sequence[Value]]  # (builder, *Lanes of each argument) -> lanes of the result
 
 
 def numba_lane_element_type(t: Any) -> Any:
@@ -48,8 +59,16 @@ def numba_cuda_type_of_lanes(element: Any, count: int) -> Any:
     return element if count == 1 else types.UniTuple(element, count)
 
 
-def _unpack_numba_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
-    return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
+def numba_lanes_like(t: Any, dtype: str | None = None, count: int | None = None) -> Any:
+    """The type of lanes like others, but of another dtype, or another number of them."""
+    return numba_cuda_type_of_lanes(
+        NUMBA[dtype] if dtype else numba_lane_element_type(t), numba_lane_count(t) if count is None else count
+    )
+
+
+def _unpack_numba_lanes(b: ir.IRBuilder, value: Value, t: Any) -> Lanes:
+    values = [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
+    return Lanes(values, None if isinstance(t, types.Tuple) else SHORT.get(numba_lane_element_type(t)))
 
 
 def _pack_numba_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
@@ -64,21 +83,21 @@ def _pack_numba_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     return result
 
 
-def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule | Typed, in_context: bool = False) -> Any:
-    """A numba.cuda intrinsic of `arity` arguments from its rule, or from what it gives for arguments of all types.
+def make_numba_lane_intrinsic(name: str, arity: int, result: Any, generate: Codegen, in_context: bool = False) -> Any:
+    """A numba.cuda intrinsic of `arity` arguments. result: its type, or a function of the arguments' types.
 
     in_context: the code generator is given numba's context before the builder."""
 
     def define_numba_intrinsic(typingctx: Any, *given: Any) -> Any:
         argtypes = [types.unliteral(t) for t in given]
-        result, generate = rule(*argtypes) if callable(rule) else rule
+        found = result if isinstance(result, types.Type) else result(*argtypes)
 
         def generate_numba_intrinsic(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
             first = (context, builder) if in_context else (builder,)
             lanes = generate(*first, *(_unpack_numba_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
-            return context.get_dummy_value() if result == types.void else _pack_numba_lanes(builder, lanes)
+            return context.get_dummy_value() if found == types.void else _pack_numba_lanes(builder, lanes)
 
-        return signature(result, *argtypes), generate_numba_intrinsic
+        return signature(found, *argtypes), generate_numba_intrinsic
 
     names = ["typingctx", *(f"a{k}" for k in range(arity))]
     define_numba_intrinsic.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 
 from .lanes import (
     NUMBA,
-    Typed,
+    Lanes,
     all_numba_lane_flags_hold,
     emit_nvvm_branch,
     make_numba_lane_intrinsic,
@@ -19,7 +20,7 @@ from .lanes import (
     widen_numba_integers,
 )
 from .numba_parts import types
-from .primitives import BITS, I8, I32, I64, LLVM, Value
+from .primitives import BITS, I8, I32, I64, LLVM, Value, emit_inline_ptx_effect
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
 VECTOR_BYTES = 16  # the widest access of one thread
@@ -37,14 +38,15 @@ class NumbaElementAccess:
         self.bytes = max(1, BITS[self.dtype] // 8)
         self.space = space
 
-    @property
-    def zero(self) -> Value:
-        return LLVM[self.dtype](0.0 if self.dtype in ("f32", "f64") else 0)
+    def zeros(self) -> list[Value]:
+        """What is in a lane that is not loaded."""
+        return [LLVM[self.dtype](0.0 if self.dtype in ("f32", "f64") else 0)]
 
-    def _nvvm_pointer_to_element(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
+    def pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any = None) -> Value:
+        """To a scalar. storage: the LLVM type of an access to it and its neighbours."""
         (wide, _) = widen_numba_integers(b, scalar, I64(0))
         address = b.add(base, b.mul(wide, I64(self.bytes)))
-        return b.inttoptr(address, storage.as_pointer(self.space))
+        return b.inttoptr(address, (storage or self.storage).as_pointer(self.space))
 
     def _llvm_type_of_access(self, length: int) -> tuple[Any, int]:
         """(LLVM type of one access to `length` scalars, scalars in each of its elements).
@@ -69,21 +71,31 @@ class NumbaElementAccess:
         scalars: list[Value] = []
         for _, width, number in self._accesses_of_elements(b, element, length * self.parts):
             storage, per_word = self._llvm_type_of_access(width)
-            found = b.load(self._nvvm_pointer_to_element(b, base, number, storage))
+            found = b.load(self.pointer(b, base, number, storage))
             found.align = width * self.bytes
             words = [found]
             if isinstance(storage, ir.VectorType):
                 words = [b.extract_element(found, I32(j)) for j in range(storage.count)]
-            scalars += (
-                words
-                if per_word == 1
-                else [x for word in words for x in self._split_word_into_scalars(b, word, per_word)]
-            )
+            bits = 8 * self.bytes
+            for word in words if per_word > 1 else ():  # lowest bits first
+                scalars += [b.trunc(b.lshr(word, I32(bits * j)) if j else word, self.storage) for j in range(per_word)]
+            scalars += words if per_word == 1 else []
         lanes = scalars[self.part :: self.parts]
         return [b.icmp_unsigned("!=", x, I8(0)) for x in lanes] if self.dtype == "b1" else lanes
 
-    def store(self, b: ir.IRBuilder, base: Value, element: Value, scalars: Sequence[Value]) -> None:
-        """Consecutive elements; real and imaginary parts come side by side."""
+    def load_each(
+        self, b: ir.IRBuilder, base: Value, elements: Sequence[Value], flags: Sequence[Value] = ()
+    ) -> list[Value]:
+        """This part of elements wherever they are; zero where there are flags and an element's does not hold."""
+        loads = [partial(self.load, b, base, element, 1) for element in elements]
+        if flags:
+            lanes = [emit_nvvm_branch(b, flag, load, self.zeros) for flag, load in zip(flags, loads, strict=True)]
+        else:
+            lanes = [load() for load in loads]
+        return [x for lane in lanes for x in lane]
+
+    def store(self, b: ir.IRBuilder, base: Value, element: Value, scalars: Sequence[Value]) -> list[Value]:
+        """Consecutive elements; real and imaginary parts come side by side. Gives nothing."""
         if self.dtype == "b1":
             scalars = [b.zext(x, I8) for x in scalars]
         for k, width, number in self._accesses_of_elements(b, element, len(scalars)):
@@ -96,12 +108,8 @@ class NumbaElementAccess:
                 value = storage(ir.Undefined)
                 for j, word in enumerate(words):
                     value = b.insert_element(value, word, I32(j))
-            b.store(value, self._nvvm_pointer_to_element(b, base, number, storage), align=width * self.bytes)
-
-    def _split_word_into_scalars(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
-        """The scalars in a word, lowest bits first."""
-        bits = 8 * self.bytes
-        return [b.trunc(b.lshr(word, I32(bits * j)) if j else word, self.storage) for j in range(count)]
+            b.store(value, self.pointer(b, base, number, storage), align=width * self.bytes)
+        return []
 
     def _join_scalars_into_word(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
         word = b.zext(scalars[0], I32)
@@ -110,58 +118,59 @@ class NumbaElementAccess:
         return word
 
 
+Groups = list[list[Value]]
+
+
+def _space_of_word(name: str) -> int:
+    return SHARED if name.startswith(("sget", "sput")) else GLOBAL
+
+
+def _groups_of_numbers(
+    b: ir.IRBuilder, vector: str, length: int, groups: int, first: Lanes, gs: Lanes, rest: tuple[Lanes, ...]
+) -> tuple[Groups, tuple[Lanes, ...]]:
+    """The element numbers, group by group, and the arguments that follow those that say where they are."""
+    stride, rest = (gs[0].type(1), rest) if vector else (rest[0][0], rest[1:])
+    return numba_lane_element_numbers(b, first[0], gs[0], stride, length, groups), rest
+
+
+def _flags_of_groups(mask: Lanes, rows: Groups) -> Groups:
+    flags = iter(mask.repeated(sum(map(len, rows))))
+    return [[next(flags) for _ in row] for row in rows]
+
+
+def _where_all_hold(
+    b: ir.IRBuilder, flags: Sequence[Value], yes: Callable[[], Sequence[Value]], no: Callable[[], Sequence[Value]]
+) -> list[Value]:
+    return emit_nvvm_branch(b, all_numba_lane_flags_hold(b, flags), yes, no)
+
+
 def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
-    """load(pointer, first, group stride[, lane stride][, mask])"""
-    cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
+    """load(pointer, first, group stride[, lane stride][, mask]); sget: from shared memory"""
+    cell, length, repeats = NumbaElementAccess(dtype, _space_of_word(name)), int(lanes), int(groups)
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-        stride = gs[0].type(1) if vector else rest[0][0]
-        rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
-        flags = rest[-1] if masked else None
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, first: Lanes, gs: Lanes, *rest: Lanes) -> list[Value]:
+        rows, rest = _groups_of_numbers(b, vector, length, repeats, first, gs, rest)
 
-        def load_single_lane(number: Value, flag: Value | None) -> list[Value]:
-            def load_element() -> list[Value]:
-                return cell.load(b, base[0], number, 1)
-
-            return load_element() if flag is None else emit_nvvm_branch(b, flag, load_element, lambda: [cell.zero])
-
-        def load_group_by_lanes(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
-            return [x for number, flag in zip(row, flags, strict=True) for x in load_single_lane(number, flag)]
-
-        def load_whole_group(row: Sequence[Value]) -> list[Value]:
-            return cell.load(b, base[0], row[0], length) if vector else load_group_by_lanes(row, [None] * length)
+        def load_group(row: Sequence[Value]) -> list[Value]:
+            return cell.load(b, base[0], row[0], length) if vector else cell.load_each(b, base[0], row)
 
         def load_all_groups() -> list[Value]:
-            return [x for row in rows for x in load_whole_group(row)]
+            return [x for row in rows for x in load_group(row)]
 
-        def load_masked_groups(flags: Sequence[Value]) -> list[Value]:
+        def load_masked_groups() -> list[Value]:
             result = []
-            for g, row in enumerate(rows):
-                mine = flags[g * length : (g + 1) * length]
-                result += emit_nvvm_branch(
-                    b,
-                    all_numba_lane_flags_hold(b, mine),
-                    lambda: load_whole_group(row),  # noqa: B023
-                    lambda: load_group_by_lanes(row, mine),  # noqa: B023
-                )
+            for row, mine in zip(rows, flags, strict=True):
+                by_lanes = partial(cell.load_each, b, base[0], row, mine)
+                result += _where_all_hold(b, mine, partial(load_group, row), by_lanes)
             return result
 
-        if flags is None:
+        if not masked:
             return load_all_groups()
-        flags = _repeat_mask_over_lanes(flags, length * repeats)
-        return emit_nvvm_branch(
-            b, all_numba_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
-        )
+        flags = _flags_of_groups(rest[0], rows)
+        return _where_all_hold(b, [x for mine in flags for x in mine], load_all_groups, load_masked_groups)
 
-    return make_numba_lane_intrinsic(
-        name,
-        3 + (not vector) + bool(masked),
-        (numba_cuda_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm),
-    )
-
-
-def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
-    return [lanes[k % len(lanes)] for k in range(total)]
+    result = numba_cuda_type_of_lanes(NUMBA[cell.dtype], length * repeats)
+    return make_numba_lane_intrinsic(name, 3 + (not vector) + bool(masked), result, generate_nvvm)
 
 
 def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
@@ -169,110 +178,88 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
     offset of several lanes has one for each."""
     cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        own = numba_lane_count(argtypes[-2 if masked else -1])
-        count = max(length * repeats, own)
+    def type_of_gather(*argtypes: Any) -> Any:
+        count = max(length * repeats, numba_lane_count(argtypes[-2 if masked else -1]))
+        return numba_cuda_type_of_lanes(NUMBA[cell.dtype], count)
 
-        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-            stride = gs[0].type(1) if vector else rest[0][0]
-            offsets = rest[-2 if masked else -1]
-            flags = _repeat_mask_over_lanes(rest[-1], count) if masked and count > 1 else None
-            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
-            flat = [number for row in rows for number in row]
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, first: Lanes, gs: Lanes, *rest: Lanes) -> list[Value]:
+        rows, (offsets, *mask) = _groups_of_numbers(b, vector, length, repeats, first, gs, rest)
+        flat = Lanes((number for row in rows for number in row), None)
+        count = max(len(flat), len(offsets))
 
-            def gather_one_lane(k: int) -> list[Value]:
-                return cell.load(b, base[0], b.add(*widen_numba_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
+        def number_of_lane(k: int) -> Value:
+            return b.add(*widen_numba_integers(b, flat[k % len(flat)], offsets[k % len(offsets)]))
 
-            def gather_all_lanes() -> list[Value]:
-                if vector and own == 1:
-                    wide = [b.add(*widen_numba_integers(b, row[0], offsets[0])) for row in rows]
-                    return [x for number in wide for x in cell.load(b, base[0], number, length)]
-                return [x for k in range(count) for x in gather_one_lane(k)]
+        def gather_lane(k: int) -> list[Value]:
+            return cell.load(b, base[0], number_of_lane(k), 1)
 
-            def gather_masked_lanes(flags: Sequence[Value]) -> list[Value]:
-                found = [
-                    emit_nvvm_branch(b, flags[k], lambda: gather_one_lane(k), lambda: [cell.zero])  # noqa: B023
-                    for k in range(count)
-                ]
-                return [x for lane in found for x in lane]
+        def gather_all_lanes() -> list[Value]:
+            if vector and len(offsets) == 1:
+                wide = [number_of_lane(k) for k in range(0, count, length)]
+                return [x for number in wide for x in cell.load(b, base[0], number, length)]
+            return [x for k in range(count) for x in gather_lane(k)]
 
-            return (
-                gather_all_lanes()
-                if flags is None
-                else emit_nvvm_branch(
-                    b, all_numba_lane_flags_hold(b, flags), gather_all_lanes, lambda: gather_masked_lanes(flags)
-                )
-            )
+        def gather_masked_lanes() -> list[Value]:
+            lanes = (emit_nvvm_branch(b, flag, partial(gather_lane, k), cell.zeros) for k, flag in enumerate(flags))
+            return [x for lane in lanes for x in lane]
 
-        return numba_cuda_type_of_lanes(NUMBA[cell.dtype], count), generate_nvvm
+        if not mask or count == 1:
+            return gather_all_lanes()
+        flags = mask[0].repeated(count)
+        return _where_all_hold(b, flags, gather_all_lanes, gather_masked_lanes)
 
-    return make_numba_lane_intrinsic(name, 4 + (not vector) + bool(masked), numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 4 + (not vector) + bool(masked), type_of_gather, generate_nvvm)
 
 
 def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
     cell = NumbaElementAccess("i64")
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, values: Lanes, bad: Lanes) -> list[Value]:
         some, value = bad[0], values[0]
         for k in range(1, max(len(bad), len(values))):
             value = b.select(bad[k % len(bad)], values[k % len(values)], value)
             some = b.or_(some, bad[k % len(bad)])
+        return emit_nvvm_branch(b, some, lambda: cell.store(b, base[0], I64(0), [value]), list)
 
-        def store_bad_index() -> list[Value]:
-            cell.store(b, base[0], I64(0), [value])
-            return []
-
-        emit_nvvm_branch(b, some, store_bad_index, list)
-        return []
-
-    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 3, types.void, generate_nvvm)
 
 
 def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
-    """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
-    cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
+    """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask]); sput: to shared memory"""
+    cell, length, repeats = NumbaElementAccess(dtype, _space_of_word(name)), int(lanes), int(groups)
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
-        stride = gs[0].type(1) if vector else rest[0][0]
-        values = rest[0 if vector else 1 :][: cell.parts]
-        rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
-        parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, first: Lanes, gs: Lanes, *rest: Lanes) -> list[Value]:
+        rows, rest = _groups_of_numbers(b, vector, length, repeats, first, gs, rest)
+        parts = [v.repeated(length * repeats) for v in rest[: cell.parts]]
         scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
 
-        def store_lanes(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
-            cell.store(b, base[0], number, [x for lane in lanes for x in lane])
-            return []
+        def store_lane(number: Value, lane: Sequence[Value]) -> list[Value]:
+            return cell.store(b, base[0], number, lane)
 
-        def store_whole_group(g: int) -> list[Value]:
-            mine = scalars[g * length : (g + 1) * length]
+        def store_group(row: Sequence[Value], lanes: Sequence[Sequence[Value]]) -> list[Value]:
             if vector:
-                return store_lanes(rows[g][0], mine)
-            for number, lane in zip(rows[g], mine, strict=True):
-                store_lanes(number, [lane])
+                return store_lane(row[0], [x for lane in lanes for x in lane])
+            return [x for number, lane in zip(row, lanes, strict=True) for x in store_lane(number, lane)]
+
+        def store_masked_group(
+            row: Sequence[Value], lanes: Sequence[Sequence[Value]], flags: Sequence[Value]
+        ) -> list[Value]:
+            for number, lane, flag in zip(row, lanes, flags, strict=True):
+                emit_nvvm_branch(b, flag, partial(store_lane, number, lane), list)
             return []
 
-        def store_masked_group(g: int, flags: Sequence[Value]) -> list[Value]:
-            for j, number in enumerate(rows[g]):
-                lane = scalars[g * length + j]
-                emit_nvvm_branch(b, flags[j], lambda: store_lanes(number, [lane]), list)  # noqa: B023
-            return []
-
-        flags = _repeat_mask_over_lanes(rest[-1], length * repeats) if masked else None
-        for g in range(repeats):
-            if flags is None:
-                store_whole_group(g)
+        flags = _flags_of_groups(rest[-1], rows) if masked else [[]] * repeats
+        for g, (row, mine) in enumerate(zip(rows, flags, strict=True)):
+            group = (row, scalars[g * length : (g + 1) * length])
+            if masked:
+                _where_all_hold(b, mine, partial(store_group, *group), partial(store_masked_group, *group, mine))
             else:
-                mine = flags[g * length : (g + 1) * length]
-                emit_nvvm_branch(
-                    b,
-                    all_numba_lane_flags_hold(b, mine),
-                    lambda: store_whole_group(g),  # noqa: B023
-                    lambda: store_masked_group(g, mine),  # noqa: B023
-                )
+                store_group(*group)
         return []
 
-    return make_numba_lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), (types.void, generate_nvvm))
+    arity = 3 + (not vector) + cell.parts + bool(masked)
+    return make_numba_lane_intrinsic(name, arity, types.void, generate_nvvm)
 
 
 def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
@@ -287,28 +274,26 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
         memory.align = VECTOR_BYTES
         return [b.ptrtoint(memory, I64)]
 
-    return make_numba_lane_intrinsic(name, 0, (types.int64, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 0, types.int64, generate_nvvm)
 
 
 def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
     cell = NumbaElementAccess(dtype, SHARED)
-
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
-        return cell.load(b, base[0], first[0], int(lanes))
-
-    return make_numba_lane_intrinsic(name, 2, (numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm))
+    result = numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes))
+    return make_numba_lane_intrinsic(
+        name, 2, result, lambda b, base, first: cell.load(b, base[0], first[0], int(lanes))
+    )
 
 
 def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
     cell = NumbaElementAccess(dtype, SHARED)
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
-        cell.store(b, base[0], first[0], _repeat_mask_over_lanes(value, int(lanes)))
-        return []
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, first: Lanes, value: Lanes) -> list[Value]:
+        return cell.store(b, base[0], first[0], value.repeated(int(lanes)))
 
-    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 3, types.void, generate_nvvm)
 
 
 def cluster_store_intrinsic(name: str, dtype: str) -> Any:
@@ -317,42 +302,12 @@ def cluster_store_intrinsic(name: str, dtype: str) -> Any:
     bits = 8 * cell.bytes
     word = I64 if bits == 64 else I32
     text = f"{{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.b{bits} [a], $2; }}"
-    asm = ir.InlineAsm(
-        ir.FunctionType(ir.VoidType(), [I32, I32, word]), text, f"r,r,{'l' if bits == 64 else 'r'}", side_effect=True
-    )
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, block: Any, number: Any, value: Sequence[Value]) -> list[Value]:
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, block: Lanes, number: Lanes, value: Lanes) -> list[Value]:
         x = value[0] if dtype == "b1" else b.bitcast(value[0], ir.IntType(bits))
         x = x if x.type == word else b.zext(x, word)
-        address = b.ptrtoint(cell._nvvm_pointer_to_element(b, base[0], number[0], cell.storage), I32)
-        b.call(asm, [address, block[0], x])
+        address = b.ptrtoint(cell.pointer(b, base[0], number[0]), I32)
+        emit_inline_ptx_effect(b, text, f"r,r,{'l' if bits == 64 else 'r'}", address, block[0], x)
         return []
 
-    return make_numba_lane_intrinsic(name, 4, (types.void, generate_nvvm))
-
-
-def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
-    """sget(memory, first, group stride, lane stride)"""
-    cell = NumbaElementAccess(dtype, SHARED)
-
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
-        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
-        return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
-
-    return make_numba_lane_intrinsic(
-        name, 4, (numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm)
-    )
-
-
-def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
-    """sput(memory, first, group stride, lane stride, value)"""
-    cell = NumbaElementAccess(dtype, SHARED)
-
-    def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
-        rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
-        places = [number for row in rows for number in row]
-        for number, x in zip(places, _repeat_mask_over_lanes(value, len(places)), strict=True):
-            cell.store(b, base[0], number, [x])
-        return []
-
-    return make_numba_lane_intrinsic(name, 5, (types.void, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 4, types.void, generate_nvvm)

@@ -6,7 +6,7 @@ i16 of their bits. Transcendental functions are libdevice's (CUDA's libdevice us
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -154,21 +154,25 @@ def _nvvm_multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Valu
 
 def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """Euclid's algorithm on unsigned integers."""
-    zero = x.type(0)
+    return _nvvm_until_last_is_zero(b, (x, y), lambda p, q: (q, b.urem(p, q)))
+
+
+def _nvvm_until_last_is_zero(b: ir.IRBuilder, firsts: Sequence[Value], turn: Callable[..., Sequence[Value]]) -> Value:
+    """What values become, turn by turn, until the last of them is 0: the first of them."""
     before = b.block
-    head, body, done = (b.append_basic_block(n) for n in ("gcd", "gcd.body", "gcd.done"))
+    head, body, done = (b.append_basic_block(n) for n in ("head", "body", "done"))
     b.branch(head)
     b.position_at_end(head)
-    p, q = b.phi(x.type), b.phi(x.type)
-    b.cbranch(b.icmp_unsigned("==", q, zero), done, body)
+    phis = [b.phi(first.type) for first in firsts]
+    b.cbranch(b.icmp_unsigned("==", phis[-1], phis[-1].type(0)), done, body)
     b.position_at_end(body)
-    remainder = b.urem(p, q)
+    laters = turn(*phis)
     b.branch(head)
-    for phi, first, later in ((p, x, q), (q, y, remainder)):
+    for phi, first, later in zip(phis, firsts, laters, strict=True):
         phi.add_incoming(first, before)
         phi.add_incoming(later, body)
     b.position_at_end(done)
-    return p
+    return phis[0]
 
 
 def _nvvm_integer_power(b: ir.IRBuilder, dtype: str, x: Value, n: Value) -> Value:
@@ -178,24 +182,23 @@ def _nvvm_integer_power(b: ir.IRBuilder, dtype: str, x: Value, n: Value) -> Valu
         function = ir.Function(b.module, ir.FunctionType(x.type, [x.type, x.type]), name)
         function.linkage = "internal"
         function.attributes.add("noinline")
-        _write_nvvm_squarings(ir.IRBuilder(function.append_basic_block("entry")), *function.args)
+        own, one = ir.IRBuilder(function.append_basic_block("entry")), x.type(1)
+
+        def square(power: Value, square: Value, bits: Value) -> Sequence[Value]:
+            found = own.select(own.trunc(bits, I1), own.mul(power, square), power)
+            return found, own.mul(square, square), own.lshr(bits, one)
+
+        own.ret(_nvvm_until_last_is_zero(own, (one, *function.args), square))
     return b.call(b.module.globals[name], [x, n])
 
 
-def _write_nvvm_squarings(b: ir.IRBuilder, x: Value, n: Value) -> None:
-    one, entry = ir.Constant(x.type, 1), b.block
-    loop, done = (b.append_basic_block(name) for name in ("squaring", "done"))
-    b.branch(loop)
-    b.position_at_end(loop)
-    power, square, bits = (b.phi(x.type) for _ in range(3))
-    found = b.select(b.trunc(bits, I1), b.mul(power, square), power)
-    rest = b.lshr(bits, one)
-    for phi, first, later in ((power, one, found), (square, x, b.mul(square, square)), (bits, n, rest)):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(later, loop)
-    b.cbranch(b.icmp_unsigned("!=", rest, ir.Constant(x.type, 0)), loop, done)
-    b.position_at_end(done)
-    b.ret(found)
+def nvvm_fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
+    return nvvm_call_of_libdevice("fma")(b, "f32" if x.type == F32 else "f64", x, y, z)
+
+
+def nvvm_negative(b: ir.IRBuilder, x: Value) -> Value:
+    """Of a float."""
+    return b.fsub(x.type(-0.0), x)
 
 
 def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
@@ -204,32 +207,20 @@ def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     if dtype == "f32":
         return nvvm_call_of_libdevice("hypot")(b, dtype, x, y)
 
-    def hypot_constant(number: float) -> Value:
-        return F64(number)
-
-    def emit_fma(x: Value, y: Value, z: Value) -> Value:
-        return call_external_nvvm_function(b, "__nv_fma", F64, x, y, z)
-
-    def emit_negation(x: Value) -> Value:
-        return b.fsub(hypot_constant(-0.0), x)
-
     x, y = (call_external_nvvm_function(b, "__nv_fabs", F64, v) for v in (x, y))
-    infinite = b.or_(*(b.fcmp_ordered("==", v, hypot_constant(float("inf"))) for v in (x, y)))
+    infinite = b.or_(*(b.fcmp_ordered("==", v, F64(float("inf"))) for v in (x, y)))
     wide = b.fcmp_ordered(">", x, y)
     x, y = b.select(wide, x, y), b.select(wide, y, x)
-    large, small = b.fcmp_ordered(">", x, hypot_constant(2.0**500)), b.fcmp_ordered("<", x, hypot_constant(2.0**-400))
-    scale, back = (
-        b.select(large, hypot_constant(1 / f), b.select(small, hypot_constant(f), hypot_constant(1.0)))
-        for f in (2.0**600, 2.0**-600)
-    )
+    large, small = b.fcmp_ordered(">", x, F64(2.0**500)), b.fcmp_ordered("<", x, F64(2.0**-400))
+    scale, back = (b.select(large, F64(1 / f), b.select(small, F64(f), F64(1.0))) for f in (2.0**600, 2.0**-600))
     x, y = b.fmul(x, scale), b.fmul(y, scale)
-    h = call_external_nvvm_function(b, "__nv_sqrt", F64, emit_fma(x, x, b.fmul(y, y)))
+    h = call_external_nvvm_function(b, "__nv_sqrt", F64, nvvm_fma(b, x, x, b.fmul(y, y)))
     hh, xx = b.fmul(h, h), b.fmul(x, x)
-    low = b.fsub(emit_fma(h, h, emit_negation(hh)), emit_fma(x, x, emit_negation(xx)))
-    error = b.fadd(emit_fma(emit_negation(y), y, b.fsub(hh, xx)), low)
+    low = b.fsub(nvvm_fma(b, h, h, nvvm_negative(b, hh)), nvvm_fma(b, x, x, nvvm_negative(b, xx)))
+    error = b.fadd(nvvm_fma(b, nvvm_negative(b, y), y, b.fsub(hh, xx)), low)
     found = b.fsub(h, b.fdiv(error, b.fadd(h, h)))
-    found = b.fmul(b.select(b.fcmp_ordered("==", h, hypot_constant(0.0)), h, found), back)
-    return b.select(infinite, hypot_constant(float("inf")), found)
+    found = b.fmul(b.select(b.fcmp_ordered("==", h, F64(0.0)), h, found), back)
+    return b.select(infinite, F64(float("inf")), found)
 
 
 _SAME_NAME = (
@@ -296,6 +287,12 @@ def emit_inline_ptx(text: str, result: Any, given: Any, constraints: str) -> Emi
     and 0, which loses the sign of a zero."""
     asm = ir.InlineAsm(ir.FunctionType(result, [given]), f"{text} $0, $1;", constraints)
     return lambda b, x, *rest: b.call(asm, [x])
+
+
+def emit_inline_ptx_effect(b: ir.IRBuilder, text: str, constraints: str, *args: Value, result: Any = None) -> Value:
+    """PTX that does something besides what it gives (by default nothing)."""
+    kind = ir.FunctionType(result or ir.VoidType(), [x.type for x in args])
+    return b.call(ir.InlineAsm(kind, text, constraints, side_effect=True), args)
 
 
 _half_to_float = emit_inline_ptx("cvt.f32.f16", F32, I16, "=f,h")

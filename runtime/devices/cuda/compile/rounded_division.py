@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from .lanes import all_numba_lane_flags_hold, emit_nvvm_branch
-from .primitives import F32, ROWS, Value, call_external_nvvm_function, emit_inline_ptx
+from .primitives import (
+    F32,
+    ROWS,
+    Value,
+    call_external_nvvm_function,
+    emit_inline_ptx,
+    nvvm_fma,
+    nvvm_negative,
+)
 
 _SMALLEST = 2.0**-100  # of a numerator or a square: below it the remainder, 2^-47 times as small, may be no float32
 _LEAST, _MOST = 2.0**-125, 2.0**127  # of a quotient
 TOGETHER = 4  # lanes of one branch: until then, all their arguments stay in registers
 _RECIPROCAL = emit_inline_ptx("rcp.approx.ftz.f32", F32, F32, "=f,f")
 _INVERSE_ROOT = emit_inline_ptx("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
-
-
-def _nvvm_fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
-    return call_external_nvvm_function(b, "__nv_fmaf", F32, x, y, z)
-
-
-def _nvvm_is_negative(b: ir.IRBuilder, x: Value) -> Value:
-    return b.fsub(F32(-0.0), x)
 
 
 def _nvvm_magnitude_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
@@ -37,10 +37,10 @@ def _nvvm_magnitude_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
 def _nvvm_rounded_quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
     """x / y, and whether it is correctly rounded."""
     near = _RECIPROCAL(b, y)
-    minus = _nvvm_is_negative(b, y)
-    reciprocal = _nvvm_fma(b, near, _nvvm_fma(b, minus, near, F32(1.0)), near)
+    minus = nvvm_negative(b, y)
+    reciprocal = nvvm_fma(b, near, nvvm_fma(b, minus, near, F32(1.0)), near)
     first = b.fmul(x, reciprocal)
-    found = _nvvm_fma(b, reciprocal, _nvvm_fma(b, minus, first, x), first)
+    found = nvvm_fma(b, reciprocal, nvvm_fma(b, minus, first, x), first)
     low = b.and_(_nvvm_magnitude_at_least(b, x, _SMALLEST), _nvvm_magnitude_at_least(b, found, _LEAST))
     high = b.fcmp_ordered("<=", call_external_nvvm_function(b, "__nv_fabsf", F32, found), F32(_MOST))
     return found, b.and_(low, high)
@@ -50,7 +50,7 @@ def _nvvm_rounded_square_root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
     """The square root of x, and whether it is correctly rounded. Infinity and zero give NaN here."""
     near = _INVERSE_ROOT(b, x)
     first, half = b.fmul(x, near), b.fmul(near, F32(0.5))
-    found = _nvvm_fma(b, _nvvm_fma(b, _nvvm_is_negative(b, first), first, x), half, first)
+    found = nvvm_fma(b, nvvm_fma(b, nvvm_negative(b, first), first, x), half, first)
     positive = b.fcmp_ordered(">=", x, F32(_SMALLEST))
     return found, b.and_(positive, b.fcmp_ordered(">=", found, F32(0.0)))
 

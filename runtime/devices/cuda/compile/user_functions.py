@@ -20,7 +20,7 @@ from ....program.user_function import (
     rebuild_user_function_in_python,
 )
 from . import numba_parts
-from .lanes import NUMBA, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count
+from .lanes import NUMBA, Lanes, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count
 from .numba_parts import compile_cuda, jit, signature, types
 from .primitives import LLVM, Value
 
@@ -74,51 +74,50 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
     several = types.Tuple([_numba_cuda_type_of_dtype(r) for r in function.results])
     sig = signature(several if function.several else several[0], *map(_numba_cuda_type_of_dtype, function.arguments))
 
-    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Any]:
-        given = argtypes[:-1] if masked else argtypes
-        count = max(map(numba_lane_count, given))
+    given = sum(map(len, arguments))
 
-        def generate_nvvm(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            plain = rebuild_user_function_in_python(
-                function.source,
-                float_constant_dtype_of_user_function(function.arguments),
-                partial(_compile_numba_cuda_callee, cc),
-            )
-            made = context.compile_subroutine(b, plain, sig, caching=False)
-
-            def call_in_one_lane(k: int) -> list[Value]:
-                reals = [v[k % len(v)] for v in lanes[: len(given)]]
-                values = [
-                    _take_numba_cuda_argument(context, b, d, parts, reals)
-                    for d, parts in zip(function.arguments, arguments, strict=True)
-                ]
-                status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
-                results = _extract_nvvm_parts(b, result, len(outputs), function.several)
-                found = [
-                    part
-                    for value, parts in zip(results, outputs, strict=True)
-                    for part in _extract_nvvm_parts(b, value, 2, len(parts) == 2)
-                ]
-                return [*map(partial(b.select, status.is_ok), found, _nvvm_result_of_failed_user_function(flat))]
-
-            rows = []
-            for k in range(count):
-                exists = _any_numba_lane_of_mask(b, lanes[-1], k, count) if masked else None
-                rows.append(
-                    call_in_one_lane(k)
-                    if exists is None
-                    else emit_nvvm_branch(
-                        b, exists, partial(call_in_one_lane, k), partial(_nvvm_result_of_failed_user_function, flat)
-                    )
-                )
-            return [row[part] for part in range(len(flat)) for row in rows]
-
+    def type_of_results(*argtypes: Any) -> Any:
+        count = max(map(numba_lane_count, argtypes[:given]))
         items = [NUMBA[part] for part in flat for _ in range(count)]
-        return items[0] if len(items) == 1 else types.Tuple(items), generate_nvvm
+        return items[0] if len(items) == 1 else types.Tuple(items)
 
-    return make_numba_lane_intrinsic(
-        function.symbol, sum(map(len, arguments)) + masked, numba_typing_rule, in_context=True
-    )
+    def generate_nvvm(context: Any, b: ir.IRBuilder, *lanes: Lanes) -> list[Value]:
+        plain = rebuild_user_function_in_python(
+            function.source,
+            float_constant_dtype_of_user_function(function.arguments),
+            partial(_compile_numba_cuda_callee, cc),
+        )
+        count = max(map(len, lanes[:given]))
+        made = context.compile_subroutine(b, plain, sig, caching=False)
+
+        def call_in_one_lane(k: int) -> list[Value]:
+            reals = [v[k % len(v)] for v in lanes[:given]]
+            values = [
+                _take_numba_cuda_argument(context, b, d, parts, reals)
+                for d, parts in zip(function.arguments, arguments, strict=True)
+            ]
+            status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
+            results = _extract_nvvm_parts(b, result, len(outputs), function.several)
+            found = [
+                part
+                for value, parts in zip(results, outputs, strict=True)
+                for part in _extract_nvvm_parts(b, value, 2, len(parts) == 2)
+            ]
+            return [*map(partial(b.select, status.is_ok), found, _nvvm_result_of_failed_user_function(flat))]
+
+        rows = []
+        for k in range(count):
+            exists = _any_numba_lane_of_mask(b, lanes[-1], k, count) if masked else None
+            rows.append(
+                call_in_one_lane(k)
+                if exists is None
+                else emit_nvvm_branch(
+                    b, exists, partial(call_in_one_lane, k), partial(_nvvm_result_of_failed_user_function, flat)
+                )
+            )
+        return [row[part] for part in range(len(flat)) for row in rows]
+
+    return make_numba_lane_intrinsic(function.symbol, given + masked, type_of_results, generate_nvvm, in_context=True)
 
 
 def _extract_nvvm_parts(b: ir.IRBuilder, value: Value, count: int, several: bool) -> list[Value]:

@@ -42,21 +42,20 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
 from .lanes import (
     NUMBA,
-    SHORT,
-    Typed,
+    Lanes,
     make_numba_lane_intrinsic,
     numba_cuda_type_of_lanes,
     numba_lane_count,
     numba_lane_element_numbers,
-    numba_lane_element_type,
+    numba_lanes_like,
     widen_numba_integers,
 )
 from .loads_and_stores import (
@@ -64,10 +63,8 @@ from .loads_and_stores import (
     gather_intrinsic,
     load_intrinsic,
     report_bad_index_intrinsic,
-    shared_gather_intrinsic,
     shared_load_intrinsic,
     shared_memory_intrinsic,
-    shared_scatter_intrinsic,
     shared_store_intrinsic,
     store_intrinsic,
 )
@@ -81,6 +78,7 @@ from .primitives import (
     PrimitiveRow,
     Value,
     call_external_nvvm_function,
+    emit_inline_ptx_effect,
     nvvm_dtype_conversion,
 )
 from .rounded_division import LANES
@@ -89,84 +87,67 @@ from .warp_and_atomics import (
     atomic_read_intrinsic,
     atomic_write_intrinsic,
     exchange_lanes_of_warp,
-    sync_warp_intrinsic,
     warp_ballot_intrinsic,
     warp_match_intrinsic,
     warp_shuffle_intrinsic,
 )
 
 
-def _broadcast_numba_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
-    return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
-
-
 def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        count, element = max(map(numba_lane_count, argtypes)), numba_lane_element_type(argtypes[-1])
-        dtype = SHORT[element]
-        together = None if fastmath or count == 1 else LANES.get((name, dtype))
+    def generate_nvvm(b: ir.IRBuilder, *lanes: Lanes) -> Sequence[Value]:
+        rows, dtype = _broadcast_numba_lanes(lanes), lanes[-1].dtype
+        together = None if fastmath or len(rows) == 1 else LANES.get((name, dtype))
+        return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
 
-        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
-            rows = list(_broadcast_numba_lanes(count, lanes))
-            return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
+    return make_numba_lane_intrinsic(name, row.arity, partial(_type_of_widest, row.result), generate_nvvm)
 
-        return numba_cuda_type_of_lanes(NUMBA[row.result] if row.result else element, count), generate_nvvm
 
-    return make_numba_lane_intrinsic(name, row.arity, numba_typing_rule)
+def _type_of_widest(dtype: str | None, *argtypes: Any) -> Any:
+    """As many lanes as the argument that has most, of a dtype or else of that of the last argument."""
+    return numba_lanes_like(argtypes[-1], dtype, max(map(numba_lane_count, argtypes)))
+
+
+def _broadcast_numba_lanes(lanes: Sequence[Lanes]) -> list[tuple[Value, ...]]:
+    count = max(map(len, lanes))
+    return list(zip(*(v.repeated(count) for v in lanes), strict=True))
 
 
 def _argmin_or_argmax_preference_intrinsic(name: str) -> Any:
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        count, dtype = max(map(numba_lane_count, argtypes)), SHORT[numba_lane_element_type(argtypes[0])]
+    def generate_nvvm(b: ir.IRBuilder, *lanes: Lanes) -> list[Value]:
+        return [PREFER[name](b, lanes[0].dtype, *args) for args in _broadcast_numba_lanes(lanes)]
 
-        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            return [PREFER[name](b, dtype, *args) for args in _broadcast_numba_lanes(count, lanes)]
-
-        return numba_cuda_type_of_lanes(types.boolean, count), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 4, partial(_type_of_widest, "b1"), generate_nvvm)
 
 
 def _dtype_conversion_intrinsic(name: str, target: str, source: str) -> Any:
-    def numba_typing_rule(t: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
-            return [nvvm_dtype_conversion(b, x, source, target) for x in lanes]
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes) -> list[Value]:
+        return [nvvm_dtype_conversion(b, x, source, target) for x in lanes]
 
-        return numba_cuda_type_of_lanes(NUMBA[target], numba_lane_count(t)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, lambda t: numba_lanes_like(t, target), generate_nvvm)
 
 
 def _bitcast_lanes_intrinsic(name: str, target: str, source: str) -> Any:
-    def numba_typing_rule(t: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
-            return [b.bitcast(x, LLVM[target]) for x in lanes]
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes) -> list[Value]:
+        return [b.bitcast(x, LLVM[target]) for x in lanes]
 
-        return numba_cuda_type_of_lanes(NUMBA[target], numba_lane_count(t)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, lambda t: numba_lanes_like(t, target), generate_nvvm)
 
 
 def _half_conversion_intrinsic(name: str) -> Any:
-    def numba_typing_rule(t: Any) -> Typed:
-        half = numba_lane_count(t) // 2
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes) -> Sequence[Value]:
+        half = len(lanes) // 2
+        return lanes[:half] if name == "lo" else lanes[half:]
 
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
-            return lanes[:half] if name == "lo" else lanes[half:]
-
-        return numba_cuda_type_of_lanes(numba_lane_element_type(t), half), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(
+        name, 1, lambda t: numba_lanes_like(t, count=numba_lane_count(t) // 2), generate_nvvm
+    )
 
 
 def _repeat_lanes_intrinsic(name: str, count: str) -> Any:
-    def numba_typing_rule(t: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
-            return [lanes[k % len(lanes)] for k in range(int(count))]
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes) -> list[Value]:
+        return lanes.repeated(int(count))
 
-        return numba_cuda_type_of_lanes(numba_lane_element_type(t), int(count)), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, lambda t: numba_lanes_like(t, count=int(count)), generate_nvvm)
 
 
 def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, first: str) -> Any:
@@ -174,69 +155,61 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
     size, skip = int(length), int(first)
     values = 1 + (skip > 0)
 
-    def numba_typing_rule(*argtypes: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
-            return [x for row in joined for x in row[skip : skip + size]]
+    def generate_nvvm(b: ir.IRBuilder, *lanes: Lanes) -> list[Value]:
+        joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
+        return [x for row in joined for x in row[skip : skip + size]]
 
-        return numba_cuda_type_of_lanes(numba_lane_element_type(argtypes[0]), size * int(groups)), generate_nvvm
+    def type_of_window(*argtypes: Any) -> Any:
+        return numba_lanes_like(argtypes[0], count=size * int(groups))
 
-    return make_numba_lane_intrinsic(name, int(groups) * values, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, int(groups) * values, type_of_window, generate_nvvm)
 
 
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
-    def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
+    def generate_nvvm(b: ir.IRBuilder, first: Lanes, gs: Lanes, ls: Lanes) -> list[Value]:
         rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
         return [widen_numba_integers(b, i, I64(0))[0] for row in rows for i in row]
 
-    return make_numba_lane_intrinsic(
-        name, 3, (numba_cuda_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm)
-    )
+    result = numba_cuda_type_of_lanes(types.int64, int(length) * int(groups))
+    return make_numba_lane_intrinsic(name, 3, result, generate_nvvm)
 
 
 def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
-    def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
+    def generate_nvvm(b: ir.IRBuilder, first: Lanes, gs: Lanes, ls: Lanes, n: Lanes) -> list[Value]:
         rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
         return [b.icmp_signed("<", *widen_numba_integers(b, i, n[0])) for row in rows for i in row]
 
-    return make_numba_lane_intrinsic(
-        name, 4, (numba_cuda_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm)
-    )
+    result = numba_cuda_type_of_lanes(types.boolean, int(length) * int(groups))
+    return make_numba_lane_intrinsic(name, 4, result, generate_nvvm)
 
 
 def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
     """Combine the halves of the lanes until `until` are left."""
 
-    def numba_typing_rule(t: Any) -> Typed:
-        dtype = SHORT[numba_lane_element_type(t)]
+    def generate_nvvm(b: ir.IRBuilder, x: Lanes) -> Sequence[Value]:
+        lanes: list[Value] = x
+        while len(lanes) > int(until):
+            half = len(lanes) // 2
+            lanes = [ROWS[op].emit(b, x.dtype, *pair) for pair in zip(lanes[:half], lanes[half:], strict=True)]
+        return lanes
 
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
-            while len(lanes) > int(until):
-                half = len(lanes) // 2
-                lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
-            return lanes
+    def type_of_fold(t: Any) -> Any:
+        return numba_lanes_like(t, count=min(int(until), numba_lane_count(t)))
 
-        return numba_cuda_type_of_lanes(numba_lane_element_type(t), min(int(until), numba_lane_count(t))), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, type_of_fold, generate_nvvm)
 
 
 def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
-    def numba_typing_rule(t: Any, among: Any) -> Typed:
-        dtype = SHORT[numba_lane_element_type(t)]
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes, among: Lanes) -> list[Value]:
+        (x,) = lanes
+        for offset in (16, 8, 4, 2, 1):
+            joined = ROWS[op].emit(b, lanes.dtype, x, exchange_lanes_of_warp(b, "bfly", x, I32(offset)))
+            x = b.select(b.icmp_signed(">", among[0], among[0].type(offset)), joined, x)
+        return [x]
 
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
-            (x,) = lanes
-            for offset in (16, 8, 4, 2, 1):
-                joined = ROWS[op].emit(b, dtype, x, exchange_lanes_of_warp(b, "bfly", x, I32(offset)))
-                x = b.select(b.icmp_signed(">", among[0], among[0].type(offset)), joined, x)
-            return [x]
-
-        return numba_lane_element_type(t), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 2, lambda t, among: t, generate_nvvm)
 
 
 def block_and_row_of_packed_launch(b: ir.IRBuilder, members: int) -> tuple[Value, Value]:
@@ -252,48 +225,47 @@ def _read_special_register(b: ir.IRBuilder, special: str) -> Value:
 
 
 def _cuda_special_register_intrinsic(name: str, special: str) -> Any:
-    return make_numba_lane_intrinsic(name, 0, (types.int32, lambda b: [_read_special_register(b, special)]))
+    return make_numba_lane_intrinsic(name, 0, types.int32, lambda b: [_read_special_register(b, special)])
 
 
 def _packed_block_number_intrinsic(members: int) -> Any:
-    return make_numba_lane_intrinsic(
-        "bid_x", 0, (types.int32, lambda b: [block_and_row_of_packed_launch(b, members)[0]])
-    )
+    return make_numba_lane_intrinsic("bid_x", 0, types.int32, lambda b: [block_and_row_of_packed_launch(b, members)[0]])
+
+
+_BARRIERS = {
+    "barrier": ("llvm.nvvm.barrier0",),
+    "sync_warp": ("llvm.nvvm.bar.warp.sync", I32(-1)),
+    "cluster_arrive": ("barrier.cluster.arrive.release;",),
+    "cluster_wait": ("barrier.cluster.wait.acquire;",),
+}
 
 
 def _barrier_intrinsic(name: str) -> Any:
-    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-        call_external_nvvm_function(b, "llvm.nvvm.barrier0", ir.VoidType())
-        return []
-
-    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
-
-
-def _cluster_barrier_intrinsic(name: str, part: str) -> Any:
-    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written; or one half of
-    that."""
-    texts = {"arrive": "barrier.cluster.arrive.release;", "wait": "barrier.cluster.wait.acquire;"}
+    """All threads of the block, the warp or the cluster wait for each other, and see what each has written to shared
+    memory; or one half of that."""
 
     def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-        for text in [texts[part]] if part in texts else texts.values():
-            b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
+        for part in ("cluster_arrive", "cluster_wait") if name == "cluster_barrier" else (name,):
+            text, *args = _BARRIERS[part]
+            if text.startswith("llvm"):
+                call_external_nvvm_function(b, text, ir.VoidType(), *args)
+            else:
+                emit_inline_ptx_effect(b, text, "~{memory}")
         return []
 
-    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 0, types.void, generate_nvvm)
 
 
 def _part_of_lanes_intrinsic(name: str, number: str, among: str) -> Any:
-    def numba_typing_rule(t: Any) -> Typed:
-        kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
-        count = len(kinds) // int(among)
-        first = int(number) * count
+    def part_of_items(items: Sequence[Any]) -> Sequence[Any]:
+        count = len(items) // int(among)
+        return items[int(number) * count :][:count]
 
-        def generate_nvvm(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
-            return items[first : first + count]
+    def type_of_part(t: Any) -> Any:
+        kinds = part_of_items(list(t) if isinstance(t, types.BaseTuple) else [t])
+        return numba_cuda_type_of_lanes(kinds[0], len(kinds))
 
-        return numba_cuda_type_of_lanes(kinds[first], count), generate_nvvm
-
-    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 1, type_of_part, lambda b, items: part_of_items(items))
 
 
 def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
@@ -319,7 +291,7 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
         array.parent = array.parent.type(None)
         return [array._getvalue()]
 
-    return make_numba_lane_intrinsic(name, 1 + int(ndim), (kind, generate_nvvm), in_context=True)
+    return make_numba_lane_intrinsic(name, 1 + int(ndim), kind, generate_nvvm, in_context=True)
 
 
 def _pack_numba_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
@@ -336,14 +308,13 @@ def _numba_index_arithmetic_intrinsic(name: str) -> Any:
         "least": lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y),
     }
 
-    def numba_typing_rule(x: Any, y: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
-            return [methods[name](b, *widen_numba_integers(b, x[0], y[0]))]
+    def generate_nvvm(b: ir.IRBuilder, x: Lanes, y: Lanes) -> list[Value]:
+        return [methods[name](b, *widen_numba_integers(b, x[0], y[0]))]
 
-        wide = types.int64 in (numba_lane_element_type(x), numba_lane_element_type(y))
-        return types.int64 if wide else types.int32, generate_nvvm
+    def type_of_wider(x: Any, y: Any) -> Any:
+        return types.int64 if types.int64 in (x, y) else types.int32
 
-    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
+    return make_numba_lane_intrinsic(name, 2, type_of_wider, generate_nvvm)
 
 
 _DTYPE = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
@@ -356,16 +327,14 @@ _PATTERNS = tuple(
         (r"window_(\d+)x(\d+)_(\d+)", _shifted_window_of_lanes_intrinsic),
         (r"lanes_(\d+)x(\d+)", _lane_numbers_intrinsic),
         (r"below_(\d+)x(\d+)", _lanes_below_length_intrinsic),
-        (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load_intrinsic),
+        (rf"(?:load|sget)(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load_intrinsic),
         (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather_intrinsic),
         ("report", report_bad_index_intrinsic),
-        (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store_intrinsic),
+        (rf"(?:store|sput)(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store_intrinsic),
         (rf"shared_{_DTYPE}_(\d+)", shared_memory_intrinsic),
         (rf"sload_{_DTYPE}_(\d+)", shared_load_intrinsic),
         (rf"sstore_{_DTYPE}_(\d+)", shared_store_intrinsic),
         (rf"cstore_{_DTYPE}", cluster_store_intrinsic),
-        (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_gather_intrinsic),
-        (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_scatter_intrinsic),
         (r"part_(\d+)_(\d+)", _part_of_lanes_intrinsic),
         (rf"array_{_CELL}_(\d+)", _numba_array_view_intrinsic),
         ("lo|hi", _half_conversion_intrinsic),
@@ -375,12 +344,10 @@ _PATTERNS = tuple(
         ("shuffle_(xor|up|idx)", warp_shuffle_intrinsic),
         (r"match_(\d+)", warp_match_intrinsic),
         ("ballot", warp_ballot_intrinsic),
-        ("sync_warp", sync_warp_intrinsic),
         ("(s|g)(add|max)_([iu](?:32|64))", atomic_intrinsic),
         ("peek_u64", atomic_read_intrinsic),
         ("post_u64", atomic_write_intrinsic),
-        ("barrier", _barrier_intrinsic),
-        ("cluster_(barrier|arrive|wait)", _cluster_barrier_intrinsic),
+        ("barrier|sync_warp|cluster_(?:barrier|arrive|wait)", _barrier_intrinsic),
         ("udiv|urem|least", _numba_index_arithmetic_intrinsic),
         ("prefer_(?:argmax|argmin)", _argmin_or_argmax_preference_intrinsic),
     )

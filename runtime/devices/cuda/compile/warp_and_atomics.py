@@ -6,24 +6,15 @@ of its own; what it says has to be in the word itself, since nothing orders it w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 
-from .lanes import (
-    NUMBA,
-    Typed,
-    make_numba_lane_intrinsic,
-    numba_cuda_type_of_lanes,
-    numba_lane_count,
-    numba_lane_element_type,
-)
-from .loads_and_stores import NumbaElementAccess
+from .lanes import NUMBA, Lanes, make_numba_lane_intrinsic
+from .loads_and_stores import GLOBAL, SHARED, NumbaElementAccess
 from .numba_parts import types
-from .primitives import I1, I32, I64, Value, call_external_nvvm_function
+from .primitives import I1, I32, I64, Value, call_external_nvvm_function, emit_inline_ptx_effect
 
-GLOBAL, SHARED = 1, 3  # LLVM address spaces
 FULL, CLAMP = I32(-1), I32(31)
 
 
@@ -49,23 +40,20 @@ def exchange_lanes_of_warp(b: ir.IRBuilder, kind: str, x: Value, which: Value, c
     return b.bitcast(moved, x.type)
 
 
-def _narrow_lane_to_32_bits(b: ir.IRBuilder, x: Value) -> Value:
-    return x if x.type == I32 else b.trunc(x, I32)
-
-
 def warp_shuffle_intrinsic(name: str, kind: str) -> Any:
     """shuffle_xor(x, o), shuffle_up(x, o), shuffle_idx(x, lane): of each lane of the value."""
     clamp = I32(0) if kind == "up" else CLAMP
     shfl = {"xor": "bfly"}.get(kind, kind)
 
-    def numba_typing_rule(t: Any, which: Any) -> Typed:
-        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], which: Sequence[Value]) -> list[Value]:
-            by = _narrow_lane_to_32_bits(b, which[0])
-            return [exchange_lanes_of_warp(b, shfl, x, by, clamp) for x in lanes]
+    def generate_nvvm(b: ir.IRBuilder, lanes: Lanes, which: Lanes) -> list[Value]:
+        by = which[0] if which[0].type == I32 else b.trunc(which[0], I32)
+        return [exchange_lanes_of_warp(b, shfl, x, by, clamp) for x in lanes]
 
-        return numba_cuda_type_of_lanes(numba_lane_element_type(t), numba_lane_count(t)), generate_nvvm
+    return make_numba_lane_intrinsic(name, 2, lambda t, which: t, generate_nvvm)
 
-    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
+
+def _ballot(b: ir.IRBuilder, bit: Value) -> Value:
+    return call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
 
 
 def warp_match_intrinsic(name: str, bits: str) -> Any:
@@ -73,38 +61,20 @@ def warp_match_intrinsic(name: str, bits: str) -> Any:
     bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of
     2.9)."""
 
-    def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
+    def generate_nvvm(b: ir.IRBuilder, x: Lanes) -> list[Value]:
         peers: Value = FULL
         for k in range(int(bits)):
             bit = b.trunc(b.lshr(x[0], I32(k)), I1)
-            votes = call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
+            votes = _ballot(b, bit)
             peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
         return [peers]
 
-    return make_numba_lane_intrinsic(name, 1, (types.uint32, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 1, types.uint32, generate_nvvm)
 
 
 def warp_ballot_intrinsic(name: str) -> Any:
     """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
-
-    def generate_nvvm(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
-        return [call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
-
-    return make_numba_lane_intrinsic(name, 1, (types.uint32, generate_nvvm))
-
-
-def sync_warp_intrinsic(name: str) -> Any:
-    """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
-
-    def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
-        call_external_nvvm_function(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
-        return []
-
-    return make_numba_lane_intrinsic(name, 0, (types.void, generate_nvvm))
-
-
-def _address_of_atomic_element(b: ir.IRBuilder, cell: NumbaElementAccess, base: Value, number: Value) -> Value:
-    return cell._nvvm_pointer_to_element(b, base, number, cell.storage)
+    return make_numba_lane_intrinsic(name, 1, types.uint32, lambda b, c: [_ballot(b, c[0])])
 
 
 def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
@@ -113,37 +83,30 @@ def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     cell = NumbaElementAccess(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-        return [b.atomic_rmw(op, _address_of_atomic_element(b, cell, base[0], number[0]), x[0], "monotonic")]
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, number: Lanes, x: Lanes) -> list[Value]:
+        return [b.atomic_rmw(op, cell.pointer(b, base[0], number[0]), x[0], "monotonic")]
 
-    return make_numba_lane_intrinsic(name, 3, (NUMBA[dtype], generate_nvvm))
+    return make_numba_lane_intrinsic(name, 3, NUMBA[dtype], generate_nvvm)
 
 
 def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
-        pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
-        asm = ir.InlineAsm(ir.FunctionType(I64, [I64]), "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True)
-        return [b.call(asm, [pointer])]
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, number: Lanes) -> list[Value]:
+        pointer = b.ptrtoint(cell.pointer(b, base[0], number[0]), I64)
+        return [emit_inline_ptx_effect(b, "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", pointer, result=I64)]
 
-    return make_numba_lane_intrinsic(name, 2, (NUMBA["u64"], generate_nvvm))
+    return make_numba_lane_intrinsic(name, 2, NUMBA["u64"], generate_nvvm)
 
 
 def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
     cell = NumbaElementAccess("u64", GLOBAL)
 
-    def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-        pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
-        asm = ir.InlineAsm(
-            ir.FunctionType(ir.VoidType(), [I64, I64]),
-            "st.relaxed.gpu.global.u64 [$0], $1;",
-            "l,l",
-            side_effect=True,
-        )
-        b.call(asm, [pointer, x[0]])
+    def generate_nvvm(b: ir.IRBuilder, base: Lanes, number: Lanes, x: Lanes) -> list[Value]:
+        pointer = b.ptrtoint(cell.pointer(b, base[0], number[0]), I64)
+        emit_inline_ptx_effect(b, "st.relaxed.gpu.global.u64 [$0], $1;", "l,l", pointer, x[0])
         return []
 
-    return make_numba_lane_intrinsic(name, 3, (types.void, generate_nvvm))
+    return make_numba_lane_intrinsic(name, 3, types.void, generate_nvvm)

@@ -73,105 +73,97 @@ class ConditionalNode(ctypes.Structure):
     TYPE = 13
 
 
+# The driver's functions by what they are called here, with a letter for each parameter, as of `_LETTERS`. Those of the
+# hot path, during which other Python threads run:
+LONG = {
+    "launch": ("cuLaunchKernelEx", "pppp"),  # config, kernel, parameters, None
+    "wait": ("cuStreamWaitEvent", "ppu"),  # stream, event, 0
+    "synchronize_event": ("cuEventSynchronize", "p"),
+    "synchronize_stream": ("cuStreamSynchronize", "p"),
+    "to_device": ("cuMemcpyHtoDAsync_v2", "ppzp"),  # to, from, n, stream
+    "to_host": ("cuMemcpyDtoHAsync_v2", "ppzp"),
+    "on_device": ("cuMemcpyDtoDAsync_v2", "ppzp"),
+    "fill": ("cuMemsetD8Async", "puzp"),  # to, byte, n, stream
+    "begin_capture": ("cuStreamBeginCapture_v2", "pi"),  # stream, mode
+    "launch_graph": ("cuGraphLaunch", "pp"),  # executable graph, stream
+    "destroy_executable": ("cuGraphExecDestroy", "p"),
+    "destroy_graph": ("cuGraphDestroy", "p"),
+}
+# that are over before another thread could do anything:
+SHORT = {
+    "record": ("cuEventRecord", "pp"),  # event, stream
+    "query": ("cuEventQuery", "p"),
+    "query_stream": ("cuStreamQuery", "p"),
+    "update_kernel": ("cuGraphExecKernelNodeSetParams_v2", "ppp"),
+    "update_event": ("cuGraphExecEventRecordNodeSetEvent", "ppp"),
+}
+# and those that are called seldom, or of more parameters than native calls take.
+SELDOM = {
+    "_capturing": ("cuStreamIsCapturing", "pp"),
+    "to_peer": ("cuMemcpyPeerAsync", "ppppzp"),  # to, its context, from, its context, n, stream
+    "_user_object": ("cuUserObjectCreate", "pppuu"),
+    "_retain": ("cuGraphRetainUserObject", "ppuu"),
+    "_exchange_mode": ("cuThreadExchangeStreamCaptureMode", "p"),
+    "_pointer_attributes": ("cuPointerGetAttributes", "uppp"),
+    "_end_capture": ("cuStreamEndCapture", "pp"),
+    "_capture_info": ("cuStreamGetCaptureInfo_v2", "pppppp"),
+    "_instantiate": ("cuGraphInstantiateWithFlags", "ppq"),
+    "_nodes": ("cuGraphGetNodes", "ppp"),
+    "_add_event": ("cuGraphAddEventRecordNode", "pppzp"),
+    "_create_event": ("cuEventCreate", "pu"),
+    "_load_library": ("cuLibraryLoadData", "ppppuppu"),
+    "_kernel_of": ("cuLibraryGetKernel", "pps"),
+    "_function_of": ("cuKernelGetFunction", "pp"),
+    "unload_library": ("cuLibraryUnload", "p"),
+    "_elapsed": ("cuEventElapsedTime", "ppp"),
+    "_context": ("cuCtxGetCurrent", "p"),
+    "_count": ("cuDeviceGetCount", "p"),
+    "_name": ("cuGetErrorName", "ip"),
+    "_text": ("cuGetErrorString", "ip"),
+    "_memory_info": ("cuMemGetInfo_v2", "pp"),
+    "trim_pool": ("cuMemPoolTrimTo", "pz"),  # pool, bytes to keep
+    "_set_pool_attribute": ("cuMemPoolSetAttribute", "pip"),
+    "_pool_attribute": ("cuMemPoolGetAttribute", "pip"),
+    "_function_attribute": ("cuFuncGetAttribute", "pip"),
+    "_get_limit": ("cuCtxGetLimit", "pi"),
+    "_set_limit": ("cuCtxSetLimit", "iz"),
+    "_version": ("cuDriverGetVersion", "p"),
+    # of a driver that has `conditionals`
+    "_handle": ("cuGraphConditionalHandleCreate", "pppuu"),
+    "_add_node": ("cuGraphAddNode", "pppzp"),
+    "_follow": ("cuStreamUpdateCaptureDependencies", "ppzu"),
+    "_capture_into": ("cuStreamBeginCaptureToGraph", "ppppzi"),
+    "_kernel_node": ("cuGraphKernelNodeGetParams_v2", "pp"),
+    "_memset_node": ("cuGraphMemsetNodeGetParams", "pp"),
+    "_function_argument": ("cuFuncGetParamInfo", "pzpp"),
+    "_kernel_argument": ("cuKernelGetParamInfo", "pzpp"),
+}
+_LETTERS = {"p": c_void_p, "z": c_size_t, "i": c_int, "u": c_uint, "q": c_ulonglong, "s": c_char_p}
+
+
 class CudaDriver:
-    """libcuda. Raises OSError where there is none."""
+    """libcuda, whose functions are attributes, each found when it is first asked for. Raises OSError where it is not
+    there."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        self._library = library
-
-        def ctypes_driver_function(name: str, *parameters: Any) -> Any:
-            found = getattr(library, name)
-            found.argtypes, found.restype = parameters, c_int
-            return found
-
-        def native_driver_call(name: str, *parameters: Any, long: bool = True) -> Any:
-            """long: other Python threads run during the call."""
-            found = ctypes_driver_function(name, *parameters)
-            return found if calls is None else calls.function(found, long)
-
+        self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         calls = native_driver_calls()
-        self.launch = native_driver_call(
-            "cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p
-        )  # config, kernel, parameters
-        self.record = native_driver_call("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
-        self.wait = native_driver_call("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
-        self.query = native_driver_call("cuEventQuery", c_void_p, long=False)
-        self.synchronize_event = native_driver_call("cuEventSynchronize", c_void_p)
-        self.synchronize_stream = native_driver_call("cuStreamSynchronize", c_void_p)
-        self.query_stream = native_driver_call("cuStreamQuery", c_void_p, long=False)
-        asked = ctypes_driver_function("cuStreamIsCapturing", c_void_p, c_void_p)
         # stream -> 0 for no; or a result code
-        self.is_capturing = calls.make_status_function(asked) if calls else _ctypes_driver_status_function(asked)
-        self.to_device = native_driver_call(
-            "cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p
-        )  # to, from, n, stream
-        self.to_host = native_driver_call("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
-        self.on_device = native_driver_call("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
-        self.fill = native_driver_call("cuMemsetD8Async", c_void_p, c_uint, c_size_t, c_void_p)  # to, byte, n, stream
-        # to, its context, from, its context, n, stream
-        self.to_peer = ctypes_driver_function(
-            "cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
-        )
-        self.begin_capture = native_driver_call("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
-        self.launch_graph = native_driver_call("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
-        self.update_kernel = native_driver_call(
-            "cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False
-        )
-        self.update_event = native_driver_call(
-            "cuGraphExecEventRecordNodeSetEvent", c_void_p, c_void_p, c_void_p, long=False
-        )
-        self.destroy_executable = native_driver_call("cuGraphExecDestroy", c_void_p)
-        self.destroy_graph = native_driver_call("cuGraphDestroy", c_void_p)
-        self._user_object = ctypes_driver_function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
-        self._retain = ctypes_driver_function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
-        self._exchange_mode = ctypes_driver_function("cuThreadExchangeStreamCaptureMode", c_void_p)
-        self._pointer_attributes = ctypes_driver_function("cuPointerGetAttributes", c_uint, *(c_void_p,) * 3)
-        self._end_capture = ctypes_driver_function("cuStreamEndCapture", c_void_p, c_void_p)
-        self._capture_info = ctypes_driver_function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
-        self._instantiate = ctypes_driver_function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
-        self._nodes = ctypes_driver_function("cuGraphGetNodes", c_void_p, c_void_p, c_void_p)
+        self.is_capturing = (calls.make_status_function if calls else _ctypes_driver_status_function)(self._capturing)
         self.executable_bytes = 0  # of the GPU, that the driver was seen to take for executable graphs: it keeps them
-        self._add_event = ctypes_driver_function(
-            "cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
-        )
-        self._create_event = ctypes_driver_function("cuEventCreate", c_void_p, c_uint)
-        self._load_library = ctypes_driver_function(
-            "cuLibraryLoadData", *(c_void_p,) * 4, c_uint, c_void_p, c_void_p, c_uint
-        )
-        self._kernel_of = ctypes_driver_function("cuLibraryGetKernel", c_void_p, c_void_p, c_char_p)
-        self._function_of = ctypes_driver_function("cuKernelGetFunction", c_void_p, c_void_p)
-        self.unload_library = ctypes_driver_function("cuLibraryUnload", c_void_p)
-        self._elapsed = ctypes_driver_function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
-        self._context = ctypes_driver_function("cuCtxGetCurrent", c_void_p)
-        self._count = ctypes_driver_function("cuDeviceGetCount", c_void_p)
-        self._name = ctypes_driver_function("cuGetErrorName", c_int, c_void_p)
-        self._text = ctypes_driver_function("cuGetErrorString", c_int, c_void_p)
-        self._memory_info = ctypes_driver_function("cuMemGetInfo_v2", c_void_p, c_void_p)
-        self.trim_pool = ctypes_driver_function("cuMemPoolTrimTo", c_void_p, c_size_t)  # pool, bytes to keep
-        self._set_pool_attribute = ctypes_driver_function("cuMemPoolSetAttribute", c_void_p, c_int, c_void_p)
-        self._pool_attribute = ctypes_driver_function("cuMemPoolGetAttribute", c_void_p, c_int, c_void_p)
-        self._function_attribute = ctypes_driver_function("cuFuncGetAttribute", c_void_p, c_int, c_void_p)
-        self._get_limit = ctypes_driver_function("cuCtxGetLimit", c_void_p, c_int)
-        self._set_limit = ctypes_driver_function("cuCtxSetLimit", c_int, c_size_t)
-        self._version = ctypes_driver_function("cuDriverGetVersion", c_void_p)
         self.conditionals = self.version() >= CONDITIONALS
-        if self.conditionals:
-            self._handle = ctypes_driver_function(
-                "cuGraphConditionalHandleCreate", c_void_p, c_void_p, c_void_p, c_uint, c_uint
-            )
-            self._add_node = ctypes_driver_function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
-            self._follow = ctypes_driver_function(
-                "cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint
-            )
-            self._capture_into = ctypes_driver_function(
-                "cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int
-            )
-            self._kernel_node = ctypes_driver_function("cuGraphKernelNodeGetParams_v2", c_void_p, c_void_p)
-            self._memset_node = ctypes_driver_function("cuGraphMemsetNodeGetParams", c_void_p, c_void_p)
-            place = c_void_p, c_size_t, c_void_p, c_void_p
-            self._function_argument = ctypes_driver_function("cuFuncGetParamInfo", *place)
-            self._kernel_argument = ctypes_driver_function("cuKernelGetParamInfo", *place)
+
+    def __getattr__(self, name: str) -> Any:
+        row = (LONG | SHORT | SELDOM).get(name)
+        if row is None:
+            raise AttributeError(name)
+        found: Any = getattr(self._library, row[0])
+        found.argtypes, found.restype = [_LETTERS[letter] for letter in row[1]], c_int
+        calls = None if name in SELDOM else native_driver_calls()
+        if calls is not None:
+            found = calls.function(found, name in LONG)
+        setattr(self, name, found)
+        return found
 
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""

@@ -349,18 +349,16 @@ class CudnnStep:
         return SUCCESS
 
 
-def make_cudnn_step(name: str, options: Mapping[str, Any]) -> Callable[[CudaDriver, Any, Task], CudnnStep | None]:
-    """What makes the step of a call with these options; None where cuDNN, as it is here, refuses or wants more."""
-
-    def make_cudnn_step_of_task(driver: CudaDriver, blas: Any, task: Task) -> CudnnStep | None:
-        regions = [*task.reads, *task.writes]
-        arrays = regions[: len(options["orders"])]
-        call = dnn_call_of_arrays([(r.shape, r.dtype) for r in arrays], dict(options))
-        library: Cudnn | None = blas.dnn
-        plan = "" if library is None else library.plan(call)
-        if library is None or isinstance(plan, str) or plan.workspace > options["workspace"]:
-            return None
-        parts = zip(parts_of_dnn_arrays(options), arrays, strict=True)
-        return CudnnStep(library, plan, [part[2] * r.itemsize if part else 0 for part, r in parts], regions)
-
-    return make_cudnn_step_of_task
+def make_cudnn_step(
+    driver: CudaDriver, blas: Any, task: Task, name: str, options: Mapping[str, Any]
+) -> CudnnStep | None:
+    """The step of a task with these options; None where cuDNN, as it is here, refuses or wants more."""
+    regions = [*task.reads, *task.writes]
+    arrays = regions[: len(options["orders"])]
+    call = dnn_call_of_arrays([(r.shape, r.dtype) for r in arrays], dict(options))
+    library: Cudnn | None = blas.dnn
+    plan = "" if library is None else library.plan(call)
+    if library is None or isinstance(plan, str) or plan.workspace > options["workspace"]:
+        return None
+    parts = zip(parts_of_dnn_arrays(options), arrays, strict=True)
+    return CudnnStep(library, plan, [part[2] * r.itemsize if part else 0 for part, r in parts], regions)

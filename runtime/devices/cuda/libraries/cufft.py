@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -143,14 +143,10 @@ class FftStep:
 
 
 def make_cufft_step(
-    name: str, options: Mapping[str, Any]
-) -> Callable[[CudaDriver, CublasHandles, Task], FftStep | None]:
-    """What makes the step of a call of `np.fft.NAME` with these options."""
-
-    def make_cufft_step_of_task(driver: CudaDriver, blas: CublasHandles, task: Task) -> FftStep | None:
-        (source,), (target,) = task.reads, task.writes
-        transform = cufft_transform_of_call(name, options, source, target)
-        too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31
-        return None if transform is None or too_many else FftStep(driver, blas, transform, source, target)
-
-    return make_cufft_step_of_task
+    driver: CudaDriver, blas: CublasHandles, task: Task, name: str, options: Mapping[str, Any]
+) -> FftStep | None:
+    """The step of a task that calls `np.fft.NAME` with these options."""
+    (source,), (target,) = task.reads, task.writes
+    transform = cufft_transform_of_call(name, options, source, target)
+    too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31
+    return None if transform is None or too_many else FftStep(driver, blas, transform, source, target)

@@ -74,15 +74,15 @@ class CusolverWorkspace:
         if code := int(self.driver.on_device(target, source, count * self.itemsize, self.stream)):
             raise RuntimeError(f"CUDA error {code}")
 
-    def do(self, name: str, *arguments: Any) -> None:
-        """A function of cuSOLVER's 64-bit interface, of which this gives the workspaces."""
+    def do(self, name: str, *arguments: Any, pivots: Sequence[int] = ()) -> None:
+        """A function of cuSOLVER's 64-bit interface, of which this gives the workspaces. pivots: where it puts them."""
         handle, parameters = self.handle()
         sizes = getattr(self.cusolver, f"{name}_buffer_size")(handle, parameters, *arguments, self.kind)
         on_host = ctypes.create_string_buffer(max(16, sizes[1]))
         on_device = self.memory("workspace", sizes[0])
         place = ctypes.addressof(on_host)
         run = getattr(self.cusolver, name)
-        run(handle, parameters, *arguments, self.kind, on_device, sizes[0], place, sizes[1], self.info)
+        run(handle, parameters, *arguments, *pivots, self.kind, on_device, sizes[0], place, sizes[1], self.info)
         self._on_host = on_host  # until the stream is done
 
     def transposed_matrix(
@@ -98,13 +98,7 @@ class CusolverWorkspace:
 
     def factor(self, n: int, factors: int, pivots: int) -> None:
         """The LU factors of a matrix in its place."""
-        handle, parameters = self.handle()
-        sizes = self.cusolver.xgetrf_buffer_size(handle, parameters, n, n, self.kind, factors, n, self.kind)
-        self._on_host = ctypes.create_string_buffer(max(16, sizes[1]))
-        self.cusolver.xgetrf(
-            handle, parameters, n, n, self.kind, factors, n, pivots, self.kind,
-            self.memory("workspace", sizes[0]), sizes[0], ctypes.addressof(self._on_host), sizes[1], self.info,
-        )  # fmt: skip
+        self.do("xgetrf", n, n, self.kind, factors, n, pivots=(pivots,))
 
     def extract_triangle(self, target: int, source: int, n: int, which: int) -> None:
         """The triangle of a matrix, with zeros in the other: its product with the identity, which reads no more."""

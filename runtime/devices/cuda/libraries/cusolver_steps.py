@@ -7,7 +7,7 @@ waits for its stream, as it must know whether a matrix was singular.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,23 +76,19 @@ def _are_solver_arrays_supported(name: str, options: Mapping[str, Any], task: Ta
 
 
 def make_cusolver_step(
-    name: str, options: Mapping[str, Any]
-) -> Callable[[CudaDriver, CublasHandles, Task], SolverStep | None]:
-    """What makes the step of a call of `np.linalg.NAME` with these options."""
-
-    def make_cusolver_step_of_task(driver: CudaDriver, blas: CublasHandles, task: Task) -> SolverStep | None:
-        reads, every = task.reads, (*task.reads, *task.writes)
-        shape, stack = reads[0].shape, len(reads[0].shape) - 2
-        if not _are_solver_arrays_supported(name, options, task, stack) or max(shape[-2:]) >= 1 << 15:
-            return None
-        count, do = math.prod(shape[:stack]), {**SINGLE, **FACTORS}.get(name)
-        if do is not None and min(shape[-2:]) >= LEAST and all(len(r.shape) <= stack + 2 for r in every):
-            return SolverStep(driver, blas, task, do, options, stack, count)
-        many, fewest, most = MANY.get(name, (None, 0, 0))
-        columns = math.prod(reads[-1].shape) == count * shape[-1]  # one for each matrix, where there are such
-        worth = count >= fewest and min(shape[-2:]) > 1 and max(shape[-2:]) <= most
-        if many is None or not worth or not (columns or len(reads) == 1):
-            return None
-        return SolverStep(driver, blas, task, many, options, 0, 1)
-
-    return make_cusolver_step_of_task
+    driver: CudaDriver, blas: CublasHandles, task: Task, name: str, options: Mapping[str, Any]
+) -> SolverStep | None:
+    """The step of a task that calls `np.linalg.NAME` with these options."""
+    reads, every = task.reads, (*task.reads, *task.writes)
+    shape, stack = reads[0].shape, len(reads[0].shape) - 2
+    if not _are_solver_arrays_supported(name, options, task, stack) or max(shape[-2:]) >= 1 << 15:
+        return None
+    count, do = math.prod(shape[:stack]), {**SINGLE, **FACTORS}.get(name)
+    if do is not None and min(shape[-2:]) >= LEAST and all(len(r.shape) <= stack + 2 for r in every):
+        return SolverStep(driver, blas, task, do, options, stack, count)
+    many, fewest, most = MANY.get(name, (None, 0, 0))
+    columns = math.prod(reads[-1].shape) == count * shape[-1]  # one for each matrix, where there are such
+    worth = count >= fewest and min(shape[-2:]) > 1 and max(shape[-2:]) <= most
+    if many is None or not worth or not (columns or len(reads) == 1):
+        return None
+    return SolverStep(driver, blas, task, many, options, 0, 1)

@@ -207,7 +207,7 @@ def _make_library_step_of_numpy(driver: CudaDriver, blas: CublasHandles, task: T
         or not _is_evenly_spaced_gemm_batch(task)
     ):
         return None
-    return maker(name, dict(attrs["options"]))(driver, blas, task)
+    return maker(driver, blas, task, name, dict(attrs["options"]))
 
 
 def _is_evenly_spaced_gemm_batch(task: Task) -> bool:

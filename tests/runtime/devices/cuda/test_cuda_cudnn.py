@@ -873,14 +873,14 @@ def test_a_step_of_a_task(no_cache: Any) -> None:
     (task,) = program.tasks
     attrs: Any = dict(task.kernel.attrs)  # type: ignore[union-attr]
     options = dict(attrs["options"])
-    step = make_cudnn_step("", options)(None, SimpleNamespace(dnn=library), task)  # type: ignore[arg-type]
+    step = make_cudnn_step(None, SimpleNamespace(dnn=library), task, "", options)  # type: ignore[arg-type]
     assert isinstance(step, CudnnStep)
     step([1000 * (b + 1) for b in range(len(program.buffers))], (), 7)
     places = [1000 * (r.buffer + 1) + r.offset for r in (*task.reads, *task.writes)]
     enqueued = ("execute", [dict(enumerate(places[:3], 1)), places[3]], {"handle": "handle"})
     assert log[-2:] == [("set_stream", "handle", 7), enqueued]
     for other, blas in (({**options, "workspace": 8}, library), (options, None)):
-        assert make_cudnn_step("", other)(None, SimpleNamespace(dnn=blas), task) is None  # type: ignore[arg-type]
+        assert make_cudnn_step(None, SimpleNamespace(dnn=blas), task, "", other) is None  # type: ignore[arg-type]
 
 
 def test_a_plan_that_was_read_is_enqueued_directly() -> None:

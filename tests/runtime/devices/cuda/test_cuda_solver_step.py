@@ -21,9 +21,8 @@ def region(shape: tuple[int, ...], dtype: str = "float64") -> Region:
 
 def step(name: str, reads: list[Region], writes: list[Region], **options: Any) -> Any:
     driver: Any = None
-    return make_cusolver_step(name, options)(
-        driver, driver, Task(name, Library("host"), (), tuple(reads), tuple(writes))
-    )
+    task = Task(name, Library("host"), (), tuple(reads), tuple(writes))
+    return make_cusolver_step(driver, driver, task, name, options)
 
 
 @pytest.mark.parametrize(
