@@ -32,6 +32,7 @@ from .kinds import (
     merged_loop_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
+from .short_sorts import sorted_numbers
 from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder, whole_section
 
 ZERO = LinearExpression(0)
@@ -300,6 +301,12 @@ class GrowingList(LoopList):
             self._refuse_recording("a list is extended by more than a list")
         for value in [*values]:
             self.append(value)
+
+    def sort(self, *, key: None = None, reverse: bool = False) -> None:
+        if key is not None or type(reverse) is not bool:
+            self._refuse_recording("a list is sorted by a key")
+        for i, x in enumerate(sorted_numbers(self._recorder, [*self], reverse)):
+            self[i] = x
 
     def __iadd__(self, values: Any) -> GrowingList:
         self.extend(values)

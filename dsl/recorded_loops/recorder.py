@@ -45,6 +45,7 @@ from .kinds import (
 )
 from .linear import LinearExpression, LoopIntegerAtom
 from .sections import recorded_iterations_are_independent
+from .short_sorts import sorted_numbers
 from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, SpoiledLoopVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
@@ -85,6 +86,8 @@ class LoopRecorder(RecordedLoopArithmetic):
             return x.shape[0]
         if isinstance(x, LoopList) and len(args) == 1 and any(function is f for f in (max, min, sum)):
             return x.fold(function)
+        if function is sorted and len(args) == 1 and isinstance(x, (list, tuple, LoopArray)):
+            return self.new_list(sorted_numbers(self, [*x], False))
         return NotImplemented
 
     # decisions

@@ -105,6 +105,20 @@ class LoopArraySection:
         steps = zip(self.subs, self.storage.strides, strict=True)
         return sum(abs(step * s if isinstance(step, int) else 2 * s) for (_, step, own), s in steps if own == axis)
 
+    def is_contiguous(self) -> bool | None:
+        """Whether its elements lie one after the other; None where turns decide it."""
+        size = 1
+        for axis in reversed(range(len(self.shape))):
+            n = self.shape[axis]
+            if n.known == 1:
+                continue
+            if self.stride(axis) != size:
+                return False if n.is_at_least(2) else None
+            if n.known is None and axis:
+                return None
+            size *= n.known or 1
+        return all(not isinstance(by, int) or by > 0 for _, by, axis in self.subs if axis >= 0) or None
+
     def with_own_axis(self, axis: int, extent: LinearExpression) -> LoopArraySection:
         """The same elements, those along a section's axis along a further one of this extent."""
         subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
