@@ -149,17 +149,17 @@ class RecordedLoopArithmetic(LoopIndexing):
         if isinstance(step, TracerReshapeView):
             step = TracerReshapeView(self._lengths_of_shape(step.shape, section.shape))  # type: ignore[arg-type]
         found = subs_behind_view_steps(section.subs, section.shape, [step])
+        if found is None and isinstance(step, TracerReshapeView):
+            return self._in_other_shape(section, step.shape)
         if found is None:
-            return self._in_other_shape(section, step)
+            raise LoopNotRecordable("an array is viewed in another way than by slices")
         return self.array_of_section(LoopArraySection(section.storage, *found))
 
-    def _in_other_shape(self, section: LoopArraySection, step: Any) -> LoopArray:
+    def _in_other_shape(self, section: LoopArraySection, shape: Any) -> LoopArray:
         """The elements in another shape: a copy, which may be written to where NumPy's is one too."""
-        given, wanted = ([n.known for n in shape] for shape in (section.shape, getattr(step, "shape", ())))
-        if not isinstance(step, TracerReshapeView) or None in given or None in wanted:
+        given, wanted = ([n.known for n in lengths] for lengths in (section.shape, shape))
+        if None in given or None in wanted or prod(given) != prod(wanted):
             raise LoopNotRecordable("an array is viewed in another shape")
-        if prod(given) != prod(wanted):
-            raise LoopNotRecordable("an array is viewed in a shape of another size")
         copy = self.materialize(self.copied(self.array_of_section(section))).storage
         found = LoopArrayStorage(copy.number, copy.dtype, tuple(wanted))
         if len(wanted) > 1 or section.is_contiguous() is not False:
