@@ -33,13 +33,9 @@ from .kinds import (
 )
 from .linear import LinearExpression, LoopIntegerAtom
 from .short_sorts import sorted_numbers
-from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder, whole_section
+from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, RecordAgain, Recorder, whole_section
 
 ZERO = LinearExpression(0)
-
-
-class RecordAgain(BaseException):
-    """A list turned out to grow otherwise than expected: the outermost loop is recorded again."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,10 @@ class LoopErrorAtLine:
         return made
 
 
+class RecordAgain(BaseException):
+    """Something turned out to be otherwise than expected: the outermost loop is recorded again."""
+
+
 class LoopArrayStorage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 
