@@ -298,10 +298,8 @@ class GrowingList(LoopList):
         for value in [*values]:
             self.append(value)
 
-    def sort(self, *, key: None = None, reverse: bool = False) -> None:
-        if key is not None or type(reverse) is not bool:
-            self._refuse_recording("a list is sorted by a key")
-        for i, x in enumerate(sorted_numbers(self._recorder, [*self], reverse)):
+    def sort(self) -> None:
+        for i, x in enumerate(sorted_numbers(self._recorder, [*self])):
             self[i] = x
 
     def __iadd__(self, values: Any) -> GrowingList:

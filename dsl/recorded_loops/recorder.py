@@ -87,7 +87,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         if isinstance(x, LoopList) and len(args) == 1 and any(function is f for f in (max, min, sum)):
             return x.fold(function)
         if function is sorted and len(args) == 1 and isinstance(x, (list, tuple, LoopArray)):
-            return self.new_list(sorted_numbers(self, [*x], False))
+            return sorted_numbers(self, [*x])
         return NotImplemented
 
     # decisions
