@@ -142,7 +142,8 @@ class RecordedLoopArithmetic(LoopIndexing):
     def _view_by_step(self, x: LoopArray, step: Any) -> LoopArray:
         section = self.materialize(x)
         if isinstance(step, TracerContiguousView):
-            is_contiguous = section.is_contiguous()
+            gaps = [section.shape[axis] for _, by, axis in section.subs if by != 1 and axis >= 0]
+            is_contiguous = section.is_contiguous() if gaps or x.ndim > 1 else True
             if is_contiguous is None:
                 raise LoopNotRecordable("whether a view is contiguous differs from turn to turn")
             return x if is_contiguous else self.copied(x)
