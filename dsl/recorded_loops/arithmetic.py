@@ -158,11 +158,12 @@ class RecordedLoopArithmetic(LoopIndexing):
 
     def _in_other_shape(self, section: LoopArraySection, shape: Any) -> LoopArray:
         """The elements in another shape: a copy, which may be written to where NumPy's is one too."""
-        given, wanted = ([n.known for n in lengths] for lengths in (section.shape, shape))
-        if None in given or None in wanted or prod(given) != prod(wanted):
+        wanted = tuple(n.known or 0 for n in shape)
+        is_known = all(n.known is not None for n in (*section.shape, *shape))
+        if not is_known or prod(n.known or 0 for n in section.shape) != prod(wanted):
             raise LoopNotRecordable("an array is viewed in another shape")
         copy = self.materialize(self.copied(self.array_of_section(section))).storage
-        found = LoopArrayStorage(copy.number, copy.dtype, tuple(wanted))
+        found = LoopArrayStorage(copy.number, copy.dtype, wanted)
         if len(wanted) > 1 or section.is_contiguous() is not False:
             section.storage.frozen = found.frozen = "an array is assigned to that is seen in two shapes"
         return self.array_of_section(whole_section(found))

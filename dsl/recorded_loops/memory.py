@@ -492,9 +492,9 @@ class LoopMemory:
             value = self.copied(value)
         return self.broadcast(value.expression, shape, error).element
 
-    def forget(self, array: LoopArray, asked: Element = overwritten_element_in_loop) -> None:
-        """What an array was to be computed from has changed. asked: what is done where somebody asks for it."""
-        array.expression = LazyLoopElements(array.expression.shape, array.dtype, asked, ())
+    def forget(self, array: LoopArray, element: Element = overwritten_element_in_loop) -> None:
+        """What an array was to be computed from has changed. element: what is done where one is read."""
+        array.expression = LazyLoopElements(array.expression.shape, array.dtype, element, ())
         self.alive.pop(id(array), None)
 
     def _keep_overwritten(self, index: Sequence[KernelValue]) -> KernelValue:

@@ -160,7 +160,8 @@ def _median(recorder: Recorder, x: LoopArray, axes: Sequence[int], options: dict
             is_odd = count.rem(2).eq(1)
         low, high = low.cast(real), high.cast(real)
         middle = low if known % 2 else body.select(is_odd, low, (low + high) / 2)
-        return body.select(nan, body.const(np.nan, real), middle)
+        found: KernelValue = body.select(nan, body.const(np.nan, real), middle)
+        return found
 
     return recorder.folded(x.expression, axes, real, median)
 
