@@ -144,7 +144,19 @@ RAISING = (
     "if x[0] == y[0] and i > 9:\n    raise KeyError(3)", "s = NAMED[i + 9]", "z[INTS[i] + i] = 1",
     "if i % 11 == 10 and s > 0:\n    raise ValueError('s')", "x = x + np.ones(i // 20 + 8)",
 )  # fmt: skip
-RULES = (PLAIN, PLAIN, PERIODS, SWAPS, APPENDED, EARLIER, LISTED, INDEXED, INDEXED)
+DECIDED = (
+    "row = W[i]\nabove = row > $n\nrow[above] = 0\nrow[~above] = s\ny = small(y + row[above].sum())",
+    "if x[0] > $n:\n    out[i] = x[:4]", "if x[0] > y[0]:\n    v[i] = s\nelse:\n    v[i] = y[1]",
+    "if s > 1:\n    W[i, 3] = x[0]\n    x = small(x + W[i, 3])", "if y[2] > x[2]:\n    v[i + 1] = small(v[i + 1] + $n)",
+    "if x[1] > 0:\n    if y[1] > 0:\n        M[:, i] = y[:3]\n    else:\n        M[:, i] = 2",
+    "out[i] = x[4:]\nout[i] = y[:4]",
+    "out[i] = x[:4]\nif x[2] > 0:\n    out[i] = small(y[:4] + out[i])",
+    "while k % 7 < x[0] and k < 99:\n    k += 1\n    v[i] = k",
+    "if x[3] < 0:\n    continue\nW[i, 1] = s", "v[i] = x[0] if y[0] > 0 else v[i]",
+    "y = small(y + v[i])\nif s > x[4]:\n    v[i] = 1",
+    "if x[0] > 1:\n    out[i] = x[:4]\nif x[1] > 1:\n    out[i] = y[:4]\nx = small(x + out[i, 1])",
+)  # fmt: skip
+RULES = (PLAIN, PLAIN, PERIODS, SWAPS, APPENDED, EARLIER, LISTED, INDEXED, INDEXED, DECIDED)
 HEADS = (
     "for i in range($l, 38):", "for i in range($l, 38):", "for i in range(38, -1, -1):", "for i in range($l, 38, 2):",
     "for i, row in enumerate(W[:38]):", "for i in range($l, 38, 3):", "for i, a in enumerate(WEIGHTS[:38]):",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +29,7 @@ from ..core.object_journal import CONTENTS, Slot
 from ..core.object_model import UNSET
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
-from ..trace.aliasing import assign_to_tracer, roots_of_array, rows_of_tracer, view_of_tracer
+from ..trace.aliasing import assign_to_tracer, roots_of_array, rows_of_tracer, select_value_by_flag, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.failures import unneeded_index_checks
 from ..trace.items import key_of_every_axis
@@ -233,6 +233,7 @@ class RepeatedBodyLoop(CompiledLoop):
         self.noted = began = Journal([self.body])
         self.checks = len(trace.index_checks)
         trace.loops += 1
+        self.loops, self.decided = trace.loops, len(trace.path)
         trace.turn = self
         try:
             with began.opened(trace):
@@ -567,14 +568,17 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _row_of_window(self, x: Tracer, base: Value, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
         """A part of an array that no turn before changes. base: the array's value."""
-        known = base.number, part.starts, part.moves, part.steps, part.lengths
-        if known not in self.windows:
-            stands = placeholder(self.trace, ArrayType(part.lengths, x.dtype))
-            self.windows[known] = base, stands, part
-        made = self._shaped_part(self.windows[known][1], part, keys)
+        made = self._shaped_part(self._window(base, part), part, keys)
         if is_array(made):
             self.rows.append((made, next(iter(roots_of_array(x))), made._held.number))
         return made
+
+    def _window(self, base: Value, part: MovingPart) -> Value:
+        """What stands for a part of a value at each turn."""
+        known = base.number, part.starts, part.moves, part.steps, part.lengths
+        if known not in self.windows:
+            self.windows[known] = base, placeholder(self.trace, ArrayType(part.lengths, base.dtype)), part
+        return self.windows[known][1]
 
     def _shaped_part(self, value: Value, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
         """What a key gives of the elements that it looks at."""
@@ -647,20 +651,36 @@ class RepeatedBodyLoop(CompiledLoop):
         outside = x._parent is None and x._step is None and x._owner != SCALAR and id(x) not in self.noted.made
         apart = len(moving) == 1 and part.lengths[moving[0]] == 1
         own = [store for store in self.stores if store.root is x]
-        if not (outside and apart and all(part.is_apart_from(store.part) for store in own)):
+        same = next((store for store in own if store.part == part), None)
+        if not (outside and apart and all(part.is_apart_from(store.part) for store in own if store is not same)):
             self._refuse("it writes to parts of arrays that may be those of other turns")
         if type(value) is TurnNumber:
             value = value.traced(x)
         array = Tracer(self.trace, self._zero(ArrayType(part.shape, x.dtype)))
         METHODS["__setitem__"](array, Ellipsis if part.shape else (), value)
         made = self.trace.builder.reshape(array._value, part.lengths)
-        place = id(x), len(own)
         _, before = self.noted.written.get(id(x), (x, x._held))
-        self.stores.append(StackedStore(x, len(own), part, made, before))
+        made = self._value_if_reached(x, part, made, same)
+        place = id(x), len(own) if same is None else same.number
+        if same is not None:
+            same.value = made
+        else:
+            self.stores.append(StackedStore(x, len(own), part, made, before))
         self._hide(x)
         for row in [row for row, _, stored in self.rows_of_stored if stored == place]:
             self._hide(row)  # which is a view of what is written
         return True
+
+    def _value_if_reached(self, x: Tracer, part: MovingPart, value: Value, same: StackedStore | None) -> Value:
+        """What a part of an array is after a store that values may have decided on. same: the one before to it."""
+        trace, flags = self.trace, self.trace.path[self.decided :]
+        if trace.loops != self.loops or (flags and trace.may_raise):
+            self._refuse("it writes to an array by its turn where values decide whether it does")
+        if not flags:
+            return value
+        base = self.helds[id(x)][1] if id(x) in self.helds else x._held
+        old = same.value if same else self._window(base, part)
+        return select_value_by_flag(trace.builder, reduce(partial(trace.builder.map, "logical_and"), flags), value, old)
 
     def _refuse(self, why: str, way: str = "") -> None:
         self.refused = self.refused or LoopNotRecordable(why, way=way)

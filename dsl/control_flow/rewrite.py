@@ -26,7 +26,9 @@ _OF_OTHERS = {"vars", "dir"}  # with an argument these do not
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
-DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS = frozenset(
+    {"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sorted", "sum"}
+)
 DECIDING_CALLS |= {"round", "floor", "ceil", "trunc"}
 DECIDING_CALLS |= {"pow", "ldexp"}  # and these take no stand-in for an int
 DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}

@@ -20,7 +20,6 @@ from ..core.exact import exact_key_of_value
 from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import check_failure_is_possible, fail_where, is_failure_awaited, note_host_call
 from ..trace.operands import loop_operations, new_traced_result, to_traced_array
-from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import TracedNumber, Tracer
 
 Shape = tuple[int, ...]
@@ -39,8 +38,8 @@ def host_call(
 
     dtypes: the results', where they are known. tiny: shapes on which the function can be asked for its dtypes, where
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
-    if loop_operations() is not None:
-        raise LoopNotRecordable(f"np.{function} is called in it")
+    if (loop := loop_operations()) is not None:
+        return [loop.host_call(function, arrays, options)]
     inputs = [to_traced_array(a) for a in arrays]
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:

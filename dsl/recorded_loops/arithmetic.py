@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..trace.number_kinds import Kind, dtypes_or_types_of_number_kinds, is_held_
 from ..trace.python_operators import INT64_MAX, magnitude_of_dtype, magnitude_of_row, python_result_type
 from ..trace.trace import LoopNotRecordable
 from .functions import (
+    array_of_folded_elements,
     check_product_is_of_loop,
     record_numpy_call_in_loop,
     record_reduction_in_loop,
@@ -38,7 +40,18 @@ from .kinds import (
 from .linear import RULES, LinearExpression
 from .memory import NOT_BROADCAST
 from .sections import subs_behind_view_steps
-from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol, Recorder
+from .short_sorts import call_in_short_windows
+from .values import (
+    FixedLoopError,
+    LazyLoopElements,
+    LoopArray,
+    LoopArraySection,
+    LoopArrayStorage,
+    LoopNumber,
+    LoopSymbol,
+    Recorder,
+    whole_section,
+)
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
 
@@ -104,6 +117,8 @@ class RecordedLoopArithmetic(LoopIndexing):
         return LoopNumber(self, self.element_value(self.lift(x), dtype))
 
     reduce = record_reduction_in_loop
+    host_call = call_in_short_windows
+    folded = array_of_folded_elements
     check_product = staticmethod(check_product_is_of_loop)
 
     def cast(self, x: Any, dtype: DType) -> Any:
@@ -126,22 +141,40 @@ class RecordedLoopArithmetic(LoopIndexing):
 
     def _view_by_step(self, x: LoopArray, step: Any) -> LoopArray:
         section = self.materialize(x)
-        if isinstance(step, TracerContiguousView) and x.ndim < 2:
+        if isinstance(step, TracerContiguousView):
             gaps = [section.shape[axis] for _, by, axis in section.subs if by != 1 and axis >= 0]
-            if any(n.known is None and not n.is_at_least(2) for n in gaps):
+            is_contiguous = section.is_contiguous() if gaps or x.ndim > 1 else True
+            if is_contiguous is None:
                 raise LoopNotRecordable("whether a view is contiguous differs from turn to turn")
-            return self.copied(x) if any(n.is_at_least(2) for n in gaps) else x
+            return x if is_contiguous else self.copied(x)
         if isinstance(step, TracerReshapeView):
             step = TracerReshapeView(self._lengths_of_shape(step.shape, section.shape))  # type: ignore[arg-type]
         found = subs_behind_view_steps(section.subs, section.shape, [step])
+        if found is None and isinstance(step, TracerReshapeView):
+            return self._in_other_shape(section, step.shape)
         if found is None:
-            raise LoopNotRecordable("an array is viewed in another shape")
+            raise LoopNotRecordable("an array is viewed in another way than by slices")
         return self.array_of_section(LoopArraySection(section.storage, *found))
+
+    def _in_other_shape(self, section: LoopArraySection, shape: Any) -> LoopArray:
+        """The elements in another shape: a copy, which may be written to where NumPy's is one too."""
+        wanted = tuple(n.known or 0 for n in shape)
+        is_known = all(n.known is not None for n in (*section.shape, *shape))
+        if not is_known or prod(n.known or 0 for n in section.shape) != prod(wanted):
+            raise LoopNotRecordable("an array is viewed in another shape")
+        copy = self.materialize(self.copied(self.array_of_section(section))).storage
+        found = LoopArrayStorage(copy.number, copy.dtype, wanted)
+        if len(wanted) > 1 or section.is_contiguous() is not False:
+            section.storage.frozen = found.frozen = "an array is assigned to that is seen in two shapes"
+        return self.array_of_section(whole_section(found))
 
     def _lengths_of_shape(self, shape: Any, of: Sequence[LinearExpression]) -> tuple[LinearExpression, ...]:
         """The lengths of a shape that is given, in which one may be -1, for an array of other ones."""
-        lengths = [*map(self.linear, shape)]
+        lengths, known = [*map(self.linear, shape)], prod(n.known or 0 for n in of)
         rest = [n for n in of if n.known != 1]
+        if known and all(n.known for n in lengths):
+            others = -prod(n.known or 0 for n in lengths)
+            return tuple(LinearExpression(known // others) if n.known == -1 else n for n in lengths)
         for n in lengths:
             if n in rest:
                 rest.remove(n)

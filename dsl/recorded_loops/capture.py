@@ -329,4 +329,5 @@ def _do_shapes_change(nodes: list[Node], half: int) -> bool:
 def _are_single_elements(nodes: list[Node]) -> bool:
     """Whether most is done to single elements."""
     found = [node for node in nodes if node.kind in ("map", "view", "reduce")]
-    return bool(found) and sum(node.type.size == 1 for node in found) >= SINGLE * len(found)
+    most = FEW if any(node.kind == "library" for node in nodes) else 1  # a call costs more than a few elements
+    return bool(found) and sum(node.type.size <= most for node in found) >= SINGLE * len(found)

@@ -121,7 +121,6 @@ def record_elements_reduction_in_loop(
 ) -> Any:
     """The elements of `source`, cast to dtype, reduced along axes."""
     kept = [i for i in range(len(source.shape)) if i not in axes]
-    shape = tuple(source.shape[i] for i in kept)
 
     def reduced_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
         index: dict[int, KernelValue] = dict(zip(kept, idx, strict=True))
@@ -144,9 +143,24 @@ def record_elements_reduction_in_loop(
         return fold_over_axes_in_loop(list(axes)).cast(result)
 
     recorder._note_loop_size([source.shape[i] for i in axes])
+    columns = _record_column_sums_in_loop(recorder, op, source, kept, axes, dtype) if result == dtype else None
+    return array_of_folded_elements(recorder, source, axes, result, reduced_element_in_loop, columns)
+
+
+def array_of_folded_elements(
+    recorder: Recorder,
+    source: LazyLoopElements,
+    axes: Sequence[int],
+    dtype: DType,
+    element: Callable[[Sequence[KernelValue]], KernelValue],
+    columns: Any = None,
+) -> Any:
+    """An array without axes of the source's, or a number. element: one of it, of what the source has along them."""
+    kept = [i for i in range(len(source.shape)) if i not in axes]
     if not kept:
-        return LoopNumber(recorder, reduced_element_in_loop([]))
+        return LoopNumber(recorder, element([]))
     places = {old: new for new, old in enumerate([*kept, *axes])}
+    shape = tuple(source.shape[i] for i in kept)
     full = (*shape, *(source.shape[i] for i in axes))
     leaves = tuple(
         LoopArraySection(
@@ -156,9 +170,7 @@ def record_elements_reduction_in_loop(
         )
         for leaf in source.leaves
     )
-    columns = _record_column_sums_in_loop(recorder, op, source, kept, axes, dtype) if result == dtype else None
-    expression = LazyLoopElements(shape, result, reduced_element_in_loop, leaves, True, columns)
-    return LoopArray(recorder, expression)
+    return LoopArray(recorder, LazyLoopElements(shape, dtype, element, leaves, True, columns))
 
 
 def _record_column_sums_in_loop(

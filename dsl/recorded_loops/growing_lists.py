@@ -32,13 +32,10 @@ from .kinds import (
     merged_loop_kind,
 )
 from .linear import LinearExpression, LoopIntegerAtom
-from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder, whole_section
+from .short_sorts import sorted_numbers
+from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, RecordAgain, Recorder, whole_section
 
 ZERO = LinearExpression(0)
-
-
-class RecordAgain(BaseException):
-    """A list turned out to grow otherwise than expected: the outermost loop is recorded again."""
 
 
 @dataclass(frozen=True)
@@ -300,6 +297,10 @@ class GrowingList(LoopList):
             self._refuse_recording("a list is extended by more than a list")
         for value in [*values]:
             self.append(value)
+
+    def sort(self) -> None:
+        for i, x in enumerate(sorted_numbers(self._recorder, [*self])):
+            self[i] = x
 
     def __iadd__(self, values: Any) -> GrowingList:
         self.extend(values)

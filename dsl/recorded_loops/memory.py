@@ -34,12 +34,17 @@ from .values import (
     LoopArrayStorage,
     LoopErrorAtLine,
     LoopNumber,
+    RecordAgain,
     SpoiledLoopVariable,
     whole_section,
 )
 
 NOT_BROADCAST = FixedLoopError(ValueError, "operands could not be broadcast together")
 LARGE = 1 << 15  # elements of one step whose number does not change: more are left to parallel kernels
+
+
+def overwritten_element_in_loop(index: Sequence[KernelValue]) -> KernelValue:
+    raise LoopNotRecordable("an array is used after what it was computed from has changed, or outside of its loop")
 
 
 class LoopMemory:
@@ -55,6 +60,7 @@ class LoopMemory:
         self.variables: list[DType] = []
         self.checks: list[LoopErrorAtLine] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
+        self.keeps_overwritten = False  # whether what is assigned is asked for after that
         self.weight = self.turns = self.width = 1.0
         self.wide, self.meets = 0.0, 1.0  # turns of them altogether, and how often what comes next waits for others
         self.touched: list[Access] = []
@@ -436,6 +442,9 @@ class LoopMemory:
         storage, value = target.storage, self.lift(value)
         if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
             return  # itself
+        for x in (value, mask):
+            if self.keeps_overwritten and isinstance(x, LoopArray) and x.expression.reads(storage):
+                self.materialize(x)
         element = self.element_to_store(
             value,
             target.shape,
@@ -453,7 +462,7 @@ class LoopMemory:
             if x is value and x.expression.shape == target.shape and x.dtype == storage.dtype:
                 x.expression = self.array_of_section(target).expression
             else:
-                self.forget(x)
+                self.forget(x, self._keep_overwritten)
 
     def element_to_store(
         self,
@@ -483,10 +492,15 @@ class LoopMemory:
             value = self.copied(value)
         return self.broadcast(value.expression, shape, error).element
 
-    def forget(self, array: LoopArray) -> None:
-        """What an array was to be computed from has changed: nobody may ask for it."""
-        array.expression = LazyLoopElements(array.expression.shape, array.dtype, overwritten_element_in_loop, ())
+    def forget(self, array: LoopArray, element: Element = overwritten_element_in_loop) -> None:
+        """What an array was to be computed from has changed. element: what is done where one is read."""
+        array.expression = LazyLoopElements(array.expression.shape, array.dtype, element, ())
         self.alive.pop(id(array), None)
+
+    def _keep_overwritten(self, index: Sequence[KernelValue]) -> KernelValue:
+        """Record again, and compute what is assigned, and masks, before the assignment."""
+        self.keeps_overwritten = True
+        raise RecordAgain
 
     def _innermost_axis_of_target(self, target: LoopArraySection) -> int | None:
         """The axis along which the elements lie closest."""
@@ -591,7 +605,3 @@ class LoopMemory:
     def array_from(self, x: Any) -> LoopArray:
         """A list of numbers as an array."""
         raise NotImplementedError
-
-
-def overwritten_element_in_loop(index: Sequence[KernelValue]) -> KernelValue:
-    raise LoopNotRecordable("an array is used after what it was computed from has changed, or outside of its loop")

@@ -28,11 +28,11 @@ from ..trace.aliasing import assign_to_tracer
 from ..trace.failures import fail_in_loop, is_reached
 from ..trace.trace import ROUTINE, KnownLoops, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .growing_lists import GrowingList, RecordAgain
+from .growing_lists import GrowingList
 from .indexed_lists import IndexedList
 from .iterables import list_of_collected_rows, loop_items
 from .recorder import CONSTANTS, UNROLLED, LoopRecorder
-from .values import LoopNumber, SpoiledLoopVariable
+from .values import LoopNumber, RecordAgain, SpoiledLoopVariable
 
 MOST = 20000  # statements of one routine
 PEELED = 2  # turns before a repeated body at most, which compute in other types
@@ -82,7 +82,9 @@ def _record_statements(
             results += _changed_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except RecordAgain:
-        raise LoopNotRecordable("a list grows in turns that are written one after the other", site) from None
+        raise LoopNotRecordable(
+            "it has turns that are written one after the other, and differ from those that are expected", site
+        ) from None
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
     finally:

@@ -24,7 +24,7 @@ from ..trace.number_kinds import Kind, may_number_differ
 from ..trace.python_operators import COUNTER_BOUND, COUNTER_STEP, INT64_MAX
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
-from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
+from .growing_lists import ZERO, GrowingLists, ListsOfLoop, new_list_in_loop, note_lists_that_grew
 from .iterables import (
     LoopItems,
     LoopRange,
@@ -45,7 +45,8 @@ from .kinds import (
 )
 from .linear import LinearExpression, LoopIntegerAtom
 from .sections import recorded_iterations_are_independent
-from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, SpoiledLoopVariable
+from .short_sorts import sorted_numbers
+from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, RecordAgain, SpoiledLoopVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
@@ -85,6 +86,8 @@ class LoopRecorder(RecordedLoopArithmetic):
             return x.shape[0]
         if isinstance(x, LoopList) and len(args) == 1 and any(function is f for f in (max, min, sum)):
             return x.fold(function)
+        if function is sorted and len(args) == 1 and isinstance(x, (list, tuple, LoopArray)):
+            return sorted_numbers(self, [*x])
         return NotImplemented
 
     # decisions

@@ -59,6 +59,10 @@ class LoopErrorAtLine:
         return made
 
 
+class RecordAgain(BaseException):
+    """Something turned out to be otherwise than expected: the outermost loop is recorded again."""
+
+
 class LoopArrayStorage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 
@@ -104,6 +108,20 @@ class LoopArraySection:
         """How many elements are from one along an axis to the next; some where turns decide it."""
         steps = zip(self.subs, self.storage.strides, strict=True)
         return sum(abs(step * s if isinstance(step, int) else 2 * s) for (_, step, own), s in steps if own == axis)
+
+    def is_contiguous(self) -> bool | None:
+        """Whether its elements lie one after the other; None where turns decide it."""
+        size = 1
+        for axis in reversed(range(len(self.shape))):
+            n = self.shape[axis]
+            if n.known == 1:
+                continue
+            if self.stride(axis) != size:
+                return False if n.is_at_least(2) else None
+            if n.known is None and axis:
+                return None
+            size *= n.known or 1
+        return all(not isinstance(by, int) or by > 0 for _, by, axis in self.subs if axis >= 0) or None
 
     def with_own_axis(self, axis: int, extent: LinearExpression) -> LoopArraySection:
         """The same elements, those along a section's axis along a further one of this extent."""

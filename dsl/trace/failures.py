@@ -37,12 +37,17 @@ from .tracer import SCALAR, Tracer
 
 def fail_where(trace: Trace, flag: Value, error: Exception) -> None:
     """Notes that Python raises an error here where `flag`, of shape (), is set; a call goes on as if it did not."""
-    builder = trace.builder
     kept = copy_of_error(error)
     if not isinstance(error, UserError):  # whose text says it
         add_note_to_error_once(kept, f"at {line_of_traceback(error.__traceback__)}")
     trace.errors.append(kept)
-    first, number = first_failure(trace), builder.const(len(trace.errors), np.int64)
+    _put_number_where(trace, flag, len(trace.errors))
+
+
+def _put_number_where(trace: Trace, flag: Value, error: int) -> None:
+    """The number of the error that is met first is this one where `flag` is set, and none was met before."""
+    builder = trace.builder
+    first, number = first_failure(trace), builder.const(error, np.int64)
     if trace.has_failure:
         number = builder.map("where", builder.map("equal", first, 0), number, first)
     put_first_failure(trace, builder.map("where", flag, number, first))
@@ -243,7 +248,7 @@ def _need_result_where_reached(trace: Trace, result: Value) -> None:
     never = builder.map(
         "logical_and", builder.map("equal", element, element), builder.map("not_equal", element, element)
     )
-    fail_where(trace, never, np.linalg.LinAlgError())
+    _put_number_where(trace, never, 1)  # whichever: the body of a loop has to be the same each time it is traced
 
 
 def fail_where_number_differs(trace: Trace, value: Value) -> None:

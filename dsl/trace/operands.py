@@ -53,6 +53,9 @@ class LoopOperations(Protocol):
     def reduce(self, op: str, x: Tracer, axes: Sequence[int], dtype: DType | None) -> Tracer:
         """Row `op` along axes, which are gone then."""
 
+    def host_call(self, function: str, arrays: Sequence[Any], options: dict[str, Any]) -> Tracer:
+        """What a function of the host with one result gives, of few elements."""
+
     def check_product(self, x: Tracer, y: Tracer) -> None:
         """To be called before x @ y. Raises LoopNotRecordable where the loop had better not compute it."""
 

@@ -72,7 +72,7 @@ VIEWS = """
 # what is traced turn by turn: sums of all elements before, results of changing length, calls of libraries
 REFUSED = {
     "np.nanmax(u)", "np.nanmean(u)", "np.trace(m@m.T)", "np.sum(i*[1,2])", "np.sum([1,2]*i)", "np.logaddexp.reduce(u)",
-    "np.copyto(w,u)", "np.cumsum(u)", "np.sort(u)", "np.gradient(u)", "np.convolve(u,u,mode='same')", "np.roll(u,1)",
+    "np.copyto(w,u)", "np.cumsum(u)", "np.gradient(u)", "np.convolve(u,u,mode='same')", "np.roll(u,1)",
     "np.tile(u,1)", "z[i,:i+2:2].ravel()",
 }  # fmt: skip
 

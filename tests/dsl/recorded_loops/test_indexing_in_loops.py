@@ -125,9 +125,9 @@ BAD_WRITES = """
 """
 # what is traced turn by turn: steps of no known sign, views of one element, masks of what has changed
 REFUSED = """
-    y[::h+1] z[::h+1,h] z[::h+1,np.newaxis] y[::h+1]=-y[::h+1] z[::h+1,h]=i z[::h+1,np.newaxis]=9 np.take(z,k)
+    y[::h+1] z[::h+1,h] z[::h+1,np.newaxis] y[::h+1]=-y[::h+1] z[::h+1,h]=i z[::h+1,np.newaxis]=9
     np.take(y,p,mode='wrap') np.take(y,p+9,mode='clip') y[::h+1]=i y[::h+1]+=1 w=y[i,...];w[...]=9;r=y
-    w=y[i,...];w+=1;r=y w=y[i,...];y[i]=9;r=w g=y>0;y[g]=0;r=y[g] g=y>0;y[g]=0;y[~g]=1;r=y w=y[::i%3+1];w[1:]=9;r=y
+    w=y[i,...];w+=1;r=y w=y[i,...];y[i]=9;r=w w=y[::i%3+1];w[1:]=9;r=y
     w=y[::i%3+1][::2];w[1:]=9;r=y
 """
 VALUES = ("9", "i", "k*2", "-ARRAY[KEY]")

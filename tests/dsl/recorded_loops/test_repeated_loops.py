@@ -12,6 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.graph.graph import Graph
+from tests.random_cases import names_in_file
 from tests.turn_programs import Program, load, outcome, repeated
 
 Array = np.ndarray[Any, Any]
@@ -387,3 +388,35 @@ def test_random_loops(seed: int, tmp_path: Path) -> None:
         assert got[0] == want[0], p.text
         for n, (ours, numpys) in enumerate(zip(got[1], want[1], strict=True)):
             np.testing.assert_array_equal(ours, numpys, err_msg=f"{p.text}\n# value {n}")
+
+
+DECIDED_STORES = {
+    "one side": "if m > 0.5:\n            y[i] = m",
+    "both sides": "if m > 0.5:\n            y[i] = 1\n        else:\n            y[i] = m",
+    "nested": "if m > 0.3:\n            if x[i] > 0.5:\n                y[i] = m",
+    "skipped": "if m > 0.5:\n            continue\n        y[i] = m",
+    "after another": "y[i] = x[i + 1]\n        if m > 0.5:\n            y[i] = m",
+    "read behind": "if m > 0.5:\n            y[i] = m\n        z[i] = y[i] + 1",
+    "read before": "z[i] = y[i]\n        if m > 0.5:\n            y[i] = m + z[i]",
+    "row": "if m > 0.5:\n            w[i, 1:] = x[i : i + 2]\n        z[i] = w[i, 1:].sum()",
+}
+
+
+@pytest.mark.parametrize("name", DECIDED_STORES)
+def test_a_store_that_values_decide_on_keeps_what_was_there(name: str, tmp_path: Path) -> None:
+    text = f"""
+import numpy as np
+def f(x):
+    y, z, w = x.copy(), np.zeros(60), np.ones((60, 3))
+    for i in range(50):
+        m = np.linalg.det(x[i : i + 4].reshape(2, 2)) + 0.5
+        {DECIDED_STORES[name]}
+    return y, z, w
+"""
+    function = names_in_file([text], tmp_path, "stores")["f"]
+    x = np.random.default_rng(0).random(60)
+    with repeated():
+        ours = kg.kernel_graph(function, device="cpu")
+        for a, b in zip(ours(x), function(x), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+        assert any(node.op == "loop" for node in ours.graph(x).nodes)

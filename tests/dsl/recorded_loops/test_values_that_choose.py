@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from tests.turn_programs import recorded
 
 Array = np.ndarray[Any, Any]
 N = 12
@@ -38,6 +39,20 @@ def masked(rows: Any, cols: Any, x: Any, a: Any) -> Any:
         total[i] = chosen.sum() + len(chosen)
         a[i, a[i] < 0] = 7
         a[i][a[i] > 2] *= 2
+    return total
+
+
+def masks_of_before(rows: Any, cols: Any, x: Any, a: Any) -> Any:
+    """Masks are what they were, whatever is assigned to what they were computed from."""
+    total = np.zeros(N)
+    for i in range(N):
+        row = a[i]
+        above, between = row > 0, (row > -2) & (x < 1)
+        row[above] = 0
+        row[~above] += 1
+        x[between] = row[between] - i
+        row[row == 2] = 7
+        total[i] = above.sum() * between.sum() + row[above & between].sum()
     return total
 
 
@@ -105,7 +120,8 @@ def until_nothing_is_left(rows: Any, cols: Any, x: Any, a: Any) -> Any:
 
 
 PROGRAMS = [
-    spmv, scattered, masked, found, of_two_axes, assigned_by_mask, last_stays, kept_apart, until_nothing_is_left
+    spmv, scattered, masked, masks_of_before, found, of_two_axes, assigned_by_mask, last_stays, kept_apart,
+    until_nothing_is_left,
 ]  # fmt: skip
 
 
@@ -125,6 +141,12 @@ def test_gives_what_numpy_gives(program: Callable[..., Any], index: str) -> None
         np.testing.assert_array_equal(np.asarray(compiled(*ours)), program(*theirs))
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_masks_that_are_used_after_assignments_are_recorded() -> None:
+    with recorded() as notes:
+        kg.kernel_graph(masks_of_before, device="cpu").graph(*arguments(0))
+    assert not [reason for known in notes for reason in known.reasons.values()]
 
 
 def test_one_kernel_serves_all_rows() -> None:
