@@ -472,26 +472,34 @@ def branches() -> None:
 def store() -> None:
     head(
         'KVStore("device"): push from all devices and pull, us',
-        "bytes | push and pull | pushpull | a sum | push and pull / sum",
+        "bytes | updater | push and pull | pushpull | a sum | push and pull / sum | pushpull / sum",
     )
     mesh = kg.Mesh(NAMES)
     for nbytes in STORE_SIZES:
         count = nbytes // 4
-        kv = kg.KVStore("device")
-        kv.init("w", kg.asarray(np.zeros(count, F32), device=NAMES[0]))
-        kv.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
-        pushed = [kg.asarray(np.ones(count, F32), device=d) for d in NAMES]
         f = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=mesh, in_axes=None, out_axes=None)
         x = kg.replicate(np.ones(count, F32), mesh)
-
-        def turn(kv: Any = kv, pushed: Any = pushed) -> None:
-            kv.push("w", pushed)
-            kv.pull("w")
-
-        both = timed(turn, wait)
-        joined = timed(lambda kv=kv, pushed=pushed: kv.pushpull("w", pushed), wait)
         alone = timed(lambda f=f, x=x: f(x), wait)
-        row(nbytes, *(f"{t * 1e6:.1f}" for t in (both, joined, alone)), f"{both / alone:.2f}")
+        for updater, turns in (("adds", 2), ("none", 0)):
+            kv = kg.KVStore("device")
+            kv.init("w", kg.asarray(np.zeros(count, F32), device=NAMES[0]))
+            if updater == "adds":
+                kv.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
+            pushed = [kg.asarray(np.ones(count, F32), device=d) for d in NAMES]
+            outs = [kg.asarray(np.zeros(count, F32), device=d) for d in NAMES]
+            for turn in range(3):  # is it right?
+                kv.pushpull("w", pushed, outs)
+                for got in (kv.pull("w"), *outs):
+                    assert (np.asarray(got) == COUNT * (turn * turns // 2 + 1)).all()
+
+            def push_and_pull(kv: Any = kv, pushed: Any = pushed) -> None:
+                kv.push("w", pushed)
+                kv.pull("w")
+
+            both = timed(push_and_pull, wait)
+            joined = timed(lambda kv=kv, pushed=pushed, outs=outs: kv.pushpull("w", pushed, outs), wait)
+            times = (f"{t * 1e6:.1f}" for t in (both, joined, alone))
+            row(nbytes, updater, *times, f"{both / alone:.2f}", f"{joined / alone:.2f}")
 
 
 # what other programs of this repository do

@@ -22,6 +22,8 @@ SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where i
 # What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
 FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
+# the levels of a broadcast of at least so many bytes: each costs a launch, and takes less of the whole
+BROADCAST_LEVELS = ((1 << 25, 4), (0, 2))
 PIECE_ELEMENTS = 1024  # pieces of an array that devices share begin where kernels read whole vectors
 UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
@@ -155,6 +157,23 @@ class _GraphReplicator:
             return self.builder.at(number)
         return self.builder.copy(node, [self._computed_on_device(slot, a) for a in node.args])
 
+    def piece_on_device(self, slot: int, value: Value, start: int, end: int) -> Value:
+        """Elements of a value in one row, as `values_on_device`: what is computed there is computed of these alone."""
+        node = self.builder.nodes[value.number]
+        if not (self.reads_peers and self._follows_from_few_arguments(value)):
+            (whole,) = self.values_on_device(slot, [value])
+        elif node.op == "reshape":
+            return self.piece_on_device(slot, self.builder.at(node.args[0]), start, end)
+        elif node.kind == "map" and all(self.builder.nodes[a].shape in ((), node.shape) for a in node.args):
+            args = [
+                self.piece_on_device(slot, a, start, end) if a.shape else self._computed_on_device(slot, a.number)
+                for a in map(self.builder.at, node.args)
+            ]
+            return self.builder.copy(node, args, ArrayType((end - start,), node.type.dtype))
+        else:
+            whole = self._computed_on_device(slot, value.number)
+        return self.builder.slice(self.builder.reshape(whole, (whole.size,)), (start,), (1,), (end - start,))
+
     def joined_elementwise(self, slot: int, how: str, parts: Values) -> Value:
         """Arrays joined element by element, in their order, on a device."""
         parts = self.values_on_device(slot, parts)
@@ -236,27 +255,48 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    """A large array goes in pieces, one to each of the others, which read the rest from one another."""
+    """A large array goes in pieces. At each level each of the others reads one from the root and those of the level
+    before from one another, and at the last one a piece from the root, as all do: so the root's links are always busy.
+    """
     root, builder = node.attr("root"), made.builder
     given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
-    far = dict(zip(others, (made.values_on_device(r, [given])[0] for r in others), strict=True))
     if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
-        return [given if r == root else far[r] for r in range(made.count)]
-    cuts = [type.size * i // len(others) // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(len(others))]
-    ends = [*cuts[1:], type.size]
+        return [given if r == root else made.values_on_device(r, [given])[0] for r in range(made.count)]
+    levels = next(levels for nbytes, levels in BROADCAST_LEVELS if type.nbytes >= nbytes)
+    count = len(others) * (levels - 1) + 1
+    ends = [type.size * i // count // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(count)] + [type.size]
 
-    def cut_piece(whole: Value, start: int, end: int) -> Value:
-        return builder.slice(builder.reshape(whole, (type.size,)), (start,), (1,), (end - start,))
+    def piece(r: int, number: int, stored: dict[int, tuple[Value, int]]) -> Value:
+        """A piece as a device reads it: of what another or it has stored, from some element on, or of the root's."""
+        whole, start = stored.get(number, (given, ends[number]))
+        return made.piece_on_device(r, whole, start, start + ends[number + 1] - ends[number])
 
-    pieces = [
-        made.build_on_device(r, partial(cut_piece, far[r], start, end))
-        for r, start, end in zip(others, cuts, ends, strict=True)
-    ]
-    read = {r: made.values_on_device(r, pieces) for r in others}
+    def join(r: int, numbers: Sequence[int], stored: dict[int, tuple[Value, int]]) -> Value:
+        found = [piece(r, number, stored) for number in numbers]
+        return found[0] if len(found) == 1 else builder.concat(found, 0)
+
+    latest: dict[
+        int, tuple[Value, int]
+    ] = {}  # the pieces that were read from the root last: what they are the start of
+    kept: dict[int, dict[int, tuple[Value, int]]] = {r: {} for r in others}
+    for level in range(levels - 1):
+        own = dict(zip(others, range(level * len(others), (level + 1) * len(others)), strict=True))
+        stored = {}
+        for r in others:
+            numbers = [own[r], *(n for n in latest if n not in kept[r])]
+            whole, start = made.build_on_device(r, partial(join, r, numbers, latest)), 0
+            for n in numbers:
+                kept[r][n] = whole, start
+                start += ends[n + 1] - ends[n]
+            stored[own[r]] = whole, 0
+        latest = stored
     return [
         given
         if r == root
-        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(read[r], 0), type.shape))  # type: ignore[misc]
+        else made.build_on_device(
+            r,
+            lambda r=r: builder.reshape(join(r, range(count), latest | kept[r]), type.shape),  # type: ignore[misc]
+        )
         for r in range(made.count)
     ]
 

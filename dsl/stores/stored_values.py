@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import frozen
-from ...runtime.program.device import Event, error_of_event
+from ...runtime.program.device import Device, Event, error_of_event
 from ..array.array import Array
+from ..devices.mesh import Sharded
 
 Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
@@ -21,11 +22,19 @@ Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
 @frozen
 class StoredValue:
-    """A value, the updater's states of it, and how often it has updated the value."""
+    """A value, the updater's states of it, and how often it has updated the value. copies: the value and the states on
+    each device of a mesh, where a push has left them there."""
 
     value: Array
     states: tuple[Array, ...] = ()
     count: int = 0
+    copies: tuple[Sharded, ...] = ()
+
+    def value_on(self, device: Device | None) -> Array:
+        """The value, if it is there, on a device; else where it is."""
+        if self.copies and self.value._device is not device:
+            return next((x for x in self.copies[0].parts if x._device is device), self.value)
+        return self.value
 
 
 @frozen
@@ -60,8 +69,9 @@ def _events_of_push(
     read it, and comes first: sums over ranks are done by who waits for them."""
     given = (x for parts in pushed.values() for x in (parts if type(parts) is tuple else (parts,)))
     arrays = [*sources, *(x for x in given if isinstance(x, Array))]
-    arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
-    return [x._event for x in arrays if x._event is not None]
+    for stored in after.values():
+        arrays += [x for copies in stored.copies for x in copies.parts] or [stored.value, *stored.states]
+    return [*dict.fromkeys([x._event for x in arrays if x._event is not None])]
 
 
 Update = Callable[[Part, Any, StoredValue], StoredValue]
