@@ -144,33 +144,18 @@ class _DevicePartitioner:
         return copied
 
     def _delay_views(self) -> None:
-        """Views are taken by the parts that read them, as those on other devices do, so alike parts stay alike; so is
-        what is made element by element of other devices' arguments alone, of which the part may read a piece."""
+        """Views are taken by the parts that read them, as those on other devices do, so alike parts stay alike."""
         readers: dict[int, list[int]] = {}
-        far = set[int]()
-        for number, node in enumerate(self.graph.nodes):
-            if node.kind in ("map", "view") and number in self.level:
-                args = [self.root[a] for a in node.args]
-                elsewhere = [self._is_argument_elsewhere(a, self.slots[number]) for a in args]
-                if any(elsewhere) or not far.isdisjoint(args):
-                    far.update([number] * all(a in far or a not in self.level for a in args))
         kept = {o for o, _ in self.outputs}
         for number in reversed(range(len(self.graph.nodes))):
             node, slot = self.graph.nodes[number], self.slots[number]
             if number not in self.level:
                 continue
             its = readers.get(number, [])
-            if (
-                (node.kind == "view" or number in far)
-                and number not in kept
-                and all(self.slots[r] == slot for r in its)
-            ):
+            if node.kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
                 self.level[number] = min((self.level[r] for r in its), default=self.level[number])
             for a in self._computed_arguments(node):
                 readers.setdefault(a, []).append(number)
-
-    def _is_argument_elsewhere(self, number: int, slot: int | None) -> bool:
-        return self.homes is not None and self.homes.get(number, slot) != slot
 
     def value_read(self, what: str, node: int, slot: int) -> int:
         """The value in which a part on a device reads one of the node's: a copy of its own, or where it is."""

@@ -9,7 +9,7 @@ device for all: one launch is less of the host's time than one for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ...runtime.core.frozen import frozen
@@ -27,6 +27,9 @@ BROADCAST_LEVELS = ((1 << 25, 4), (0, 2))
 PIECE_ELEMENTS = 1024  # pieces of an array that devices share begin where kernels read whole vectors
 UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+Stored = tuple[Value, int]  # what is a part of a value in one row, from some element on
 
 
 @frozen
@@ -157,23 +160,6 @@ class _GraphReplicator:
             return self.builder.at(number)
         return self.builder.copy(node, [self._computed_on_device(slot, a) for a in node.args])
 
-    def piece_on_device(self, slot: int, value: Value, start: int, end: int) -> Value:
-        """Elements of a value in one row, as `values_on_device`: what is computed there is computed of these alone."""
-        node = self.builder.nodes[value.number]
-        if not (self.reads_peers and self._follows_from_few_arguments(value)):
-            (whole,) = self.values_on_device(slot, [value])
-        elif node.op == "reshape":
-            return self.piece_on_device(slot, self.builder.at(node.args[0]), start, end)
-        elif node.kind == "map" and all(self.builder.nodes[a].shape in ((), node.shape) for a in node.args):
-            args = [
-                self.piece_on_device(slot, a, start, end) if a.shape else self._computed_on_device(slot, a.number)
-                for a in map(self.builder.at, node.args)
-            ]
-            return self.builder.copy(node, args, ArrayType((end - start,), node.type.dtype))
-        else:
-            whole = self._computed_on_device(slot, value.number)
-        return self.builder.slice(self.builder.reshape(whole, (whole.size,)), (start,), (1,), (end - start,))
-
     def joined_elementwise(self, slot: int, how: str, parts: Values) -> Value:
         """Arrays joined element by element, in their order, on a device."""
         parts = self.values_on_device(slot, parts)
@@ -255,48 +241,43 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    """A large array goes in pieces. At each level each of the others reads one from the root and those of the level
-    before from one another, and at the last one a piece from the root, as all do: so the root's links are always busy.
-    """
+    """A large array goes in pieces. At each level each of the others reads one from the root, and those of the level
+    before from one another; at the last one all read the same piece from the root, whose links are never idle."""
     root, builder = node.attr("root"), made.builder
     given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
+    far = {r: made.values_on_device(r, [given])[0] for r in others}
     if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
-        return [given if r == root else made.values_on_device(r, [given])[0] for r in range(made.count)]
+        return [given if r == root else far[r] for r in range(made.count)]
     levels = next(levels for nbytes, levels in BROADCAST_LEVELS if type.nbytes >= nbytes)
     count = len(others) * (levels - 1) + 1
-    ends = [type.size * i // count // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(count)] + [type.size]
+    length = type.size // count // PIECE_ELEMENTS * PIECE_ELEMENTS  # one launch reads several pieces that are alike
+    starts = [*(length * number for number in range(count + 1)), type.size]
+    pieces: dict[int, Stored] = {}  # of the level before, by their numbers
+    kept: dict[int, dict[int, Stored]] = {r: {} for r in others}  # of each device those that it has
 
-    def piece(r: int, number: int, stored: dict[int, tuple[Value, int]]) -> Value:
-        """A piece as a device reads it: of what another or it has stored, from some element on, or of the root's."""
-        whole, start = stored.get(number, (given, ends[number]))
-        return made.piece_on_device(r, whole, start, start + ends[number + 1] - ends[number])
-
-    def join(r: int, numbers: Sequence[int], stored: dict[int, tuple[Value, int]]) -> Value:
-        found = [piece(r, number, stored) for number in numbers]
+    def join(r: int, numbers: Iterable[int], stored: Mapping[int, Stored]) -> Value:
+        """Pieces as a device reads them; those that nobody has stored from the root, at first of what it computes."""
+        found = []
+        for number in numbers:
+            whole, start = stored.get(number, (given, starts[number]))
+            whole = (
+                far[r] if number < len(others) and whole is given else builder.placed(whole, ("mesh", made.devices[r]))
+            )
+            row, size = builder.reshape(whole, (whole.size,)), starts[number + 1] - starts[number]
+            found += [builder.slice(row, (start,), (1,), (size,))] if size else []
         return found[0] if len(found) == 1 else builder.concat(found, 0)
 
-    latest: dict[
-        int, tuple[Value, int]
-    ] = {}  # the pieces that were read from the root last: what they are the start of
-    kept: dict[int, dict[int, tuple[Value, int]]] = {r: {} for r in others}
     for level in range(levels - 1):
-        own = dict(zip(others, range(level * len(others), (level + 1) * len(others)), strict=True))
-        stored = {}
-        for r in others:
-            numbers = [own[r], *(n for n in latest if n not in kept[r])]
-            whole, start = made.build_on_device(r, partial(join, r, numbers, latest)), 0
-            for n in numbers:
-                kept[r][n] = whole, start
-                start += ends[n + 1] - ends[n]
-            stored[own[r]] = whole, 0
-        latest = stored
+        latest = {}
+        for own, r in enumerate(others, level * len(others)):
+            numbers = [own, *(number for number in pieces if number not in kept[r])]
+            whole = made.build_on_device(r, partial(join, r, numbers, pieces))
+            kept[r].update({number: (whole, i * length) for i, number in enumerate(numbers)})
+            latest[own] = whole, 0
+        pieces = latest
+    results = {r: made.build_on_device(r, partial(join, r, range(count + 1), {**pieces, **kept[r]})) for r in others}
     return [
-        given
-        if r == root
-        else made.build_on_device(
-            r,
-            lambda r=r: builder.reshape(join(r, range(count), latest | kept[r]), type.shape),  # type: ignore[misc]
-        )
+        given if r == root else made.build_on_device(r, partial(builder.reshape, results[r], type.shape))
         for r in range(made.count)
     ]
 
