@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ PARSER.add_argument("--small", action="store_true", help="small sizes, to see th
 PARSER.add_argument("--minutes", type=float, default=8.0, help="of all sections together")
 PARSER.add_argument("--devices", type=int, default=4, help="how many; the mesh of 2 x 2 needs four")
 PARSER.add_argument(
-    "--each", type=int, default=80, help="random collectives, and chaos runs, of each process of `checks`"
+    "--each", type=int, default=84, help="random collectives, and chaos runs, of each process of `checks`"
 )
 PARSER.add_argument("--only", nargs="*", default=(), help="sections")
 PARSER.add_argument("--section", default="", help="run as the process of one section (used by the script itself)")
@@ -308,8 +309,9 @@ def parameters() -> list[Any]:
     return [(rng.normal(size=(WIDTH, WIDTH)).astype(F32) / scale, np.zeros(WIDTH, F32)) for _ in range(LAYERS)]
 
 
-def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
-    """Seconds of a step over so many devices, with so many rows on each, and how these exchange gradients."""
+def data_parallel_step(devices: int, rows: int, calls: int = 0) -> tuple[float, str]:
+    """Seconds of a step over so many devices, with so many rows on each, and how these exchange gradients. calls: in
+    flight."""
     mesh = kg.Mesh(NAMES[:devices])
     train = kg.DataParallel(loss, mesh, update=sgd)
     state = [train.replicate(parameters())]
@@ -318,7 +320,8 @@ def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
     def step() -> None:
         state[0], _ = train(state[0], x)
 
-    seconds = least(step, wait, 20 if rows < 1000 else 5, warm=56 if devices > 1 else 24)  # ways take turns at first
+    warm, many = 56 if devices > 1 else 24, 20 if rows < 1000 else 5  # ways take turns at first
+    seconds = least(step, wait, calls or many, 10 if calls else 4, warm)
     lines = (train.why() if hasattr(train, "why") else train._step.why()).splitlines()
     chosen = [line.partition(" (")[0] for line in lines if line.startswith("* ")]
     return seconds, "; ".join([*[line for line in lines if line.startswith("collectives")][:1], *chosen])
@@ -516,10 +519,17 @@ def run_command(command: list[str], seconds: float) -> None:
 
 
 def ranks() -> None:
-    """Four processes with a GPU each, by MPI and NCCL: steps, and `dist_sync` beside a sum."""
-    width = "64" if SMALL else "4096"
-    script = ["benchmarks/machines.py", "--device", OPTIONS.device, "--steps", "4", width, "--rounds", "20"]
-    run_command([sys.executable, "-m", "kernelgraph.run", "-n", str(COUNT), *script], OPTIONS.seconds)
+    """Four processes with a GPU each, by MPI and NCCL: steps, and `dist_sync` beside a sum; then one process, whose
+    steps are waited for as well."""
+    steps = ["--steps", str(LAYERS), str(WIDTH), "--rounds", "1" if SMALL else "20"]
+    script = ["benchmarks/machines.py", "--device", OPTIONS.device, *steps]
+    run_command([sys.executable, "-m", "kernelgraph.run", "-n", str(COUNT), *script], OPTIONS.seconds - 20)
+    head(
+        f"A step of {LAYERS} x Linear({WIDTH}) by one process, each waited for, ms", "rows a device | one | all | ratio"
+    )
+    for rows in ROWS:
+        one, every = (data_parallel_step(devices, rows, 1)[0] for devices in (1, COUNT))
+        row(rows, f"{one * 1e3:.2f}", f"{every * 1e3:.2f}", f"{one / every:.3f}")
 
 
 def checks() -> None:
@@ -533,6 +543,7 @@ def checks() -> None:
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         processes.append(subprocess.Popen(command, cwd=HERE.parent, env=environment, **out))  # type: ignore[call-overload]
     print(f"{len(ways)} of `{' '.join(command[1:])}`, each with seeds of its own", flush=True)
+    counts = {"random collectives": [0, 0], "runs with random delays": [0, 0]}  # how many, and how many were wrong
     for worker, process in enumerate(processes):
         try:
             text = process.communicate(timeout=max(1.0, END - time.perf_counter()))[0]
@@ -540,12 +551,16 @@ def checks() -> None:
             process.kill()
             text = process.communicate()[0] + "\n(stopped: no time left)"
         print(f"{ways[worker]}: " + "\n  ".join(text.strip().splitlines()[-12:]), flush=True)
+        for what, count in counts.items():
+            for found in re.findall(rf"(\d+) {what}: (\d+)", text):
+                count[:] = [total + int(n) for total, n in zip(count, found, strict=True)]
+    print("; ".join(f"{n} {what}, {wrong} wrong" for what, (n, wrong) in counts.items()), flush=True)
 
 
 SECTIONS: dict[str, tuple[Callable[[], None], float]] = {
     "collectives": (collectives, 120),
     "steps": (steps, 95),
-    "ranks": (ranks, 60),
+    "ranks": (ranks, 75),
     "branches": (branches, 40),
     "store": (store, 25),
     "checks": (checks, 70),

@@ -246,11 +246,12 @@ def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Va
     root, builder = node.attr("root"), made.builder
     given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
     far = {r: made.values_on_device(r, [given])[0] for r in others}
-    if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
-        return [given if r == root else far[r] for r in range(made.count)]
     levels = next(levels for nbytes, levels in BROADCAST_LEVELS if type.nbytes >= nbytes)
     count = len(others) * (levels - 1) + 1
     length = type.size // count // PIECE_ELEMENTS * PIECE_ELEMENTS  # one launch reads several pieces that are alike
+    small = length == 0 or type.nbytes * (len(others) - 1) <= STEP_BYTES
+    if not made.reads_peers or made.by_root or len(others) < 2 or small:
+        return [given if r == root else far[r] for r in range(made.count)]
     starts = [*(length * number for number in range(count + 1)), type.size]
     pieces: dict[int, Stored] = {}  # of the level before, by their numbers
     kept: dict[int, dict[int, Stored]] = {r: {} for r in others}  # of each device those that it has
