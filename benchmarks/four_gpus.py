@@ -237,7 +237,7 @@ def collective_program(op: str) -> Any:
 
 
 def collectives() -> None:
-    peer = {(r["op"], r["bytes"]): r["seconds"] for r in peer_or_none("collectives", 40)}
+    peer = {(r["op"], r["bytes"]): r["seconds"] for r in peer_or_none("collectives", 15 if SMALL else 40)}
     mesh = kg.Mesh(NAMES)
     head(
         "Half of an array, by size, us; speed: PyTorch's time over ours",
@@ -328,7 +328,7 @@ def data_parallel_step(devices: int, rows: int, calls: int = 0) -> tuple[float, 
 
 
 def steps() -> None:
-    peer = {(r["rows"], r["parallel"]): r["seconds"] for r in peer_or_none("steps", 60)}
+    peer = {(r["rows"], r["parallel"]): r["seconds"] for r in peer_or_none("steps", 15 if SMALL else 60)}
     head(
         f"A step of {LAYERS} x Linear({WIDTH}), ms: one device's time over all's, each with as many rows",
         "rows a device | one | all | one / all | how | PyTorch, one | DDP, all | one / all",

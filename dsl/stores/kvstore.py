@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import weakref
@@ -35,7 +34,6 @@ from ..devices.copies import (
 from ..devices.distributed import broadcast, current, reduce_arrays_of_ranks
 from ..devices.mesh import Mesh, Sharded
 from ..devices.mesh_calls import MeshFunction
-from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .compression import GradientCompression, checked_compression
 from .optimizer import Optimizer
@@ -47,7 +45,7 @@ from .updaters import (
     StoreUpdater,
     Updater,
     agreement_on_updates,
-    sum_of_arrays,
+    sum_on_device,
     updater_that_replaces,
 )
 
@@ -171,7 +169,7 @@ class KVStore:
             if self._compression is not None:
                 self._residuals = {**residuals}
             try:
-                joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
+                joined = {one: self._sum_on_device(one, parts) for one, parts in given.items()}
                 sources: Sequence[Array] = ()
                 if self._ranks is not None and (self._ranks.world.size > 1 or self._compression is not None):
                     joined, sources = self._sums_over_ranks(self._ranks, joined)
@@ -526,7 +524,7 @@ class KVStore:
         return found
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, given: Mapping[Key, list[Any]]) -> None:
-        joined = {key: self._sum_of_arrays(key, parts) for key, parts in given.items()}
+        joined = {key: self._sum_on_device(key, parts) for key, parts in given.items()}
 
         def read() -> dict[Key, Host]:
             return {key: array if type(array) is np.ndarray else array.numpy() for key, array in joined.items()}
@@ -648,7 +646,7 @@ class KVStore:
         stored = self._values.latest((key, 0)).value
         return self._compression is None and stored._device.host_memory and not self._values.may_fail
 
-    def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
+    def _sum_on_device(self, key: Key, parts: Sequence[Any]) -> Any:
         """In the order of the list, whichever array is there first."""
         compression = self._compression
         if compression is not None and self.type == "device":
@@ -659,7 +657,7 @@ class KVStore:
             return parts[0]
         home = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
         if self._ranks is not None:
-            return _sum_on_device(name_of(home))(*[on_device(part, home) for part in parts])
+            return sum_on_device(parts, home)
         return tuple([part if type(part) is Array else on_device(part, home) for part in parts])  # see `StoreUpdater`
 
     def _own_copy_of_value(self, value: Any) -> Array:
@@ -785,13 +783,3 @@ def _are_on_devices_like(home: Device, spec: Spec, parts: Sequence[Any]) -> bool
     """Whether one program reads arrays where they are; nothing is read of empty ones."""
     alike = [type(x) is Array and x._spec is spec and x._device.kind == home.kind for x in parts]
     return spec.size > 0 and all(alike)
-
-
-@functools.cache
-def _sum_on_device(home: str) -> KernelGraph:
-    """The sum of arrays on a device."""
-
-    def joined(*parts: Any) -> Any:
-        return sum_of_arrays(parts)
-
-    return KernelGraph(joined, device=home)

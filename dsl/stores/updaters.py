@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -83,8 +84,7 @@ class StoreUpdater:
         self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
         self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
-        # by key, if it decides, spec, device, and how many arrays are pushed
-        self._compiled: dict[tuple[Key | None, Spec, Device, int], KernelGraph] = {}
+        self._compiled: dict[tuple[Key | None, Spec, Device], KernelGraph] = {}  # by key, if it decides
         # the same, by the devices of what is pushed; None for what one device is to update
         self._on_meshes: dict[tuple[Key | None, Spec, Device, tuple[Device, ...]], MeshUpdate | None] = {}
         self._meanings: dict[KernelGraph, TracedMeaning] = {}
@@ -96,22 +96,18 @@ class StoreUpdater:
         if not (states or self._stateless):
             states = self._first_states(before)
         numbers = self._numbers_of_update(part[0], count)
-        parts = pushed if type(pushed) is tuple else (pushed,)
-        if len(parts) > 1 and context.stream is None:  # no mesh is on a caller's stream
-            kind = (part[0] if self._knows_keys else None, spec, before._device, tuple([x._device for x in parts]))
+        if type(pushed) is tuple:
+            kind = (part[0] if self._knows_keys else None, spec, before._device, tuple([x._device for x in pushed]))
             on_mesh = self._on_meshes[kind] if kind in self._on_meshes else self._mesh_update(part[0], *kind[1:])
             self._on_meshes[kind] = None  # what fails here one device may be able to do, or tell better why not
-            try:
-                if on_mesh is not None:
-                    updated = on_mesh(parts, replace(stored, states=states), numbers)
+            if on_mesh is not None and context.stream is None:  # no mesh is on a caller's stream
+                with suppress(Exception):
+                    updated = on_mesh(pushed, replace(stored, states=states), numbers)
                     self._check_type(updated.value, spec)
                     self._on_meshes[kind] = on_mesh
                     return updated
-            except Exception:
-                pass
-        parts = [on_device(x, before._device) for x in parts]
-        compiled = self._compiled_for(part[0], spec, before._device, len(parts))
-        value, *states = compiled(*parts, before, *states, *numbers)
+            pushed = sum_on_device(pushed, before._device)
+        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
         self._check_type(value, spec)
         return StoredValue(value, tuple(states), count)
 
@@ -179,13 +175,11 @@ class StoreUpdater:
             texts += _texts_of_code(self.optimizer.settings, set())
         return _digest_of_texts(texts)
 
-    def _compiled_for(self, key: Key, spec: Spec, device: Device, count: int = 1) -> KernelGraph:
-        """count: of the arrays whose sum is pushed."""
-        kind = (key if self._knows_keys else None, spec, device, count)
+    def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
+        kind = (key if self._knows_keys else None, spec, device)
         found = self._compiled.get(kind)
         if found is None:
-            traceable = self._traceable(key, spec, count, sum_of_arrays)
-            found = self._compiled[kind] = KernelGraph(traceable, device=name_of(device))
+            found = self._compiled[kind] = KernelGraph(self._traceable(key, spec), device=name_of(device))
         return found
 
     def _mesh_update(self, key: Key, spec: Spec, home: Device, devices: Sequence[Device]) -> MeshUpdate | None:
@@ -195,27 +189,24 @@ class StoreUpdater:
             return None
         mesh, root = Mesh(tuple(map(name_of, devices))), devices.index(home)
         alone = self._stateless and spec.nbytes <= ALONE_BYTES
-        result = functools.partial(broadcast, root=root) if alone else tuple
-        traceable = self._traceable(key, spec, 1, lambda parts: all_reduce(parts[0]), result)
+        traceable = self._traceable(key, spec, all_reduce, functools.partial(broadcast, root=root) if alone else tuple)
         return MeshUpdate(MeshFunction(traceable, mesh, None, None, same_bits=True), mesh, root, alone)
 
     def _traceable(
-        self, key: Key, spec: Spec, count: int, add_up: Callable[..., Any], result: Callable[..., Any] = tuple
+        self, key: Key, spec: Spec, join: Callable[[Any], Any] = lambda x: x, share: Callable[[Any], Any] = tuple
     ) -> Callable[..., Any]:
-        """The updater as a function of so many pushed arrays, the value, its states and numbers. result: of the new
-        value and states."""
+        """The updater as a function of what is pushed, the value, its states and numbers. join: of what is pushed;
+        share: of the new value and states."""
         function, states, wide = self.function, len(self.state_specs(spec)), self._widens(spec)
 
-        def call_updater(*arguments: Any) -> Any:
-            pushed, stored = add_up(arguments[:count]), arguments[count]
-            given = arguments[count + 1 :]
+        def call_updater(pushed: Any, stored: Any, *given: Any) -> Any:
             arrays, numbers = given[:states], given[states:]
             changed = arrays if wide else (stored, *arrays)
-            own = [pushed.astype(changed[0].dtype), *[np.copy(x) for x in changed]]
+            own = [join(pushed).astype(changed[0].dtype), *[np.copy(x) for x in changed]]
             returned = function(key, *own, *numbers)
             if returned is not None and returned is not own[1]:
                 raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
-            return result((own[1].astype(stored.dtype), *own[1:]) if wide else (*own[1:],))
+            return share((own[1].astype(stored.dtype), *own[1:]) if wide else (*own[1:],))
 
         call_updater.__name__ = self.name
         return call_updater
@@ -235,9 +226,18 @@ def updater_that_replaces() -> StoreUpdater:
     return StoreUpdater(replace, 0)
 
 
-def sum_of_arrays(parts: Sequence[Any]) -> Any:
+def sum_on_device(parts: Sequence[Any], home: Device) -> Array:
     """In their order."""
-    return functools.reduce(np.add, parts)
+    found: Array = _program_of_sum(name_of(home))(*[on_device(x, home) for x in parts])
+    return found
+
+
+@functools.cache
+def _program_of_sum(home: str) -> KernelGraph:
+    def joined(*parts: Any) -> Any:
+        return functools.reduce(np.add, parts)
+
+    return KernelGraph(joined, device=home)
 
 
 def _takes_arguments(function: Callable[..., Any], count: int) -> bool:
