@@ -33,6 +33,8 @@ def machine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without them
     made = Machine(request.param)
+    sums = functools.cache(updaters._program_of_sum.__wrapped__)
+    monkeypatch.setattr(updaters, "_program_of_sum", sums)  # those of other tests are of other GPUs
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
     with kg.override(tune=False):
@@ -174,7 +176,6 @@ def test_a_store_hands_out_what_it_has(
     pulled array, by assignment or by another library, or to what was pushed, nobody else sees."""
     machine.reads_peers = True
     monkeypatch.setattr(updaters, "ALONE_BYTES", 1000 * alone)
-    monkeypatch.setattr(updaters, "updater_that_replaces", functools.cache(updaters.updater_that_replaces.__wrapped__))
     names = ("cuda:0", "cuda:1")
     store, want = kg.KVStore("device"), X
     store.init("w", kg.asarray(X, device="cuda:1"))
