@@ -169,7 +169,7 @@ class KVStore:
             if self._compression is not None:
                 self._residuals = {**residuals}
             try:
-                joined = {one: self._sum_on_device(one, parts) for one, parts in given.items()}
+                joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
                 sources: Sequence[Array] = ()
                 if self._ranks is not None and (self._ranks.world.size > 1 or self._compression is not None):
                     joined, sources = self._sums_over_ranks(self._ranks, joined)
@@ -524,7 +524,7 @@ class KVStore:
         return found
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, given: Mapping[Key, list[Any]]) -> None:
-        joined = {key: self._sum_on_device(key, parts) for key, parts in given.items()}
+        joined = {key: self._sum_of_arrays(key, parts) for key, parts in given.items()}
 
         def read() -> dict[Key, Host]:
             return {key: array if type(array) is np.ndarray else array.numpy() for key, array in joined.items()}
@@ -646,7 +646,7 @@ class KVStore:
         stored = self._values.latest((key, 0)).value
         return self._compression is None and stored._device.host_memory and not self._values.may_fail
 
-    def _sum_on_device(self, key: Key, parts: Sequence[Any]) -> Any:
+    def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
         """In the order of the list, whichever array is there first."""
         compression = self._compression
         if compression is not None and self.type == "device":
