@@ -200,6 +200,7 @@ if OPTIONS.peer:
 from common import machine
 
 import kernelgraph as kg
+from kernelgraph.compiler.placement import replicate
 
 
 def wait() -> None:
@@ -288,6 +289,24 @@ def ways() -> None:
                     f = x = None
                     kg.waitall()
             row(op, nbytes, *cells)
+
+
+def levels() -> None:
+    """Broadcasts by reads, in so many levels of pieces, whatever their size asks for."""
+    mesh, counts = kg.Mesh(NAMES), (2, 3, 4, 6, 8)
+    head("A broadcast in so many levels, us", "bytes | " + " | ".join(map(str, counts)))
+    if SMALL:
+        replicate.STEP_BYTES, replicate.PIECE_ELEMENTS = 64, 16
+    for nbytes in (1 << 14,) if SMALL else (1 << 23, 1 << 24, 1 << 26, 1 << 28, 1 << 30):
+        cells = []
+        x = kg.replicate(np.ones(nbytes // 4, F32), mesh)
+        for count in counts:
+            replicate.BROADCAST_LEVELS = ((0, count),)
+            with kg.override(collectives="reads"):
+                f = collective_program("broadcast")
+                seconds = 0.0 if out_of_time(2) else timed(lambda f=f, x=x: f(x), wait, 0.04)
+            cells.append(f"{seconds * 1e6:.1f}" if seconds else "-")
+        row(nbytes, *cells)
 
 
 # steps
@@ -566,6 +585,7 @@ SECTIONS: dict[str, tuple[Callable[[], None], float]] = {
     "checks": (checks, 70),
     "grid": (grid, 45),
     "ways": (ways, 60),
+    "levels": (levels, 25),
 }
 """With the seconds that each may take, beside its start."""
 START_SECONDS = 20.0

@@ -29,9 +29,6 @@ UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
-Stored = tuple[Value, int]  # what is a part of a value in one row, from some element on
-
-
 @frozen
 class Replicas:
     """graph: input i of the body on device r is its input i * count + r; so are outputs. slots: of the nodes."""
@@ -241,46 +238,61 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    """A large array goes in pieces. At each level each of the others reads one from the root, and those of the level
-    before from one another; at the last one all read the same piece from the root, whose links are never idle."""
-    root, builder = node.attr("root"), made.builder
+    root = node.attr("root")
     given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
-    far = {r: made.values_on_device(r, [given])[0] for r in others}
     levels = next(levels for nbytes, levels in BROADCAST_LEVELS if type.nbytes >= nbytes)
-    count = len(others) * (levels - 1) + 1
-    length = type.size // count // PIECE_ELEMENTS * PIECE_ELEMENTS  # one launch reads several pieces that are alike
+    pieces = len(others) * (levels - 1) + 1
+    length = type.size // pieces // PIECE_ELEMENTS * PIECE_ELEMENTS  # one launch reads several pieces that are alike
     small = length == 0 or type.nbytes * (len(others) - 1) <= STEP_BYTES
     if not made.reads_peers or made.by_root or len(others) < 2 or small:
-        return [given if r == root else far[r] for r in range(made.count)]
-    starts = [*(length * number for number in range(count + 1)), type.size]
-    pieces: dict[int, Stored] = {}  # of the level before, by their numbers
-    kept: dict[int, dict[int, Stored]] = {r: {} for r in others}  # of each device those that it has
-
-    def join(r: int, numbers: Iterable[int], stored: Mapping[int, Stored]) -> Value:
-        """Pieces as a device reads them; those that nobody has stored from the root, at first of what it computes."""
-        found = []
-        for number in numbers:
-            whole, start = stored.get(number, (given, starts[number]))
-            whole = (
-                far[r] if number < len(others) and whole is given else builder.placed(whole, ("mesh", made.devices[r]))
-            )
-            row, size = builder.reshape(whole, (whole.size,)), starts[number + 1] - starts[number]
-            found += [builder.slice(row, (start,), (1,), (size,))] if size else []
-        return found[0] if len(found) == 1 else builder.concat(found, 0)
-
-    for level in range(levels - 1):
-        latest = {}
-        for own, r in enumerate(others, level * len(others)):
-            numbers = [own, *(number for number in pieces if number not in kept[r])]
-            whole = made.build_on_device(r, partial(join, r, numbers, pieces))
-            kept[r].update({number: (whole, i * length) for i, number in enumerate(numbers)})
-            latest[own] = whole, 0
-        pieces = latest
-    results = {r: made.build_on_device(r, partial(join, r, range(count + 1), {**pieces, **kept[r]})) for r in others}
+        return [given if r == root else made.values_on_device(r, [given])[0] for r in range(made.count)]
+    starts = [*(length * number for number in range(pieces + 1)), type.size]
+    found = _Broadcast(made, given, others, starts).results(levels)
     return [
-        given if r == root else made.build_on_device(r, partial(builder.reshape, results[r], type.shape))
+        given if r == root else made.build_on_device(r, partial(made.builder.reshape, found[r], type.shape))
         for r in range(made.count)
     ]
+
+
+class _Broadcast:
+    """A large array goes in pieces. At each level each of the others reads one from the root, and those of the level
+    before from one another; at the last one all read the same piece from the root, whose links are never idle.
+
+    starts: of the pieces, and the end. A stored piece is a part of a value in one row, from some element on."""
+
+    def __init__(self, made: _GraphReplicator, given: Value, others: Sequence[int], starts: Sequence[int]) -> None:
+        self.made, self.given, self.others, self.starts = made, given, others, starts
+        self.far = {r: made.values_on_device(r, [given])[0] for r in others}
+
+    def results(self, levels: int) -> dict[int, Value]:
+        """On each of the others, in one row."""
+        latest: dict[int, tuple[Value, int]] = {}  # the pieces of the level before, by their numbers
+        kept: dict[int, dict[int, tuple[Value, int]]] = {r: {} for r in self.others}  # what each device has
+        for level in range(levels - 1):
+            stored = {}
+            for own, r in enumerate(self.others, level * len(self.others)):
+                numbers = [own, *(number for number in latest if number not in kept[r])]
+                whole = self._joined(r, numbers, latest)
+                kept[r].update({number: (whole, i * self.starts[1]) for i, number in enumerate(numbers)})
+                stored[own] = whole, 0
+            latest = stored
+        return {r: self._joined(r, range(len(self.starts) - 1), {**latest, **kept[r]}) for r in self.others}
+
+    def _joined(self, r: int, numbers: Iterable[int], stored: Mapping[int, tuple[Value, int]]) -> Value:
+        """Pieces as a device reads them; those that nobody has stored from the root, at first of what it computes."""
+        builder, starts = self.made.builder, self.starts
+
+        def join() -> Value:
+            found = []
+            for number in numbers:
+                whole, start = stored.get(number, (self.given, starts[number]))
+                first = number < len(self.others) and whole is self.given
+                whole = self.far[r] if first else builder.placed(whole, ("mesh", self.made.devices[r]))
+                row, size = builder.reshape(whole, (whole.size,)), starts[number + 1] - starts[number]
+                found += [builder.slice(row, (start,), (1,), (size,))] if size else []
+            return found[0] if len(found) == 1 else builder.concat(found, 0)
+
+        return self.made.build_on_device(r, join)
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
