@@ -61,8 +61,9 @@ class KVStore:
     Parameters
     ----------
     kind : str, default 'local'
-        `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is over
-        all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.
+        `local` sums what is pushed on the CPU; `device` on the devices that push, which all have the new value then, or
+        on the stored value's. `dist_sync`: the sum is over all ranks, and each updates its own copy of the value: every
+        rank pushes the same keys in the same order.
         `dist_async`: a server beside each rank keeps some of the keys, and updates one at each push of any rank.
 
     Examples
