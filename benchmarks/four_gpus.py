@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ PARSER.add_argument("--small", action="store_true", help="small sizes, to see th
 PARSER.add_argument("--minutes", type=float, default=8.0, help="of all sections together")
 PARSER.add_argument("--devices", type=int, default=4, help="how many; the mesh of 2 x 2 needs four")
 PARSER.add_argument(
-    "--each", type=int, default=80, help="random collectives, and chaos runs, of each process of `checks`"
+    "--each", type=int, default=84, help="random collectives, and chaos runs, of each process of `checks`"
 )
 PARSER.add_argument("--only", nargs="*", default=(), help="sections")
 PARSER.add_argument("--section", default="", help="run as the process of one section (used by the script itself)")
@@ -199,6 +200,7 @@ if OPTIONS.peer:
 from common import machine
 
 import kernelgraph as kg
+from kernelgraph.compiler.placement import replicate
 
 
 def wait() -> None:
@@ -236,7 +238,7 @@ def collective_program(op: str) -> Any:
 
 
 def collectives() -> None:
-    peer = {(r["op"], r["bytes"]): r["seconds"] for r in peer_or_none("collectives", 40)}
+    peer = {(r["op"], r["bytes"]): r["seconds"] for r in peer_or_none("collectives", 15 if SMALL else 40)}
     mesh = kg.Mesh(NAMES)
     head(
         "Half of an array, by size, us; speed: PyTorch's time over ours",
@@ -289,6 +291,24 @@ def ways() -> None:
             row(op, nbytes, *cells)
 
 
+def levels() -> None:
+    """Broadcasts by reads, in so many levels of pieces, whatever their size asks for."""
+    mesh, counts = kg.Mesh(NAMES), (2, 3, 4, 6, 8)
+    head("A broadcast in so many levels, us", "bytes | " + " | ".join(map(str, counts)))
+    if SMALL:
+        replicate.STEP_BYTES, replicate.PIECE_ELEMENTS = 64, 16
+    for nbytes in (1 << 14,) if SMALL else (1 << 23, 1 << 24, 1 << 26, 1 << 28, 1 << 30):
+        cells = []
+        x = kg.replicate(np.ones(nbytes // 4, F32), mesh)
+        for count in counts:
+            replicate.BROADCAST_LEVELS = ((0, count),)
+            with kg.override(collectives="reads"):
+                f = collective_program("broadcast")
+                seconds = 0.0 if out_of_time(2) else timed(lambda f=f, x=x: f(x), wait, 0.04)
+            cells.append(f"{seconds * 1e6:.1f}" if seconds else "-")
+        row(nbytes, *cells)
+
+
 # steps
 
 
@@ -308,8 +328,9 @@ def parameters() -> list[Any]:
     return [(rng.normal(size=(WIDTH, WIDTH)).astype(F32) / scale, np.zeros(WIDTH, F32)) for _ in range(LAYERS)]
 
 
-def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
-    """Seconds of a step over so many devices, with so many rows on each, and how these exchange gradients."""
+def data_parallel_step(devices: int, rows: int, calls: int = 0) -> tuple[float, str]:
+    """Seconds of a step over so many devices, with so many rows on each, and how these exchange gradients. calls: in
+    flight."""
     mesh = kg.Mesh(NAMES[:devices])
     train = kg.DataParallel(loss, mesh, update=sgd)
     state = [train.replicate(parameters())]
@@ -318,14 +339,15 @@ def data_parallel_step(devices: int, rows: int) -> tuple[float, str]:
     def step() -> None:
         state[0], _ = train(state[0], x)
 
-    seconds = least(step, wait, 20 if rows < 1000 else 5, warm=56 if devices > 1 else 24)  # ways take turns at first
+    warm, many = 56 if devices > 1 else 24, 20 if rows < 1000 else 5  # ways take turns at first
+    seconds = least(step, wait, calls or many, 10 if calls else 4, warm)
     lines = (train.why() if hasattr(train, "why") else train._step.why()).splitlines()
     chosen = [line.partition(" (")[0] for line in lines if line.startswith("* ")]
     return seconds, "; ".join([*[line for line in lines if line.startswith("collectives")][:1], *chosen])
 
 
 def steps() -> None:
-    peer = {(r["rows"], r["parallel"]): r["seconds"] for r in peer_or_none("steps", 60)}
+    peer = {(r["rows"], r["parallel"]): r["seconds"] for r in peer_or_none("steps", 15 if SMALL else 60)}
     head(
         f"A step of {LAYERS} x Linear({WIDTH}), ms: one device's time over all's, each with as many rows",
         "rows a device | one | all | one / all | how | PyTorch, one | DDP, all | one / all",
@@ -472,26 +494,34 @@ def branches() -> None:
 def store() -> None:
     head(
         'KVStore("device"): push from all devices and pull, us',
-        "bytes | push and pull | pushpull | a sum | push and pull / sum",
+        "bytes | updater | push and pull | pushpull | a sum | push and pull / sum | pushpull / sum",
     )
     mesh = kg.Mesh(NAMES)
     for nbytes in STORE_SIZES:
         count = nbytes // 4
-        kv = kg.KVStore("device")
-        kv.init("w", kg.asarray(np.zeros(count, F32), device=NAMES[0]))
-        kv.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
-        pushed = [kg.asarray(np.ones(count, F32), device=d) for d in NAMES]
         f = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=mesh, in_axes=None, out_axes=None)
         x = kg.replicate(np.ones(count, F32), mesh)
-
-        def turn(kv: Any = kv, pushed: Any = pushed) -> None:
-            kv.push("w", pushed)
-            kv.pull("w")
-
-        both = timed(turn, wait)
-        joined = timed(lambda kv=kv, pushed=pushed: kv.pushpull("w", pushed), wait)
         alone = timed(lambda f=f, x=x: f(x), wait)
-        row(nbytes, *(f"{t * 1e6:.1f}" for t in (both, joined, alone)), f"{both / alone:.2f}")
+        for updater, turns in (("adds", 2), ("none", 0)):
+            kv = kg.KVStore("device")
+            kv.init("w", kg.asarray(np.zeros(count, F32), device=NAMES[0]))
+            if updater == "adds":
+                kv.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
+            pushed = [kg.asarray(np.ones(count, F32), device=d) for d in NAMES]
+            outs = [kg.asarray(np.zeros(count, F32), device=d) for d in NAMES]
+            for turn in range(3):  # is it right?
+                kv.pushpull("w", pushed, outs)
+                for got in (kv.pull("w"), *outs):
+                    assert (np.asarray(got) == COUNT * (turn * turns // 2 + 1)).all()
+
+            def push_and_pull(kv: Any = kv, pushed: Any = pushed) -> None:
+                kv.push("w", pushed)
+                kv.pull("w")
+
+            both = timed(push_and_pull, wait)
+            joined = timed(lambda kv=kv, pushed=pushed, outs=outs: kv.pushpull("w", pushed, outs), wait)
+            times = (f"{t * 1e6:.1f}" for t in (both, joined, alone))
+            row(nbytes, updater, *times, f"{both / alone:.2f}", f"{joined / alone:.2f}")
 
 
 # what other programs of this repository do
@@ -508,10 +538,17 @@ def run_command(command: list[str], seconds: float) -> None:
 
 
 def ranks() -> None:
-    """Four processes with a GPU each, by MPI and NCCL: steps, and `dist_sync` beside a sum."""
-    width = "64" if SMALL else "4096"
-    script = ["benchmarks/machines.py", "--device", OPTIONS.device, "--steps", "4", width, "--rounds", "20"]
-    run_command([sys.executable, "-m", "kernelgraph.run", "-n", str(COUNT), *script], OPTIONS.seconds)
+    """Four processes with a GPU each, by MPI and NCCL: steps, and `dist_sync` beside a sum; then one process, whose
+    steps are waited for as well."""
+    steps = ["--steps", str(LAYERS), str(WIDTH), "--rounds", "1" if SMALL else "20"]
+    script = ["benchmarks/machines.py", "--device", OPTIONS.device, *steps]
+    run_command([sys.executable, "-m", "kernelgraph.run", "-n", str(COUNT), *script], OPTIONS.seconds - 20)
+    head(
+        f"A step of {LAYERS} x Linear({WIDTH}) by one process, each waited for, ms", "rows a device | one | all | ratio"
+    )
+    for rows in ROWS:
+        one, every = (data_parallel_step(devices, rows, 1)[0] for devices in (1, COUNT))
+        row(rows, f"{one * 1e3:.2f}", f"{every * 1e3:.2f}", f"{one / every:.3f}")
 
 
 def checks() -> None:
@@ -525,6 +562,7 @@ def checks() -> None:
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         processes.append(subprocess.Popen(command, cwd=HERE.parent, env=environment, **out))  # type: ignore[call-overload]
     print(f"{len(ways)} of `{' '.join(command[1:])}`, each with seeds of its own", flush=True)
+    counts = {"random collectives": [0, 0], "runs with random delays": [0, 0]}  # how many, and how many were wrong
     for worker, process in enumerate(processes):
         try:
             text = process.communicate(timeout=max(1.0, END - time.perf_counter()))[0]
@@ -532,17 +570,22 @@ def checks() -> None:
             process.kill()
             text = process.communicate()[0] + "\n(stopped: no time left)"
         print(f"{ways[worker]}: " + "\n  ".join(text.strip().splitlines()[-12:]), flush=True)
+        for what, count in counts.items():
+            for found in re.findall(rf"(\d+) {what}: (\d+)", text):
+                count[:] = [total + int(n) for total, n in zip(count, found, strict=True)]
+    print("; ".join(f"{n} {what}, {wrong} wrong" for what, (n, wrong) in counts.items()), flush=True)
 
 
 SECTIONS: dict[str, tuple[Callable[[], None], float]] = {
     "collectives": (collectives, 120),
     "steps": (steps, 95),
-    "ranks": (ranks, 60),
+    "ranks": (ranks, 75),
     "branches": (branches, 40),
     "store": (store, 25),
     "checks": (checks, 70),
     "grid": (grid, 45),
     "ways": (ways, 60),
+    "levels": (levels, 25),
 }
 """With the seconds that each may take, beside its start."""
 START_SECONDS = 20.0

@@ -25,6 +25,7 @@ KEYS: tuple[Any, ...] = (
 )  # fmt: skip
 SHAPES = ((3,), (2, 3), (), (0, 2), (1, 4), (5,))
 DTYPES = ("f4", "f8", "f2", "i4", "c8")
+DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3")
 FAULTS = ("shape", "dtype", "empty", "key", "object")
 
 
@@ -235,13 +236,25 @@ class Program:
         self.held.append(Held(thing, values, f"given {form}"))
         return thing
 
+    def on_devices(self, key: Any, parts: list[int]) -> list[Any]:
+        """An array of each part, each on a device of its own."""
+        found = []
+        for part, device in zip(parts, self.choose.sample(DEVICES, len(parts)), strict=True):
+            values = self.numbers(key, self.rank, part)
+            found.append(kg.asarray(values, device=device))
+            self.held.append(Held(found[-1], values, f"given on {device}"))
+        return found
+
     def to_push(self, keys: list[Any]) -> tuple[list[Any], dict[Any, Any]]:
         """A value for each key, and the sums by key over all ranks."""
         values, sums = [], dict[Any, Any]()
         for number, key in enumerate(keys):
             several = self.choose.randrange(4) == 0
             parts = [10 * number + i for i in range(2 if several else 1)]
-            own = [self.given(self.numbers(key, self.rank, part)) for part in parts]
+            if several and self.kind in ("local", "device") and self.choose.randrange(2):
+                own = self.on_devices(key, parts := [10 * number + i for i in range(self.choose.randint(2, 4))])
+            else:
+                own = [self.given(self.numbers(key, self.rank, part)) for part in parts]
             values.append(own if several else own[0])
             for rank in range(self.ranks):
                 for part in parts:

@@ -115,6 +115,7 @@ class _DevicePartitioner:
                 self.written.setdefault((0, at or 0), set()).add(root)
             self.outputs.append((root, at if at is not None else (self.slots[root] or 0)))
         self.copied: set[tuple[int, int]] | None = None  # nodes, with the slots that have copies; None: all
+        self.retaken = set[int]()  # views that each part of their device takes itself
         if homes is not None:
             self.copied = self._nodes_to_copy()
             self._delay_views()
@@ -154,6 +155,7 @@ class _DevicePartitioner:
             its = readers.get(number, [])
             if node.kind == "view" and number not in kept and all(self.slots[r] == slot for r in its):
                 self.level[number] = min((self.level[r] for r in its), default=self.level[number])
+                self.retaken.add(number)
             for a in self._computed_arguments(node):
                 readers.setdefault(a, []).append(number)
 
@@ -211,7 +213,8 @@ class _DevicePartitioner:
     def _values_needed_by_part(
         self, key: tuple[int, int], nodes: Sequence[int]
     ) -> tuple[list[int], list[int], list[int]]:
-        """What a part takes: inputs of the graph, what other parts compute, and what it makes itself of constants."""
+        """What a part takes: inputs of the graph, what other parts compute, and what it makes itself: of constants, and
+        views that others of the device, where it reads peers, have taken too."""
         own = set(nodes)
         found: dict[str, set[int]] = {"input": set(), "node": set(), "free": set()}
         todo = [self.root[a] for n in nodes for a in self.graph.nodes[n].args] + [*self.written.get(key, ())]
@@ -221,7 +224,7 @@ class _DevicePartitioner:
                 continue
             if self.graph.nodes[n].op == "input":
                 found["input"].add(n)
-            elif n in self.level:
+            elif n in self.level and n not in self.retaken:
                 found["node"].add(n)
             else:
                 found["free"].add(n)

@@ -9,7 +9,7 @@ device for all: one launch is less of the host's time than one for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ...runtime.core.frozen import frozen
@@ -22,6 +22,8 @@ SMALL_BYTES = 64 << 10  # an array of no more is summed on every device, where i
 # What is done again by each device that reads arguments of another; more than two of them where it reads no more bytes.
 FEW_OPERATIONS, FEW_ARGUMENTS = 4, 2
 STEP_BYTES = 3 << 20  # what a device reads of others in the time that another step of all takes
+# the levels of a broadcast of at least so many bytes: each costs a launch, and takes less of the whole
+BROADCAST_LEVELS = ((1 << 25, 4), (0, 2))
 PIECE_ELEMENTS = 1024  # pieces of an array that devices share begin where kernels read whole vectors
 UNKNOWN_EXCHANGES = "exchange nothing within a branch, or a loop that values end: not all might"
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
@@ -236,29 +238,61 @@ def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]
 
 
 def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
-    """A large array goes in pieces, one to each of the others, which read the rest from one another."""
-    root, builder = node.attr("root"), made.builder
+    root = node.attr("root")
     given, type, others = parts[root], parts[root].type, [r for r in range(made.count) if r != root]
-    far = dict(zip(others, (made.values_on_device(r, [given])[0] for r in others), strict=True))
-    if not made.reads_peers or made.by_root or len(others) < 2 or type.nbytes * (len(others) - 1) <= STEP_BYTES:
-        return [given if r == root else far[r] for r in range(made.count)]
-    cuts = [type.size * i // len(others) // PIECE_ELEMENTS * PIECE_ELEMENTS for i in range(len(others))]
-    ends = [*cuts[1:], type.size]
-
-    def cut_piece(whole: Value, start: int, end: int) -> Value:
-        return builder.slice(builder.reshape(whole, (type.size,)), (start,), (1,), (end - start,))
-
-    pieces = [
-        made.build_on_device(r, partial(cut_piece, far[r], start, end))
-        for r, start, end in zip(others, cuts, ends, strict=True)
-    ]
-    read = {r: made.values_on_device(r, pieces) for r in others}
+    levels = next(levels for nbytes, levels in BROADCAST_LEVELS if type.nbytes >= nbytes)
+    pieces = len(others) * (levels - 1) + 1
+    length = type.size // pieces // PIECE_ELEMENTS * PIECE_ELEMENTS  # one launch reads several pieces that are alike
+    small = length == 0 or type.nbytes * (len(others) - 1) <= STEP_BYTES
+    if not made.reads_peers or made.by_root or len(others) < 2 or small:
+        return [given if r == root else made.values_on_device(r, [given])[0] for r in range(made.count)]
+    starts = [*(length * number for number in range(pieces + 1)), type.size]
+    found = _Broadcast(made, given, others, starts).results(levels)
     return [
-        given
-        if r == root
-        else made.build_on_device(r, lambda r=r: builder.reshape(builder.concat(read[r], 0), type.shape))  # type: ignore[misc]
+        given if r == root else made.build_on_device(r, partial(made.builder.reshape, found[r], type.shape))
         for r in range(made.count)
     ]
+
+
+class _Broadcast:
+    """A large array goes in pieces. At each level each of the others reads one from the root, and those of the level
+    before from one another; at the last one all read the same piece from the root, whose links are never idle.
+
+    starts: of the pieces, and the end. A stored piece is a part of a value in one row, from some element on."""
+
+    def __init__(self, made: _GraphReplicator, given: Value, others: Sequence[int], starts: Sequence[int]) -> None:
+        self.made, self.given, self.others, self.starts = made, given, others, starts
+        self.far = {r: made.values_on_device(r, [given])[0] for r in others}
+
+    def results(self, levels: int) -> dict[int, Value]:
+        """On each of the others, in one row."""
+        latest: dict[int, tuple[Value, int]] = {}  # the pieces of the level before, by their numbers
+        kept: dict[int, dict[int, tuple[Value, int]]] = {r: {} for r in self.others}  # what each device has
+        for level in range(levels - 1):
+            stored = {}
+            for own, r in enumerate(self.others, level * len(self.others)):
+                numbers = [own, *(number for number in latest if number not in kept[r])]
+                whole = self._joined(r, numbers, latest)
+                kept[r].update({number: (whole, i * self.starts[1]) for i, number in enumerate(numbers)})
+                stored[own] = whole, 0
+            latest = stored
+        return {r: self._joined(r, range(len(self.starts) - 1), {**latest, **kept[r]}) for r in self.others}
+
+    def _joined(self, r: int, numbers: Iterable[int], stored: Mapping[int, tuple[Value, int]]) -> Value:
+        """Pieces as a device reads them; those that nobody has stored from the root, at first of what it computes."""
+        builder, starts = self.made.builder, self.starts
+
+        def join() -> Value:
+            found = []
+            for number in numbers:
+                whole, start = stored.get(number, (self.given, starts[number]))
+                first = number < len(self.others) and whole is self.given
+                whole = self.far[r] if first else builder.placed(whole, ("mesh", self.made.devices[r]))
+                row, size = builder.reshape(whole, (whole.size,)), starts[number + 1] - starts[number]
+                found += [builder.slice(row, (start,), (1,), (size,))] if size else []
+            return found[0] if len(found) == 1 else builder.concat(found, 0)
+
+        return self.made.build_on_device(r, join)
 
 
 def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:

@@ -524,7 +524,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
         target = x._device if place is None else open_device(place)
         near = target is not x._device and target.kind == x._device.kind
         if near and dtype in (None, x.dtype) and not hasattr(x._memory, "streams"):  # which others work on
-            return _array_copied_on_device(x, target)
+            return copied_on_device(x, target)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
     found = Array.operations.imported(x)
     if isinstance(found, Array):
@@ -533,7 +533,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     return from_numpy(np.asarray(found, dtype), device_named(device))
 
 
-def _array_copied_on_device(x: Array, target: Device) -> Array:
+def copied_on_device(x: Array, target: Device) -> Array:
     """A copy on another device of its kind. It may still be on its way."""
     source, memory, event = x._device, x._memory, x._event
     copy = _allocate_memory_of_array(target, x.nbytes)

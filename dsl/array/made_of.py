@@ -34,6 +34,7 @@ class MadeOfMemory:
 
 _alive: WeakSet[MadeOfMemory] = WeakSet()
 _rewritten: WeakSet[Any] = WeakSet()
+_lent: WeakSet[Any] = WeakSet()
 
 
 def forget_all_made_of_memory() -> bool:
@@ -45,3 +46,16 @@ def note_memory_is_rewritten(memories: Iterable[Any]) -> None:
     """Others may write to these at any time: another library, or a graph that is launched again."""
     _rewritten.update([memory for memory in memories if hasattr(memory, "__weakref__")])
     forget_all_made_of_memory()
+
+
+def lend_memory(memory: Any) -> bool:
+    """Several arrays are to have this memory, which nobody writes to then; False where somebody may already."""
+    if hasattr(memory, "streams") or memory in _rewritten:
+        return False
+    _lent.add(memory)
+    return True
+
+
+def is_memory_lent(memory: Any) -> bool:
+    """Whether more than one array may have it."""
+    return memory in _lent

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device
-from ..array.array import Array, asarray, from_numpy
+from ..array.array import Array, from_numpy, on_device, snapshot
 from ..array.devices import name_of
+from ..array.made_of import lend_memory
 from ..array.mutation import check_array_not_a_view, replace_memory
 from ..core.errors import ArgumentsError, ShapeError
 from ..core.spec import Spec
@@ -34,6 +35,14 @@ def copy_of_array(x: Array) -> Array:
 
         made = _copies[device] = KernelGraph(copied, device=name_of(device))
     return made(x)  # type: ignore[no-any-return]
+
+
+def copy_where_written(x: Array) -> Array:
+    """The values as they are now, whoever else has the array: a copy where its memory may be written to, else the same
+    memory. Assignment leaves that alone, and another library that takes it from a GPU gets a copy."""
+    if not (x._device.host_memory or lend_memory(x._memory)):
+        return copy_of_array(x)
+    return snapshot(x)  # type: ignore[no-any-return]
 
 
 def first_copy_of_array(x: Array) -> Array:
@@ -64,7 +73,8 @@ def check_targets_of_pull(key: int | str, spec: Spec, targets: Sequence[Any]) ->
 def fill_target_of_pull(target: Any, stored: Array) -> None:
     """Write a value to a target that was checked."""
     if isinstance(target, Array):
-        replace_memory(target, copy_of_array(asarray(stored, device=name_of(target._device))))
+        near = on_device(stored, target._device)
+        replace_memory(target, copy_where_written(near) if near is stored else near)
     else:
         np.copyto(target, stored.numpy())
 

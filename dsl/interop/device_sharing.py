@@ -18,10 +18,10 @@ from ...runtime.core.frozen import frozen
 from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device
 from ...runtime.program.plan import ENTRY
-from ..array.array import Array, from_numpy
+from ..array.array import Array, copied_on_device, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory
-from ..array.made_of import note_memory_is_rewritten
+from ..array.made_of import is_memory_lent, note_memory_is_rewritten
 from ..array.streams import stream_of, streams_of_other_libraries
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
 from ..core.object_model import dict_of_object
@@ -342,6 +342,9 @@ def export_array(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     if type(memory) is ImportedMemory:
         raise BufferError("the array's memory is another library's; pass that array on, or copy it: kg.array(x)")
     if type(memory) is not ExportedMemory:
+        if is_memory_lent(memory):
+            own = copied_on_device(array, array._device)
+            array._memory, array._event = own._memory, own._event
         note_memory_is_rewritten([array._memory])
         memory = ExportedMemory(array)
         array._memory, array._host = memory, None

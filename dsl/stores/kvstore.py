@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import weakref
@@ -27,6 +26,7 @@ from ..devices.collectives import all_gather, all_reduce
 from ..devices.copies import (
     check_targets_of_pull,
     copy_of_array,
+    copy_where_written,
     fill_target_of_pull,
     first_copy_of_array,
     is_laid_out_as_stored,
@@ -34,7 +34,6 @@ from ..devices.copies import (
 from ..devices.distributed import broadcast, current, reduce_arrays_of_ranks
 from ..devices.mesh import Mesh, Sharded
 from ..devices.mesh_calls import MeshFunction
-from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import remember_in_bounded_cache
 from .compression import GradientCompression, checked_compression
 from .optimizer import Optimizer
@@ -42,7 +41,13 @@ from .optimizer_states import read_optimizer_states, write_optimizer_states
 from .row_sparse import RowSparse, check_row_sparse_target, checked_rows, rows_of_array
 from .store_servers import NOTHING, KeyValueStoreWorker, pieces_of
 from .stored_values import Key, Part, StoredValue, StoredValues
-from .updaters import StoreUpdater, Updater, agreement_on_updates, places_of_arrays, sum_of_placed_arrays
+from .updaters import (
+    StoreUpdater,
+    Updater,
+    agreement_on_updates,
+    sum_on_device,
+    updater_that_replaces,
+)
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 
@@ -56,8 +61,9 @@ class KVStore:
     Parameters
     ----------
     kind : str, default 'local'
-        `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is over
-        all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.
+        `local` sums what is pushed on the CPU; `device` on the devices that push, which all have the new value then, or
+        on the stored value's. `dist_sync`: the sum is over all ranks, and each updates its own copy of the value: every
+        rank pushes the same keys in the same order.
         `dist_async`: a server beside each rank keeps some of the keys, and updates one at each push of any rank.
 
     Examples
@@ -614,8 +620,9 @@ class KVStore:
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
         device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
+        if len(parts) > 1 and _are_on_devices_like(device, spec, parts):
+            return [snapshot(x) for x in parts]  # one program adds them up, where they are
         moves = self._compression is None or self.type != "device"  # else its codes do
-        moves = moves and not (len(parts) > 1 and _are_on_gpus(parts))  # which add them up where they are
         moved = []
         for part in parts:
             ours = type(part) is np.ndarray or type(part) is Array
@@ -650,11 +657,9 @@ class KVStore:
         if len(parts) == 1:
             return parts[0]
         home = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
-        if not _are_on_gpus(parts):
-            parts = [on_device(part, home) for part in parts]
-        elif self.type == "device":  # one program adds them up, and updates
-            return tuple(parts)
-        return _sum_of_arrays(tuple(parts), home)
+        if self._ranks is not None:
+            return sum_on_device(parts, home)
+        return tuple([part if type(part) is Array else on_device(part, home) for part in parts])  # see `StoreUpdater`
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
@@ -673,9 +678,7 @@ class KVStore:
             for part in parts:
                 if values.latest(part).value._device.host_memory:
                     values.settled(part)
-        found = [values.latest(part).value for part in parts]
-        # whom the CPU's memory is lent to reads it; assignment leaves it alone while two hold it
-        return [snapshot(x) if x._device.host_memory else copy_of_array(x) for x in found]
+        return [copy_where_written(values.latest(part).value) for part in parts]
 
     def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
@@ -700,10 +703,10 @@ class KVStore:
         dense = [(key, [x for x in targets if not isinstance(x, RowSparse)]) for key, targets in targets_by_key]
         targets_by_key = [(key, targets) for key, targets in dense if targets]
         if servers is None:
-            stored = [self._values.settled((key, 0)).value for key, _ in targets_by_key]
-            for (_, targets), value in zip(targets_by_key, stored, strict=True):
+            stored = [self._stored_for_targets((key, 0), targets) for key, targets in targets_by_key]
+            for (_, targets), found in zip(targets_by_key, stored, strict=True):
                 for target in targets:
-                    fill_target_of_pull(target, value)
+                    fill_target_of_pull(target, found.value_on(getattr(target, "_device", None)))
             return
         for key, targets in targets_by_key:
             spec = self._spec(key)
@@ -713,6 +716,14 @@ class KVStore:
                 value = self._value_from_servers(servers, key, spec)
                 for target in targets:
                     fill_target_of_pull(target, value)
+
+    def _stored_for_targets(self, part: Part, targets: Sequence[Any]) -> StoredValue:
+        """What targets get. On GPUs it may be on its way, and fail with a push before it."""
+        if any([type(x) is not Array or x._device.host_memory for x in targets]):
+            return self._values.settled(part)
+        if self._values.may_fail:
+            self._values.raise_failure((part,))
+        return self._values.latest(part)
 
     def _spec(self, key: Key) -> Spec:
         try:
@@ -755,12 +766,12 @@ def _replaced_value(part: Part, pushed: Array | tuple[Array, ...], stored: Store
     """What is stored without an updater. own: what is pushed may be kept as it is."""
     before = stored.value
     if isinstance(pushed, tuple):
-        pushed, own = _sum_of_arrays(pushed, before._device), True
+        return updater_that_replaces()(part, pushed, stored)
     if not isinstance(pushed, Array):
         return StoredValue(from_numpy(pushed, before._device))
     if pushed.dtype != before.dtype:
         return StoredValue(pushed.astype(before.dtype))
-    return StoredValue(pushed if own else copy_of_array(pushed))
+    return StoredValue(pushed if own else copy_where_written(pushed))
 
 
 def _spec_of_sum(spec: Spec) -> Spec:
@@ -769,21 +780,7 @@ def _spec_of_sum(spec: Spec) -> Spec:
     return spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if narrow else spec
 
 
-def _are_on_gpus(parts: Sequence[Any]) -> bool:
-    """Whether arrays are added up where they are."""
-    return all([type(part) is Array and part._device.communicates for part in parts])
-
-
-def _sum_of_arrays(parts: Sequence[Any], home: Device) -> Array:
-    found: Array = _sum_on_device(name_of(home), places_of_arrays(parts))(*parts)
-    return found
-
-
-@functools.cache
-def _sum_on_device(home: str, places: tuple[str, ...]) -> KernelGraph:
-    """The sum of arrays that lie on some devices, on one."""
-
-    def joined(*parts: Any) -> Any:
-        return sum_of_placed_arrays(parts, places, home)
-
-    return KernelGraph(joined, device=home)
+def _are_on_devices_like(home: Device, spec: Spec, parts: Sequence[Any]) -> bool:
+    """Whether one program reads arrays where they are; nothing is read of empty ones."""
+    alike = [type(x) is Array and x._spec is spec and x._device.kind == home.kind for x in parts]
+    return spec.size > 0 and all(alike)

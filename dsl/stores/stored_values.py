@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import frozen
-from ...runtime.program.device import Event, error_of_event
+from ...runtime.program.device import Device, Event, error_of_event
 from ..array.array import Array
+from ..devices.mesh import Sharded
 
 Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
@@ -21,26 +22,31 @@ Part = tuple[Key, int]  # a key, and the number of a piece of its array
 
 @frozen
 class StoredValue:
-    """A value, the updater's states of it, and how often it has updated the value."""
+    """A value, the updater's states of it, and how often it has updated the value. copies: the value and the states on
+    each device of a mesh, where a push has left them there."""
 
     value: Array
     states: tuple[Array, ...] = ()
     count: int = 0
+    copies: tuple[Sharded, ...] = ()
+
+    def value_on(self, device: Device | None) -> Array:
+        """The value, if it is there, on a device; else where it is."""
+        if self.copies and self.value._device is not device:
+            return next((x for x in self.copies[0].parts if x._device is device), self.value)
+        return self.value
 
 
 @frozen
 class StorePush:
     """What was pushed (a tuple of arrays as their sum), what was stored before, what is stored after it, and what the
-    pushed arrays were made of."""
+    pushed arrays were made of. events: of the push's work that was not known to be over."""
 
     pushed: Mapping[Part, Any]
     before: Mapping[Part, StoredValue]
     after: Mapping[Part, StoredValue]
-    sources: Sequence[Array] = ()
-
-    @property
-    def events(self) -> list[Event]:
-        return _events_of_push(self.pushed, self.after, self.sources)
+    sources: Sequence[Array]
+    events: Sequence[Event]
 
     def read_failure(self) -> Exception | None:
         """Wait for all work of the push; the first error of it. All of its errors count as read then."""
@@ -53,15 +59,21 @@ class StorePush:
         return errors[0] if errors else None
 
 
-def _events_of_push(
-    pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue], sources: Sequence[Array]
-) -> list[Event]:
-    """The events of the push's work that is not known to be over. What is pushed counts too, since an updater need not
-    read it, and comes first: sums over ranks are done by who waits for them."""
-    given = (x for parts in pushed.values() for x in (parts if type(parts) is tuple else (parts,)))
-    arrays = [*sources, *(x for x in given if isinstance(x, Array))]
-    arrays += [x for stored in after.values() for x in (stored.value, *stored.states)]
-    return [x._event for x in arrays if x._event is not None]
+def _store_push(
+    pushed: Mapping[Part, Any],
+    before: Mapping[Part, StoredValue],
+    after: Mapping[Part, StoredValue],
+    sources: Sequence[Array],
+) -> StorePush:
+    """What is pushed has events that count too, since an updater need not read it, and they come first: sums over ranks
+    are done by who waits for them."""
+    arrays = [*sources]
+    for given in pushed.values():
+        arrays += given if type(given) is tuple else [given] if isinstance(given, Array) else []
+    for stored in after.values():
+        arrays += [x for copies in stored.copies for x in copies.parts] or [stored.value, *stored.states]
+    events = dict.fromkeys([x._event for x in arrays if x._event is not None])
+    return StorePush(pushed, before, after, sources, [*events])
 
 
 Update = Callable[[Part, Any, StoredValue], StoredValue]
@@ -112,7 +124,7 @@ class StoredValues:
             if earlier:  # what was raised may be the error of a push before
                 self._push_now(pushed, sources)
                 return
-            StorePush(pushed, {}, {}, sources).read_failure()
+            _store_push(pushed, {}, {}, sources).read_failure()
             raise
 
     def latest(self, part: Part) -> StoredValue:
@@ -155,12 +167,13 @@ class StoredValues:
     def _push_now(self, pushed: Mapping[Part, Any], sources: Sequence[Array]) -> None:
         stored, update = self._stored, self._update
         after = {part: update(part, given, stored[part]) for part, given in pushed.items()}
-        if self._pushes or _events_of_push(pushed, after, sources):
-            self._pushes.append(StorePush(pushed, {part: stored[part] for part in pushed}, after, sources))
+        push = _store_push(pushed, {part: stored[part] for part in pushed}, after, sources)
+        if self._pushes or push.events:
+            self._pushes.append(push)
         stored.update(after)
 
     def _settle_finished_pushes(self) -> None:
-        while self._pushes and all(event.query() for event in self._pushes[0].events):
+        while self._pushes and all(event.query() for event in reversed(self._pushes[0].events)):  # results' come last
             self._settle_oldest_push()
 
     def _settle_oldest_push(self) -> None:

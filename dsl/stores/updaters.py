@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -19,20 +20,24 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, frozen, replace
 from ...runtime.engine.communicator import Agreement, rank_agreement_on_collective
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
 from ..array.devices import name_of
+from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, Refusal, show_user_line
 from ..core.spec import Spec, spec
-from ..devices.places import place
+from ..devices.collectives import all_reduce, broadcast
+from ..devices.mesh import Mesh, Sharded
+from ..devices.mesh_calls import MeshFunction
 from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import TracedFunction
 from .optimizer import Optimizer
 from .stored_values import Key, Part, StoredValue
 
 Updater = Callable[..., Any]
+ALONE_BYTES = 256 << 10  # a value of no more is updated by one device for all, in a launch less for each other
 SEES_ALL_NAMES = frozenset(("dir", "eval", "exec", "locals", "vars"))
 
 
@@ -42,6 +47,27 @@ class TracedMeaning:
 
     traced: TracedFunction
     digest: str
+
+
+@frozen
+class MeshUpdate:
+    """An updater on the devices of a mesh. home: the place of the value's; alone: whether that one updates for all."""
+
+    program: MeshFunction
+    mesh: Mesh
+    home: int
+    alone: bool
+
+    def __call__(self, pushed: Sequence[Array], stored: StoredValue, numbers: Sequence[float]) -> StoredValue:
+        mesh, before = self.mesh, stored.copies
+        if self.alone:  # the others do not read it
+            before = (Sharded([stored.value] * len(mesh), mesh, None),)
+        elif not before or before[0].mesh != mesh:
+            arrays = (stored.value, *stored.states)
+            before = tuple(Sharded([on_device(x, d) for d in mesh.devices], mesh, None) for x in arrays)
+        copies = self.program(Sharded(pushed, mesh, None), *before, *numbers)
+        value, *states = [x.parts[self.home] for x in copies]
+        return StoredValue(value, tuple(states), stored.count + 1, copies)
 
 
 class StoreUpdater:
@@ -58,8 +84,9 @@ class StoreUpdater:
         self._stateless = not (states or (optimizer is not None and optimizer.multi_precision))
         self.name = getattr(optimizer or function, "__name__", type(optimizer or function).__name__)
         self._knows_keys = _reads_first_argument(function)
-        # by key, if it decides, spec, device, and where what is pushed lies
-        self._compiled: dict[tuple[Key | None, Spec, Device, tuple[str, ...]], KernelGraph] = {}
+        self._compiled: dict[tuple[Key | None, Spec, Device], KernelGraph] = {}  # by key, if it decides
+        # the same, by the devices of what is pushed; None for what one device is to update
+        self._on_meshes: dict[tuple[Key | None, Spec, Device, tuple[Device, ...]], MeshUpdate | None] = {}
         self._meanings: dict[KernelGraph, TracedMeaning] = {}
 
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
@@ -69,12 +96,24 @@ class StoreUpdater:
         if not (states or self._stateless):
             states = self._first_states(before)
         numbers = self._numbers_of_update(part[0], count)
-        parts = pushed if type(pushed) is tuple else (pushed,)
-        compiled = self._compiled_for(part[0], spec, before._device, places_of_arrays(parts))
-        value, *states = compiled(*parts, before, *states, *numbers)
+        if type(pushed) is tuple:
+            kind = (part[0] if self._knows_keys else None, spec, before._device, tuple([x._device for x in pushed]))
+            on_mesh = self._on_meshes[kind] if kind in self._on_meshes else self._mesh_update(part[0], *kind[1:])
+            self._on_meshes[kind] = None  # what fails here one device may be able to do, or tell better why not
+            if on_mesh is not None and context.stream is None:  # no mesh is on a caller's stream
+                with suppress(Exception):
+                    updated = on_mesh(pushed, replace(stored, states=states), numbers)
+                    self._check_type(updated.value, spec)
+                    self._on_meshes[kind] = on_mesh
+                    return updated
+            pushed = sum_on_device(pushed, before._device)
+        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states, *numbers)
+        self._check_type(value, spec)
+        return StoredValue(value, tuple(states), count)
+
+    def _check_type(self, value: Array, spec: Spec) -> None:
         if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
-        return StoredValue(value, tuple(states), count)
 
     def state_specs(self, stored: Spec) -> list[Spec]:
         """The specs of a value's states."""
@@ -136,46 +175,69 @@ class StoreUpdater:
             texts += _texts_of_code(self.optimizer.settings, set())
         return _digest_of_texts(texts)
 
-    def _compiled_for(self, key: Key, spec: Spec, device: Device, places: tuple[str, ...] = ("",)) -> KernelGraph:
-        """places: the devices of the arrays whose sum is pushed; of one by itself it does not matter."""
-        kind = (key if self._knows_keys else None, spec, device, places)
+    def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
+        kind = (key if self._knows_keys else None, spec, device)
         found = self._compiled.get(kind)
         if found is None:
-            function, states, wide = self.function, len(self.state_specs(spec)), self._widens(spec)
-            count, home = len(places), name_of(device)
-
-            def call_updater(*arguments: Any) -> Any:
-                pushed, stored = sum_of_placed_arrays(arguments[:count], places, home), arguments[count]
-                given = arguments[count + 1 :]
-                arrays, numbers = given[:states], given[states:]
-                changed = arrays if wide else (stored, *arrays)
-                own = [pushed.astype(changed[0].dtype), *[np.copy(x) for x in changed]]
-                result = function(key, *own, *numbers)
-                if result is not None and result is not own[1]:
-                    raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
-                return (own[1].astype(stored.dtype), *own[1:]) if wide else tuple(own[1:])
-
-            call_updater.__name__ = self.name
-            found = self._compiled[kind] = KernelGraph(call_updater, device=home)
+            found = self._compiled[kind] = KernelGraph(self._traceable(key, spec), device=name_of(device))
         return found
+
+    def _mesh_update(self, key: Key, spec: Spec, home: Device, devices: Sequence[Device]) -> MeshUpdate | None:
+        """The same where each of several arrays lies on a device of its own, and the value on one of these: each then
+        has what is stored."""
+        if len({*devices}) < len(devices) or home not in devices:
+            return None
+        mesh, root = Mesh(tuple(map(name_of, devices))), devices.index(home)
+        alone = self._stateless and spec.nbytes <= ALONE_BYTES
+        traceable = self._traceable(key, spec, all_reduce, functools.partial(broadcast, root=root) if alone else tuple)
+        return MeshUpdate(MeshFunction(traceable, mesh, None, None, same_bits=True), mesh, root, alone)
+
+    def _traceable(
+        self, key: Key, spec: Spec, join: Callable[[Any], Any] = lambda x: x, share: Callable[[Any], Any] = tuple
+    ) -> Callable[..., Any]:
+        """The updater as a function of what is pushed, the value, its states and numbers. join: of what is pushed;
+        share: of the new value and states."""
+        function, states, wide = self.function, len(self.state_specs(spec)), self._widens(spec)
+
+        def call_updater(pushed: Any, stored: Any, *given: Any) -> Any:
+            arrays, numbers = given[:states], given[states:]
+            changed = arrays if wide else (stored, *arrays)
+            own = [join(pushed).astype(changed[0].dtype), *[np.copy(x) for x in changed]]
+            returned = function(key, *own, *numbers)
+            if returned is not None and returned is not own[1]:
+                raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
+            return share((own[1].astype(stored.dtype), *own[1:]) if wide else (*own[1:],))
+
+        call_updater.__name__ = self.name
+        return call_updater
 
     def __str__(self) -> str:
         code = getattr(self.function, "__code__", None)
         return self.name if code is None else f"{self.name} ({show_user_line(code.co_filename, code.co_firstlineno)})"
 
 
-def places_of_arrays(parts: Sequence[Any]) -> tuple[str, ...]:
-    """The devices of arrays that are added up; of one by itself it does not matter."""
-    return tuple([name_of(x._device) for x in parts]) if len(parts) > 1 else ("",)
+@functools.cache
+def updater_that_replaces() -> StoreUpdater:
+    """What stores have that were given no other: the sum is the new value."""
+
+    def replace(key: Any, pushed: Any, stored: Any) -> None:
+        stored[...] = pushed
+
+    return StoreUpdater(replace, 0)
 
 
-def sum_of_placed_arrays(parts: Sequence[Any], places: Sequence[str], home: str) -> Any:
-    """The sum of arrays, in their order, on a device, to which the others are copied."""
-    if len(parts) == 1:
-        return parts[0]
-    return functools.reduce(
-        np.add, (x if at == home else place(place(x, at), home) for x, at in zip(parts, places, strict=True))
-    )
+def sum_on_device(parts: Sequence[Any], home: Device) -> Array:
+    """In their order."""
+    found: Array = _program_of_sum(name_of(home))(*[on_device(x, home) for x in parts])
+    return found
+
+
+@functools.cache
+def _program_of_sum(home: str) -> KernelGraph:
+    def joined(*parts: Any) -> Any:
+        return functools.reduce(np.add, parts)
+
+    return KernelGraph(joined, device=home)
 
 
 def _takes_arguments(function: Callable[..., Any], count: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +13,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.placement import replicate
+from kernelgraph.runtime.program.plan import Launch
 from tests import plan_parts, rank_cases
+from tests.counts import examples
 
 RNG = np.random.default_rng(0)
 X = RNG.random((12, 6))
@@ -19,7 +24,7 @@ X = RNG.random((12, 6))
 
 @pytest.fixture(autouse=True)
 def four() -> Iterator[None]:
-    with kg.override(cpu_devices=4, verify=True):
+    with kg.override(cpu_devices=5, verify=True):
         yield
 
 
@@ -89,6 +94,36 @@ def test_devices_that_read_each_other_give_the_same_bits(count: int) -> None:
     with kg.override(collectives="reads"):
         plan = kg.kernel_graph(lambda x: kg.all_reduce(np.sqrt(x)), mesh=mesh, out_axes=None).plan(large)
     assert plan.reads_peers and not plan.copied_bytes
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_large_broadcast_goes_in_levels(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the size, and however many levels. The root is read once, but for the piece that all read last."""
+    rng, mesh = random.Random(count), kg.Mesh(tuple(f"cpu:{i}" for i in range(count)))
+    monkeypatch.setattr(replicate, "STEP_BYTES", 64)
+    monkeypatch.setattr(replicate, "PIECE_ELEMENTS", 4)
+    for _ in range(examples(6)):
+        levels, size, root = rng.randint(2, 5), rng.randint(100, 3000), rng.randrange(count)
+        monkeypatch.setattr(replicate, "BROADCAST_LEVELS", ((0, levels),))
+        given = np.arange(count * size, dtype=np.float32).reshape(count, size)
+        for made in (lambda x: x, lambda x: x * 2 + 1, lambda x: np.cumsum(x, 1)):
+            body = partial(lambda x, made, root: kg.broadcast(made(x), root), made=made, root=root)
+            with kg.override(collectives="reads", verify=True):
+                found = on_mesh(count, body, 0, None)
+                plan = found.plan(given)
+                got = found(given)
+            with kg.override(collectives="copies"):
+                want = kg.kernel_graph(body, mesh=mesh, in_axes=0, out_axes=None)(given)
+            for a, b in zip(got.parts, want.parts, strict=True):
+                assert a.numpy().tobytes() == b.numpy().tobytes()
+            buffers, read = plan.program.buffers, 0
+            for step in plan.steps:
+                if isinstance(step, Launch) and plan.homes[step.stream] != root:
+                    regions = [r for r in plan.tasks[step.task].reads if buffers[r.buffer].device == root]
+                    read += sum(4 * math.prod(r.shape) for r in regions)
+            pieces = (count - 1) * (levels - 1) + 1
+            last = 4 * (size - size // pieces // 4 * 4 * (pieces - 1))
+            assert read == 4 * size + (count - 2) * last, f"{plan}\n{plan.program}"
 
 
 @pytest.mark.parametrize("op", [kg.all_reduce, kg.all_gather, kg.reduce_scatter, kg.broadcast])

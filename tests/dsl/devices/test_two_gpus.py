@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import random
 import sys
@@ -14,7 +15,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
 from kernelgraph.dsl.interop import fast_import
-from kernelgraph.dsl.stores import kvstore
+from kernelgraph.dsl.stores import updaters
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from tests.counts import examples
@@ -32,6 +33,8 @@ def machine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without them
     made = Machine(request.param)
+    sums = functools.cache(updaters._program_of_sum.__wrapped__)
+    monkeypatch.setattr(updaters, "_program_of_sum", sums)  # those of other tests are of other GPUs
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
     with kg.override(tune=False):
@@ -142,10 +145,9 @@ def test_a_profile_shows_copies_between_gpus(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("way", ["auto", "reads", "copies"])
-def test_a_store_adds_arrays_up_where_they_are(machine: Machine, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_adds_arrays_up_where_they_are(machine: Machine, way: str) -> None:
     """In one program of the GPUs that have them. The caller may assign to them meanwhile; a list may repeat a GPU."""
     machine.reads_peers = True
-    monkeypatch.setattr(kvstore, "_sum_on_device", functools.cache(kvstore._sum_on_device.__wrapped__))
     x = np.arange(12, dtype=np.float32)
     with kg.override(collectives=way):
         store = kg.KVStore("device")
@@ -163,3 +165,42 @@ def test_a_store_adds_arrays_up_where_they_are(machine: Machine, way: str, monke
             for key, value in want.items():
                 np.testing.assert_allclose(store.pull(key), value)
     assert store.pull("a").device == "cuda:1" and store.pull("b").device == "cuda:0"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_store_hands_out_what_it_has(
+    machine: Machine, alone: bool, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each GPU has a new value when a push is over: pulls start nothing, and wait for nothing. What is written to a
+    pulled array, by assignment or by another library, or to what was pushed, nobody else sees."""
+    machine.reads_peers = True
+    monkeypatch.setattr(updaters, "ALONE_BYTES", 1000 * alone)
+    names = ("cuda:0", "cuda:1")
+    store, want = kg.KVStore("device"), X
+    store.init("w", kg.asarray(X, device="cuda:1"))
+    if adds:
+        store.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
+    for turn in range(8):
+        given = [kg.asarray(X + turn, device=name) for name in names]
+        outs = [kg.asarray(X * 0, device=name) for name in names]
+        want = 2 * (X + turn) + want * adds
+        store.push("w", given)
+        if turn % 3 == 2:
+            store.push("w", kg.asarray(X, device=names[turn % 2]))
+            want = X + want * adds
+        before, near = len(machine.driver.log), turn % 3 < 2
+        first = store.pull("w")
+        store.pull("w", outs)
+        started = [call for call in machine.driver.log[before:] if call[0] not in ("record", "wait")]
+        assert not (near and started), started
+        written = (first, *outs, *given)
+        for array in written[turn % 2 :: 2]:
+            array[...] = -1
+        for array in written[1 - turn % 2 :: 2]:
+            array.wait()
+            ctypes.memset(array.__cuda_array_interface__["data"][0], 7, array.nbytes)
+        np.testing.assert_array_equal(store.pull("w"), want)
+        store.pull("w", outs)
+        for array in outs:
+            np.testing.assert_array_equal(array, want)

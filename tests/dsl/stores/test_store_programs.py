@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.stores import updaters
 from kernelgraph.dsl.stores.updaters import StoreUpdater
 from tests import store_programs
 from tests.counts import examples
@@ -29,8 +30,9 @@ def impatient() -> Iterator[None]:
     [("local", 1), ("device", 1), ("dist_sync", 1), ("dist_sync", 2), ("dist_sync", 3), ("dist_async", 1),
      ("dist_async", 2), ("dist_async", 3)],
 )  # fmt: skip
-def test_random_programs(kind: str, ranks: int) -> None:
+def test_random_programs(kind: str, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(examples(40)):
+        monkeypatch.setattr(updaters, "ALONE_BYTES", 1000 * (seed % 2))
         store_programs.check(kind, seed, ranks)
 
 
