@@ -71,10 +71,11 @@ def _reduced_frozen_container(self: Any, protocol: Any = None) -> Any:
 
 
 def _plain_copy(self: Any) -> Any:
-    if isinstance(self, frozenset):
-        return self
-    make, parts = _reduced_frozen_container(self)
-    return make(*parts)
+    kind = VARS(type(self))[ORIGINAL]
+    base = builtin_container_base_of_class(kind)
+    if base is set or base is frozenset:
+        return kind(self) if base is set else self
+    return make_object(kind, *named_parts_of_object(self))
 
 
 def _frozen_items_in_source_order(self: Any) -> Iterator[Any]:
