@@ -125,7 +125,7 @@ class LoopNestLowering:
     def _emit_point_values(self, level: int) -> None:
         """All values of this level that do not depend on the reduced axes, and their stores."""
         b = self.b
-        at_level = [n for n in sorted(b.need) if b.level[n] == level]
+        at_level = [n for n in sorted(b.need, key=self._place_in_phase) if b.level[n] == level]
         wanted = [(n, m) for n in at_level for m in b.need[n] if not index_map_depends_on(m, b.reduced)]
         if not wanted:
             return
@@ -172,7 +172,12 @@ class LoopNestLowering:
                 if key not in found and index_map_depends_on(key[1], b.reduced):
                     found.add(key)
                     todo.append(key)
-        return sorted(k for k in found if index_map_depends_on(k[1], b.reduced) or k not in self.points)
+        below = [k for k in found if index_map_depends_on(k[1], b.reduced) or k not in self.points]
+        return sorted(below, key=lambda k: (self._place_in_phase(k[0]), k[1]))
+
+    def _place_in_phase(self, number: int) -> tuple[bool, int]:
+        """Constants come first, so that kernels are the same wherever the graph makes them."""
+        return self.graph.nodes[number].op != "const", number
 
     # values
 
