@@ -106,6 +106,25 @@ def test_calls_are_measured_and_each_run_is_there() -> None:
     assert f.report(*arguments, calls=0).data["runs"] == []
 
 
+def test_runs_of_functions_of_one_name_are_told_apart() -> None:
+    """By a decorator in a function, on one line, and in shapes of as many bytes."""
+
+    def decorated(function: Any) -> Any:
+        @kg.kernel_graph(device="cpu")
+        def layer(x: Any) -> Any:
+            return function(x)
+
+        return layer
+
+    functions = [lambda x: x + 1, lambda x: x * 2, lambda x: np.exp(x), lambda x: x @ x.T, lambda x: (x + 1).sum(0)]
+    for made in ([kg.kernel_graph(f, device="cpu") for f in functions], [*map(decorated, functions)]):
+        with kg.profile() as found:
+            for count, f in enumerate(made):
+                for _ in range(count + 1):
+                    f(np.ones((6, 4))).wait()
+        assert [len(report.data["runs"]) for report in found.report()] == [1, 2, 3, 4, 5]
+
+
 def test_what_assigns_to_its_arguments_is_not_called_unasked() -> None:
     @kg.kernel_graph(device="cpu")
     def grow(x: Any) -> Any:
