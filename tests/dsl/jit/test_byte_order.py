@@ -97,3 +97,17 @@ def test_the_line_is_named_and_what_does_not_ask_is_compiled() -> None:
     compiled = kg.kernel_graph(lambda x: x * 2 + np.sort(x), device="cpu", untraceable="refuse")
     np.testing.assert_array_equal(compiled(x), x * 3)
     np.testing.assert_array_equal(kg.grad(lambda x: (x * x).sum())(x), 2 * x)
+
+
+def test_a_mesh_refuses_what_asks_for_byte_order_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kg.settings, "cpu_devices", 2)
+    mesh, native = kg.Mesh(("cpu:0", "cpu:1")), np.arange(8.0)
+    views = kg.kernel_graph(lambda x: x.view(np.int64) + 0, mesh=mesh)
+    sums = kg.kernel_graph(lambda x: kg.all_reduce(x.sum()), mesh=mesh, out_axes=None)
+    for x in (native, native.astype(">f8"), native):
+        assert float(sums(x)) == x.sum()
+        if x.dtype.isnative:
+            np.testing.assert_array_equal(np.asarray(views(x)), x.view(np.int64))
+        else:
+            with pytest.raises(kg.UnsupportedError, match=r"test_byte_order\.py:\d+: this depends on byte order"):
+                views(x)
