@@ -94,6 +94,7 @@ class MeshFunction(PicklableDecoratedFunction):
         self._ready: dict[Any, MeshExecutable] = {}
         self._known: dict[Any, MeshExecutable] = {}  # by what calls give that give nothing but arrays on the mesh
         self._lock = threading.RLock()
+        self._of_other_byte_order: MeshFunction | None = None  # the same function, whose traces may not ask for that
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """The results as `kg.Sharded`. Raises UserError at the user's line."""
@@ -140,6 +141,14 @@ class MeshFunction(PicklableDecoratedFunction):
     def _call_on_mesh(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if settings.disable:
             raise ArgumentsError("a function on a mesh does not run with KERNELGRAPH_DISABLE=1")
+        if self._versions.native and not all(
+            x.dtype.isnative
+            for x in flatten_arguments_of_call(self._parameters, args, options)[1]
+            if isinstance(x, np.ndarray)
+        ):
+            made = self._of_other_byte_order or MeshFunction(self._function, same_bits=self._same_bits, **self._given)
+            made._versions.native, self._of_other_byte_order = False, made
+            return made._call_on_mesh(args, options)
         tree, leaves, local, axes = self._mesh_argument_leaves(args, options)
         found = self._mesh_executable_for_arguments(tree, local, ())
         try:

@@ -50,6 +50,8 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
         dtype, type = None, dtype
     if type not in (None, np.ndarray):
         raise UnsupportedError("x.view(type=...) of another class cannot be traced; leave it out")
+    if dtype is not None:
+        x._trace.require_native_byte_order()
     wanted = x.dtype if dtype is None else checked_dtype(dtype)
     shape = x.shape
     if wanted.itemsize != x.dtype.itemsize:

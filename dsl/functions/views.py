@@ -42,6 +42,7 @@ from ..trace.operands import (
     to_traced_shape,
     trace_of_operands,
 )
+from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .indexing import getitem
 
@@ -360,6 +361,8 @@ def _np_result_type_argument(a: Any) -> Any:
 
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    if casting == "no" and (trace := current_trace()) is not None:
+        trace.require_native_byte_order()
     return np.can_cast(to_graph_value(from_).dtype, to, casting)
 
 

@@ -88,6 +88,16 @@ def _type_in_words(value: Any) -> str:
     return type(value).__name__ if dtype is None or shape is None else f"{dtype}{[*shape]}"
 
 
+def spans_of_runs(spans: Iterable[Span], plan: Plan) -> list[list[Span]]:
+    """The spans of each whole run of a plan, told by its tasks: programs of other functions may have its name."""
+    runs: dict[int, list[Span]] = {}
+    for span in spans:
+        if span.task >= 0 and span.program == plan.program.name:
+            runs.setdefault(span.run, []).append(span)
+    wanted = {i: (task.name, task.line, least_bytes_of_task(task)) for i, task in enumerate(plan.tasks)}
+    return [run for run in runs.values() if {s.task: (s.name, s.line, s.nbytes) for s in run} == wanted]
+
+
 class _ReportBuilder:
     def __init__(self, inspection: CompiledCall, provenance: SourcePaths, spans: Sequence[Span]) -> None:
         self.inspection, self.provenance, self.spans = inspection, provenance, spans
@@ -211,16 +221,10 @@ class _ReportBuilder:
 
     def _profiled_runs(self) -> list[JsonObject]:
         """For each run that the profile saw: task, start and end of each task, from the start of the first."""
-        runs: dict[int, list[Span]] = {}
-        for span in self.spans:
-            if span.task >= 0 and span.program == self.program.name and span.task < len(self.plan.tasks):
-                runs.setdefault(span.run, []).append(span)
         found = []
-        for run in runs.values():
-            nbytes = {s.task: s.nbytes for s in run}  # as of another shape's program, which has the same name
-            if nbytes == {i: least_bytes_of_task(task) for i, task in enumerate(self.plan.tasks)}:
-                first = min(s.start for s in run)
-                found.append({"tasks": [[s.task, round(s.start - first, 3), round(s.end - first, 3)] for s in run]})
+        for run in spans_of_runs(self.spans, self.plan):
+            first = min(s.start for s in run)
+            found.append({"tasks": [[s.task, round(s.start - first, 3), round(s.end - first, 3)] for s in run]})
         return found
 
     # memory

@@ -30,7 +30,7 @@ from ..report.report import Report
 from .explanation import explained_source_text, explanation_summary, full_explanation, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
-from .report_data import report_data, report_data_of_call_in_numpy, timeline_data_of_profile
+from .report_data import report_data, report_data_of_call_in_numpy, spans_of_runs, timeline_data_of_profile
 
 CALLS = 3  # that a report measures, after one that compiles
 
@@ -131,9 +131,8 @@ def spans_with_predicted_times(
             continue
         plan, name = inspection.plan, inspection.plan.program.name
         waits[name] = dict(enumerate(tasks_in_issue_order(plan)[2]))
-        own = [s for s in spans if s.task >= 0 and s.program == name]
-        if own and {s.task for s in own} == set(range(len(plan.tasks))):
-            first = min(own, key=lambda s: s.start)
+        if own := spans_of_runs(spans, plan):
+            first = min((s for run in own for s in run), key=lambda s: s.start)
             for i in predict_timeline(plan, machine_model_of_device(inspection.device[0], inspection.gpu)):
                 task, times = plan.tasks[i.task], (first.start + i.start, first.start + i.end)
                 process = f"{inspection.device[0]}, as predicted"

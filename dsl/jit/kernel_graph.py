@@ -313,6 +313,12 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             found = self._elsewhere[value] = KernelGraph(self._function, **{**self._given, **option})
         return found
 
+    def _for_other_byte_order(self) -> KernelGraph:
+        """The same function, of which calls that ask for the arrays' byte order run in NumPy."""
+        found = self._specialized_for(untraceable=self._options.untraceable)
+        found._versions.native = False
+        return found
+
     def _as_called_here(self) -> KernelGraph:
         """The same function with the device or precision of the block that runs, if it leaves that open."""
         if context.device is not None and self._options.place is None:
@@ -477,6 +483,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound."""
         call = NewCall(self, args, options)
+        if self._versions.native and not all(x.dtype.isnative for x in call.given if isinstance(x, np.ndarray)):
+            return self._for_other_byte_order()(*args, **options)
         call.join_streams()
         self._latest.used = True
         with call.within or nullcontext():

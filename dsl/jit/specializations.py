@@ -248,6 +248,7 @@ class Specializations:
 
     def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
         self.function, self.name, self.options = function, name, options
+        self.native = True  # whether the arrays of calls are in native byte order
         self.entries: dict[Hashable, Any] = {}
         self.traces: dict[Hashable, TracedFunction | frozenset[int]] = {}
         self.plans: dict[Hashable, CompiledProgram] = {}
@@ -506,7 +507,7 @@ class Specializations:
     ) -> Launcher:
         """What runs calls of these arguments in parts."""
         self.note(SpecializationEvent("split", f"split at {first.line}, and wherever else array values decide"))
-        trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
+        trace = functools.partial(trace_function, self.function, self.name, tree, arguments, native=self.native)
         finish = traced_function_of_segment
         return SegmentedCall(self.name, self._make_launcher, trace, finish, self.lock, first.guards, self._trees)
 
@@ -568,6 +569,7 @@ class Specializations:
             target_name=lambda: kernel_target_of_device_kind(self.kind),
             reruns=self.may_run_in_numpy,
             loops=loops,
+            native=self.native,
         )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:

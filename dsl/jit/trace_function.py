@@ -92,17 +92,19 @@ def trace_function(
     target_name: Callable[[], str] = lambda: "cpu",
     reruns: bool = False,
     loops: KnownLoops | None = None,
+    native: bool = True,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     target_name: of the target that the graph is for, asked where it decides.
     reruns: whether a call that meets an error runs again in NumPy. loops: what earlier traces have found of them.
+    native: whether all arrays are in native byte order.
     Raises UserError at the user's line, NeedCachedProperty, UnfinishedFunction; what the function raises goes through.
     """
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
-    request = TraceRequest(function, name, tree, arguments, reader, target_name, reruns, loops or KnownLoops())
+    request = TraceRequest(function, name, tree, arguments, reader, target_name, reruns, loops or KnownLoops(), native)
     found: Outcome = TraceAttempt(request, may_have_loops_or_handlers(function))
     while isinstance(found, TraceAttempt):  # outside of what has ended the one before: that is no error's context
         found = found.run()
@@ -121,6 +123,7 @@ class TraceRequest:
     target_name: Callable[[], str]
     reruns: bool
     loops: KnownLoops
+    native: bool
 
 
 class TraceAttempt:
@@ -132,6 +135,7 @@ class TraceAttempt:
         self.request = request
         trace = self.trace = Trace(request.name, request.target_name)
         trace.split, trace.leaves, trace.reruns = request.reader, len(request.arguments), request.reruns
+        trace.native = request.native
         self.world = environment_of(trace)
         trace.world = self.world
         trace.rewriting = rewriting and trace.may_rewrite

@@ -27,7 +27,10 @@ def html_page_of_reports(every: Sequence[JsonObject]) -> str:
     text = json.dumps(every, separators=(",", ":"), default=str, allow_nan=False)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     names = ", ".join(data["function"]["name"] for data in every)
-    parts = {"title": html.escape(f"{names} · kernelgraph"), "data": packed}
+    title = (
+        html.escape(f"{names} · kernelgraph").encode("ascii", "xmlcharrefreplace").decode()
+    )  # as of half a surrogate
+    parts = {"title": title, "data": packed}
     parts |= {name: (FOLDER / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js")}
     whole = (FOLDER / "page.html").read_text(encoding="utf-8")
     for name, value in parts.items():

@@ -14,7 +14,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import Refusal, TraceError, raised_outside_package, refusal_at_user_line
+from ..core.errors import Refusal, TraceError, UnsupportedError, raised_outside_package, refusal_at_user_line
 from ..core.host_scalars import HostScalarCode
 from ..core.spec import Host, native_byte_order
 from .chosen_containers import ChosenContainers
@@ -211,6 +211,7 @@ class Trace:
         self.handlers = 0  # how many `try` of the function's are around
         self.shared: dict[tuple[int, int], tuple[weakref.ref[Any], weakref.ref[Any]]] = {}  # which may be which
         self.reruns = False  # whether a call that fails runs again in NumPy
+        self.native = True  # whether all arrays that it reads are in native byte order
         self.errors: list[Exception] = []  # what a call raises where values decide so
         self.failure: dict[str, Any] = {"first": NO_FAILURE}  # which of them it meets first: see `failures`
         self.index_checks: list[Any] = []  # of the indices that kernels check
@@ -250,6 +251,14 @@ class Trace:
         """Whether the function may be traced again with its control flow rewritten."""
         return not self.rewriting and self.split is None
 
+    def require_native_byte_order(self) -> None:
+        """To be called for what depends on byte order. Raises UnsupportedError where some array has another one."""
+        if not self.native:
+            raise UnsupportedError(
+                "this depends on byte order, and an array is not in native byte order; pass or keep "
+                "x.astype(x.dtype.newbyteorder('='))"
+            )
+
     def capture_array(self, array: Host) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
@@ -266,6 +275,7 @@ class Trace:
             )
             self.captured_at[value.number] = len(self.captured)
             self.captured.append(array)
+            self.native &= array.dtype.isnative
         return value
 
     def capture_constant(self, array: Host) -> Value:

@@ -119,6 +119,8 @@ class Tracer(NumpyProtocols):
         held = self._held
         if (held.weak or held.others) and is_asked_by_traced_code():
             self._refuse_attribute_of_python_number("dtype")
+        if not self._trace.native and not is_own_file(sys._getframe(1).f_code.co_filename):
+            self._trace.require_native_byte_order()
         return held.type.dtype
 
     @property  # type: ignore[misc]
@@ -389,6 +391,7 @@ class Tracer(NumpyProtocols):
 
     def __repr__(self) -> str:
         if is_text_asked_by_traced_code():
+            self._trace.require_native_byte_order()
             return repr(numpy_text_array_of_tracer(self))
         return self._text_of_shape()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import threading
 from pathlib import Path
@@ -104,6 +105,46 @@ def test_calls_are_measured_and_each_run_is_there() -> None:
         assert min(start for _, start, _ in run["tasks"]) == 0
     assert all(task["measured"] > 0 for task in top(data))
     assert f.report(*arguments, calls=0).data["runs"] == []
+
+
+def test_runs_of_functions_of_one_name_are_told_apart() -> None:
+    """By a decorator in a function, on one line, and in shapes of as many bytes."""
+
+    def decorated(function: Any) -> Any:
+        @kg.kernel_graph(device="cpu")
+        def layer(x: Any) -> Any:
+            return function(x)
+
+        return layer
+
+    functions = [lambda x: x + 1, lambda x: x * 2, lambda x: np.exp(x), lambda x: x @ x.T, lambda x: (x + 1).sum(0)]
+    for made in ([kg.kernel_graph(f, device="cpu") for f in functions], [*map(decorated, functions)]):
+        with kg.profile() as found:
+            for count, f in enumerate(made):
+                for _ in range(count + 1):
+                    f(np.ones((6, 4))).wait()
+        assert [len(report.data["runs"]) for report in found.report()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 400, "{x}%s", "\udce9", "a\0b", "../a", "\x1b[31m", "å </script>"])
+def test_a_function_of_any_name_has_reports(name: str, tmp_path: Path) -> None:
+    """A file's name may hold bytes that are no text, which are halves of surrogates."""
+
+    def function(x: Any) -> Any:
+        return np.exp(x) / x.sum()
+
+    function.__name__ = function.__qualname__ = name
+    f, x = kg.kernel_graph(function, device="cpu"), np.ones((5, 7))
+    with kg.profile() as found:
+        f(x).wait()
+    found.report(tmp_path / "all.html")
+    found.save(tmp_path / "trace.json")
+    report = f.report(x, tmp_path / "page.html")
+    report.save(tmp_path / "page.json")
+    assert json.loads((tmp_path / "page.json").read_text())["function"]["name"] == f._name
+    assert len(str(f.explain(x)).splitlines()) <= 15
+    title = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").partition("<title>")[2])
+    assert title.startswith(f._name.replace("\udce9", "\ufffd"))
 
 
 def test_what_assigns_to_its_arguments_is_not_called_unasked() -> None:
