@@ -117,11 +117,18 @@ def _step(rng: Random, builder: GraphBuilder, values: list[Value], places: Calla
 
 
 def _stacks(rng: Random, builder: GraphBuilder, a: Value) -> Value:
-    """What is computed of stacks of two or three parts, or of such stacks, which lie side by side in another shape."""
+    """What is computed of stacks of two or three parts, or of such stacks, which lie side by side in another shape.
+
+    Parts may be rolled: rows in one array like a stack's, but not alike."""
 
     def stacked(depth: int, number: int) -> Value:
         if depth == 0:
-            return builder.map("add", a, builder.const(number, a.dtype)) if number else a
+            part = builder.map("add", a, builder.const(number, a.dtype)) if number else a
+            if not rolled:
+                return part
+            (rows, *rest), begin, step = a.shape, [0] * (len(a.shape) - 1), [1] * len(a.shape)
+            others = builder.slice(part, [1, *begin], step, [rows - 1, *rest])
+            return builder.concat([others, builder.slice(part, [0, *begin], step, [1, *rest])], 0)
         parts = [stacked(depth - 1, depth * number + part) for part in range(count)]
         axis, shape = axes[depth - 1] % (len(parts[0].shape) + 1), parts[0].shape
         whole = builder.concat([builder.reshape(p, (*shape[:axis], 1, *shape[axis:])) for p in parts], axis)
@@ -132,6 +139,7 @@ def _stacks(rng: Random, builder: GraphBuilder, a: Value) -> Value:
 
     count, depth, axes = rng.randint(2, 3), rng.randint(1, 2), [rng.randrange(4) for _ in range(2)]
     depth, joined = 1 if a.type.size > STACKED else depth, rng.choice(("stacked", "interleaved", "interleaved"))
+    rolled = a.shape[:1] > (2,) and rng.random() < 0.3
     found = builder.map(rng.choice(BINARY), stacked(depth, 1), stacked(depth, rng.choice((0, 3))))
     if rng.random() < 0.5:
         found = builder.map("maximum", builder.map("minimum", found, stacked(depth, 2)), builder.const(-9, a.dtype))
