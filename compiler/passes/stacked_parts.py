@@ -16,6 +16,7 @@ from .simplify import rewrite_nodes, simplify_graph
 
 ELEMENTWISE = ("map", "gather")
 PARTS = 8  # of a stack: more are more stores than a kernel has
+MOST = 1 << 12  # parts of all values together: of stacks of stacks there are as many as products of lengths
 LEAST = 1 << 12  # elements of a stack that is worth more kernels
 
 
@@ -39,19 +40,23 @@ def _values_of_stacks(graph: Graph) -> Set[int]:
     stacks = {n for n, node in enumerate(nodes) if _is_stack(graph, node)}
     while stacks:
         forms: dict[int, tuple[object, ...]] = {}
+        parts: dict[int, int] = {}
         for number, node in enumerate(nodes):
+            counts = [parts.get(a, 1) for a in node.args]
             if number in stacks:
-                forms[number] = (node.attr("axis"), len(node.args), node.shape)
+                forms[number], parts[number] = (node.attr("axis"), len(node.args), node.shape), sum(counts)
             elif not forms.keys().isdisjoint(node.args):
                 found = {forms.get(a) for a in _elements_read(graph, node)}
                 if len(found) == 1 and (form := found.pop()) is not None:
                     forms[number] = (*form, node.shape) if node.op == "reshape" else form
+                    parts[number] = max(counts)
         computed = {n for n in forms if nodes[n].kind in ELEMENTWISE}
         views = forms.keys() - computed
         read_by_others = {n for n in views if n in graph.outputs or not forms.keys() >= {*users[n]}}
         refused = {n for n in stacks if not read_by_others.isdisjoint({n, *users[n]} & views)}
         last = [n for n in computed if not computed >= {*users[n]}]  # results are stored anyway
-        if not refused and sum(nodes[n].type.nbytes for n in last) <= sum(nodes[n].type.nbytes for n in stacks):
+        fit = sum(parts[n] for n in computed) <= MOST
+        if not refused and fit and sum(nodes[n].type.nbytes for n in last) <= sum(nodes[n].type.nbytes for n in stacks):
             return computed
         stacks -= refused or stacks
     return set()
