@@ -66,6 +66,10 @@ class GraphBuilder:
         self.numbers.append(value.number)
         return Value(value.number, value.type, kind)
 
+    def placeholder(self, type: ArrayType) -> Value:
+        """What stands for a value of this type until it is replaced, or falls away."""
+        return self.add("placeholder", (), type, (("id", len(self.nodes)),))
+
     def const(self, value: Scalar | np.generic, dtype: Any = None) -> Value:
         """A 0-d constant of `dtype` (default: the value's own)."""
         wanted = np.dtype(dtype) if dtype is not None else np.asarray(value).dtype

@@ -105,6 +105,11 @@ def zero_cotangent(builder: GraphBuilder, like: Value) -> Value:
     return builder.broadcast(builder.const(0, like.dtype), like.shape)
 
 
+def zeros_for_none(builder: GraphBuilder, values: Sequence[Value | None], like: Values) -> list[Value]:
+    """The values, zeros in the place of None."""
+    return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
+
+
 def conjugated_cotangent(builder: GraphBuilder, value: Value) -> Value:
     """The conjugate of complex numbers; real ones as they are."""
     if value.dtype.kind != "c":
