@@ -190,9 +190,6 @@ class RepeatedBodyLoop(CompiledLoop):
         builder = self.trace.builder
         return builder.broadcast(builder.const(0, type.dtype), type.shape)
 
-    def _leaves(self) -> list[CarriedLeaf]:
-        return [leaf for c in self.carried.values() for leaf in c.leaves]
-
     def _traced_once(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         try:
             return self._trace_turn(before, as_it_begins)
