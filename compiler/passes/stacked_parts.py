@@ -37,7 +37,7 @@ def compute_stacks_in_parts(graph: Graph) -> Graph:
 def _values_of_stacks(graph: Graph) -> Set[int]:
     """What is computed of stacks whose other readers are such values as well."""
     nodes, users = graph.nodes, graph.users
-    stacks = {n for n, node in enumerate(nodes) if _is_stack(graph, node)}
+    stacks = {n for n, node in enumerate(nodes) if _is_stack(nodes, node, LEAST)}
     while stacks:
         parts = _parts_of_values(graph, stacks)
         computed = {n for n in parts if nodes[n].kind in ELEMENTWISE}
@@ -68,8 +68,8 @@ def _parts_of_values(graph: Graph, stacks: Set[int]) -> dict[int, int]:
     return parts
 
 
-def _is_stack(graph: Graph, node: Node) -> bool:
-    if node.op != "concat" or node.size < LEAST or len({graph.nodes[a].shape for a in node.args}) > 1:
+def _is_stack(nodes: Sequence[Node], node: Node, least: int = 0) -> bool:
+    if node.op != "concat" or node.size < least or len({nodes[a].shape for a in node.args}) > 1:
         return False
     length: int = node.shape[node.attr("axis")]
     return len(node.args) == length <= PARTS
@@ -96,7 +96,7 @@ def _computed_in_parts(builder: GraphBuilder, node: Node, args: Values) -> Value
         forms = {(n.op, n.attrs, *[builder.nodes[a].shape for a in n.args]) for n in inner}
         op = inner[0].op if len(forms) == 1 else ""
         below = [*zip(*[map(builder.at, n.args) for n in inner], strict=False)]
-        if op == "concat":
+        if op and _is_stack(builder.nodes, inner[0]):
             axis, part = inner[0].attr("axis"), below[0][0].shape
             without = (*part[:axis], *part[axis + 1 :])
             parts = [computed([builder.reshape(a, without) for a in each]) for each in below]
