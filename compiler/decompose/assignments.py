@@ -180,21 +180,18 @@ def _flat_element_numbers_of_axes(
     builder: GraphBuilder, shape: Sequence[int], along: Values, computed: set[int], result: tuple[int, ...]
 ) -> Value:
     """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""
-    total: Value | None = None
+    wides: list[Value] = []
     good: Value | None = None
     for axis, index in enumerate(along):
         n = shape[axis]
         wide = builder.cast(index, INT64)
         if axis in computed:
-            negative = builder.map("less", wide, np.int64(0))
-            wide = builder.map("where", negative, builder.map("add", wide, np.int64(n)), wide)
+            wide = builder.from_front(wide, n)
             low = builder.map("greater_equal", wide, np.int64(0))
             inside = builder.map("logical_and", low, builder.map("less", wide, np.int64(n)))
             good = inside if good is None else builder.map("logical_and", good, inside)
-        step = math.prod(shape[axis + 1 :])
-        wide = builder.map("multiply", wide, np.int64(step)) if step != 1 else wide
-        total = wide if total is None else builder.map("add", total, wide)
-    assert total is not None
+        wides.append(wide)
+    total = builder.element_numbers(shape, wides)
     if good is not None:
         total = builder.map("where", good, total, np.int64(-1))
     return builder.reshape(builder.broadcast(total, result), (-1,))

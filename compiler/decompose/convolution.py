@@ -377,10 +377,15 @@ def _weights_by_phases(builder: GraphBuilder, w: Value, groups: int, stride: Seq
     out, each, *kernel = w.shape
     pairs = [(-(-k // s), s) for k, s in zip(kernel, stride, strict=True)]
     whole = (out, each, *(places * s for places, s in pairs))
-    if whole != w.shape:
-        zeros = builder.broadcast(builder.const(0, w.dtype), whole)
-        w = builder.update(zeros, w, (0,) * len(whole), (1,) * len(whole))
+    w = _with_zeros_behind(builder, w, whole)
     return builder.reshape(w, (groups, out // groups, each, *(n for pair in pairs for n in pair)))
+
+
+def _with_zeros_behind(builder: GraphBuilder, x: Value, shape: tuple[int, ...]) -> Value:
+    if x.shape == shape:
+        return x
+    zeros = builder.broadcast(builder.const(0, x.dtype), shape)
+    return builder.update(zeros, x, (0,) * len(shape), (1,) * len(shape))
 
 
 def _part_of_phases(
@@ -430,9 +435,7 @@ def decompose_convolution_weights_without_windows(
         return "windows of one element: products of matrices"
     rows = _rows_of_convolution(builder, x, wanted, kernel, options)
     wide = (n, out, wanted[0], *rows.lengths[1:])
-    if wide != ct.shape:
-        zeros = builder.broadcast(builder.const(0, ct.dtype), wide)
-        ct = builder.update(zeros, ct, (0,) * len(wide), (1,) * len(wide))
+    ct = _with_zeros_behind(builder, ct, wide)
     (sums,) = builder.host(
         "shifted_dots",
         [builder.reshape(ct, (n, groups, out // groups, -1)), rows.x],

@@ -203,7 +203,7 @@ def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: Cotangents) -
         return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
     places = [i for i, active in enumerate(call.active) if active]
     if isinstance(rule, Tangent):  # its nodes, linear in stand-ins for the tangents, are transposed
-        stand_ins = {i: tangent_placeholder_in_walk(call.builder, call.args[i]) for i in places}
+        stand_ins = {i: call.builder.placeholder(call.args[i].type) for i in places}
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
@@ -226,7 +226,7 @@ def _call_of_opaque_arguments(call: RuleCall) -> RuleCall:
     opaque: dict[int, Value] = {}
     for a in call.args:
         if call.builder.nodes[a.number].op == "reshape" and a.number not in opaque:
-            opaque[a.number] = tangent_placeholder_in_walk(call.builder, a)
+            opaque[a.number] = call.builder.placeholder(a.type)
             call.replaced[opaque[a.number].number] = a.number
     return replace(call, args=tuple(opaque.get(a.number, a) for a in call.args))
 
@@ -243,11 +243,6 @@ def _walked_cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe
         if not any(call.args[p].number == call.args[place].number for p in by_place):
             by_place[place] = value
     return [by_place.get(i) for i in range(len(call.args))]
-
-
-def tangent_placeholder_in_walk(builder: GraphBuilder, like: Value) -> Value:
-    """A node that stands for a value of the same type, until it is replaced or falls away."""
-    return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
 
 
 def _push_tangents_forward(

@@ -111,12 +111,13 @@ class GraphFuser(FusionCover):
             self.forced[arg] = True
             self.readers[arg].add(group.number)
 
+    def _joined_kernels_that_inline(self, number: int) -> list[OpenFusionGroup]:
+        kernels = [self.groups[r] for r in self.readers_of(number) if self._can_inline(r, number)]
+        return self.join(kernels) if len(kernels) > 1 else kernels
+
     def _place_elementwise_op(self, number: int) -> None:
+        kernels = self._joined_kernels_that_inline(number)
         readers = self.readers_of(number)
-        kernels = [self.groups[r] for r in readers if self._can_inline(r, number)]
-        if len(kernels) > 1:
-            kernels = self.join(kernels)
-            readers = self.readers_of(number)
         for group in kernels:
             self._expect_rows(number, group)
         every = len(kernels) == len(readers) and not self.forced[number]
@@ -180,11 +181,8 @@ class GraphFuser(FusionCover):
         node = self.graph.nodes[number]
         source = self.type_of(node.args[0])
         axes = frozenset(node.attr("axes"))
+        kernels = self._joined_kernels_that_inline(number)
         readers = self.readers_of(number)
-        kernels = [self.groups[r] for r in readers if self._can_inline(r, number)]
-        if len(kernels) > 1:
-            kernels = self.join(kernels)
-            readers = self.readers_of(number)
         home: OpenFusionGroup | None = None
         refusals: dict[int, Reason] = {}
         for group in kernels:

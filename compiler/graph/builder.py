@@ -66,6 +66,24 @@ class GraphBuilder:
         self.numbers.append(value.number)
         return Value(value.number, value.type, kind)
 
+    def from_front(self, index: Value, length: int) -> Value:
+        """Indices in an axis, where the negative ones count from its end."""
+        negative = self.map("less", index, np.int64(0))
+        return self.map("where", negative, self.map("add", index, np.int64(length)), index)
+
+    def element_numbers(self, shape: Sequence[int], indices: Sequence[Value]) -> Value:
+        """The numbers of elements in C order, from their index along each axis, as broadcast together."""
+        found: Value | None = None
+        for axis, index in enumerate(indices):
+            step = math.prod(shape[axis + 1 :])
+            index = self.map("multiply", index, np.int64(step)) if step != 1 else index
+            found = index if found is None else self.map("add", found, index)
+        return self.const(np.int64(0), np.int64) if found is None else found
+
+    def placeholder(self, type: ArrayType) -> Value:
+        """What stands for a value of this type until it is replaced, or falls away."""
+        return self.add("placeholder", (), type, (("id", len(self.nodes)),))
+
     def const(self, value: Scalar | np.generic, dtype: Any = None) -> Value:
         """A 0-d constant of `dtype` (default: the value's own)."""
         wanted = np.dtype(dtype) if dtype is not None else np.asarray(value).dtype

@@ -16,6 +16,7 @@ from .simplify import rewrite_nodes, simplify_graph
 
 ELEMENTWISE = ("map", "gather")
 PARTS = 8  # of a stack: more are more stores than a kernel has
+MOST = 1 << 12  # parts of all values together: of stacks of stacks there are as many as products of lengths
 LEAST = 1 << 12  # elements of a stack that is worth more kernels
 
 
@@ -38,23 +39,33 @@ def _values_of_stacks(graph: Graph) -> Set[int]:
     nodes, users = graph.nodes, graph.users
     stacks = {n for n, node in enumerate(nodes) if _is_stack(nodes, node, LEAST)}
     while stacks:
-        forms: dict[int, tuple[object, ...]] = {}
-        for number, node in enumerate(nodes):
-            if number in stacks:
-                forms[number] = (node.attr("axis"), len(node.args), node.shape)
-            elif not forms.keys().isdisjoint(node.args):
-                found = {forms.get(a) for a in _elements_read(graph, node)}
-                if len(found) == 1 and (form := found.pop()) is not None:
-                    forms[number] = (*form, node.shape) if node.op == "reshape" else form
-        computed = {n for n in forms if nodes[n].kind in ELEMENTWISE}
-        views = forms.keys() - computed
-        read_by_others = {n for n in views if n in graph.outputs or not forms.keys() >= {*users[n]}}
+        parts = _parts_of_values(graph, stacks)
+        computed = {n for n in parts if nodes[n].kind in ELEMENTWISE}
+        views = parts.keys() - computed
+        read_by_others = {n for n in views if n in graph.outputs or not parts.keys() >= {*users[n]}}
         refused = {n for n in stacks if not read_by_others.isdisjoint({n, *users[n]} & views)}
         last = [n for n in computed if not computed >= {*users[n]}]  # results are stored anyway
-        if not refused and sum(nodes[n].type.nbytes for n in last) <= sum(nodes[n].type.nbytes for n in stacks):
+        few = sum(parts[n] for n in computed) <= MOST
+        if not refused and few and sum(nodes[n].type.nbytes for n in last) <= sum(nodes[n].type.nbytes for n in stacks):
             return computed
         stacks -= refused or stacks
     return set()
+
+
+def _parts_of_values(graph: Graph, stacks: Set[int]) -> dict[int, int]:
+    """The stacks, and what is seen or computed of stacks of one form: of how many parts each is."""
+    forms: dict[int, tuple[object, ...]] = {}
+    parts: dict[int, int] = {}
+    for number, node in enumerate(graph.nodes):
+        counts = [parts.get(a, 1) for a in node.args]
+        if number in stacks:
+            forms[number], parts[number] = (node.attr("axis"), len(node.args), node.shape), sum(counts)
+        elif not forms.keys().isdisjoint(node.args):
+            found = {forms.get(a) for a in _elements_read(graph, node)}
+            if len(found) == 1 and (form := found.pop()) is not None:
+                forms[number] = (*form, node.shape) if node.op == "reshape" else form
+                parts[number] = max(counts)
+    return parts
 
 
 def _is_stack(nodes: Sequence[Node], node: Node, least: int = 0) -> bool:
@@ -83,10 +94,8 @@ def _computed_in_parts(builder: GraphBuilder, node: Node, args: Values) -> Value
     def computed(arrays: Sequence[Value]) -> Value:
         shape, inner = arrays[0].shape, [builder.nodes[a.number] for a in arrays]
         forms = {(n.op, n.attrs, *[builder.nodes[a].shape for a in n.args]) for n in inner}
-        op, below = (
-            inner[0].op if len(forms) == 1 else "",
-            [*zip(*[map(builder.at, n.args) for n in inner], strict=False)],
-        )
+        op = inner[0].op if len(forms) == 1 else ""
+        below = [*zip(*[map(builder.at, n.args) for n in inner], strict=False)]
         if op and _is_stack(builder.nodes, inner[0]):
             axis, part = inner[0].attr("axis"), below[0][0].shape
             without = (*part[:axis], *part[axis + 1 :])

@@ -282,7 +282,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     first = len(trace.builder.nodes)
     stand_ins, results, trees = [], [], []
     for function in (true_fun, false_fun):
-        places = [_placeholder_carried_by_user_loop(trace, v.type) for v in carried.values]
+        places = [trace.builder.placeholder(v.type) for v in carried.values]
         with _trace_body_of_user_loop(trace):
             found: list[Any] = []
             given = _body_argument_structure(trace, carried, places)
@@ -384,8 +384,8 @@ def _retrace_user_body_until_settled(
     while True:
         first = len(trace.builder.nodes)
         types = [*before, *(v.type for v in carried.values), *after]
-        stand_ins = [_placeholder_carried_by_user_loop(trace, t) for t in types]
-        index = _placeholder_carried_by_user_loop(trace, ITERATION)
+        stand_ins = [trace.builder.placeholder(t) for t in types]
+        index = trace.builder.placeholder(ITERATION)
         try:
             with _trace_body_of_user_loop(trace):
                 outputs = trace_body(trace, stand_ins, index)
@@ -405,10 +405,6 @@ def _trace_body_of_user_loop(trace: Trace) -> Iterator[None]:
         yield
     finally:
         trace.depth -= 1
-
-
-def _placeholder_carried_by_user_loop(trace: Trace, type: ArrayType) -> Value:
-    return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))
 
 
 def _trace_for_control_flow() -> Trace:

@@ -49,7 +49,7 @@ def note_memory_is_rewritten(memories: Iterable[Any]) -> None:
 
 
 def lend_memory(memory: Any) -> bool:
-    """Several arrays are to have this memory, which nobody writes to then; False where somebody may already."""
+    """Whether several arrays may have this memory from now on: nobody can write to it."""
     if hasattr(memory, "streams") or memory in _rewritten:
         return False
     _lent.add(memory)
@@ -57,5 +57,5 @@ def lend_memory(memory: Any) -> bool:
 
 
 def is_memory_lent(memory: Any) -> bool:
-    """Whether more than one array may have it."""
+    """Whether `lend_memory` has let several arrays have it."""
     return memory in _lent

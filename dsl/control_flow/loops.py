@@ -255,7 +255,7 @@ class CarriedLeaf:
         return Value(held.number, held.type, self.weak, self.kinds[1:])
 
     def stand_in(self, trace: Trace) -> Tracer:
-        held = placeholder(trace, self.start.type)
+        held = trace.builder.placeholder(self.start.type)
         self.own = self.made(trace, held)
         return self.own
 
@@ -361,7 +361,7 @@ class CompiledLoop:
             finally:
                 before.undo()
         stand_ins, outputs = found
-        index = placeholder(trace, ITERATION)
+        index = trace.builder.placeholder(ITERATION)
         (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], began, index, fixed=trace.may_raise)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for leaf in self._leaves()]
@@ -375,7 +375,7 @@ class CompiledLoop:
     def _trace_iteration(self, before: Journal) -> tuple[list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
-        stand_ins = [placeholder(trace, ArrayType((), BOOL))]
+        stand_ins = [trace.builder.placeholder(ArrayType((), BOOL))]
         mine: list[Tracer] = []
         for carried in self.carried.values():
             made = [leaf.stand_in(trace) for leaf in carried.leaves]
@@ -386,13 +386,13 @@ class CompiledLoop:
             slot.put(UNSET)
         helds = {key: root._held for key, root in self.roots.items()}
         for root in self.roots.values():
-            root._held = placeholder(trace, root._held.type)
+            root._held = trace.builder.placeholder(root._held.type)
             stand_ins.append(root._held)
         for leaf in self._flagged_leaves():
-            stand_ins.append(placeholder(trace, ArrayType((), BOOL)))
+            stand_ins.append(trace.builder.placeholder(ArrayType((), BOOL)))
             trace.differing[leaf.own._held.number] = stand_ins[-1]
         for leaf in self._staying_leaves():
-            leaf.stays = placeholder(trace, ArrayType((), BOOL))
+            leaf.stays = trace.builder.placeholder(ArrayType((), BOOL))
             stand_ins.append(leaf.stays)
         began = Journal([self.goes_on, self.body])
         path, trace.path = trace.path, []
@@ -590,7 +590,7 @@ class CompiledLoop:
         for root, held in helds:
             write_array_value_with_journal(trace, root, held)
         for root in self.spoiled.values():  # nobody may look at what they hold now
-            write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
+            write_array_value_with_journal(trace, root, trace.builder.placeholder(root._held.type))
         for slot in self.temporary.values():
             slot.put(UNSET)
             if not slot.name.startswith(PREFIX):
@@ -617,7 +617,3 @@ def zero_value_of_carried_leaf(trace: Trace, value: Any) -> Any:
         else:
             made.append(leaf)
     return unflatten(tree, made)
-
-
-def placeholder(trace: Trace, type: ArrayType) -> Value:
-    return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))

@@ -37,7 +37,7 @@ from ..trace.operands import to_graph_operand
 from ..trace.trace import ROUTINE, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .effects import Journal, write_array_value_with_journal
-from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder, roots_of_value
+from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, roots_of_value
 from .rewrite import CONTINUED, PREFIX
 from .turn_number import AppendedList, TurnNumber
 
@@ -190,9 +190,6 @@ class RepeatedBodyLoop(CompiledLoop):
         builder = self.trace.builder
         return builder.broadcast(builder.const(0, type.dtype), type.shape)
 
-    def _leaves(self) -> list[CarriedLeaf]:
-        return [leaf for c in self.carried.values() for leaf in c.leaves]
-
     def _traced_once(self, before: Journal, as_it_begins: bool) -> BodyOnce | None:
         try:
             return self._trace_turn(before, as_it_begins)
@@ -204,7 +201,7 @@ class RepeatedBodyLoop(CompiledLoop):
         as it is before the first turn."""
         trace = self.trace
         self.refused: LoopNotRecordable | None = None
-        self.turn_index = placeholder(trace, ITERATION)
+        self.turn_index = trace.builder.placeholder(ITERATION)
         self.windows: dict[tuple[Any, ...], tuple[Value, Value, MovingPart]] = {}
         self.rows: list[tuple[Tracer, Tracer, int]] = []
         self.rows_of_stored: list[tuple[Tracer, int, Place | None]] = []
@@ -224,7 +221,7 @@ class RepeatedBodyLoop(CompiledLoop):
         self.helds = helds = {id(root): (root, root._held) for root in (*self.roots.values(), *hidden)}
         inputs = []
         for root in self.roots.values():
-            root._held = placeholder(trace, root._held.type)
+            root._held = trace.builder.placeholder(root._held.type)
             inputs.append(root._held)
         self.hidden = set[int]()
         for root in hidden:
@@ -265,7 +262,7 @@ class RepeatedBodyLoop(CompiledLoop):
         start, weak = leaf.begins if as_it_begins else (leaf.start, leaf.weak)
         if weak in (int, complex) and not as_it_begins:
             raise LoopNotRecordable(f"{leaf.name} is a number of Python's, and another one in each turn")
-        held = placeholder(self.trace, start.type)
+        held = self.trace.builder.placeholder(start.type)
         stand_ins.append(held)
         leaf.own = Tracer(self.trace, Value(held.number, held.type, weak), SCALAR if leaf.scalar else None)
         return TurnNumber(self, None, leaf.own) if weak is float else leaf.own
@@ -276,7 +273,7 @@ class RepeatedBodyLoop(CompiledLoop):
 
     def _hide(self, root: Tracer) -> None:
         """Puts what nobody may read in the place of what an array is."""
-        root._held = placeholder(self.trace, root._held.type)
+        root._held = self.trace.builder.placeholder(root._held.type)
         self.hidden.add(root._held.number)
 
     def _note_grown_lists(self, before: Journal, began: Journal) -> bool:
@@ -372,7 +369,7 @@ class RepeatedBodyLoop(CompiledLoop):
         ends, lasts = self._ends_of_names(changed, held)
         for value in (v for _, _, values in ends for v in values):
             outputs.append(value)
-            stand_ins.append(placeholder(trace, value.type))
+            stand_ins.append(trace.builder.placeholder(value.type))
         for store in self.stores:
             late = self.late.get((id(store.root), store.number), [])
             outputs += [store.value, *late][: len(late)]
@@ -577,7 +574,7 @@ class RepeatedBodyLoop(CompiledLoop):
         """What stands for a part of a value at each turn."""
         known = base.number, part.starts, part.moves, part.steps, part.lengths
         if known not in self.windows:
-            self.windows[known] = base, placeholder(self.trace, ArrayType(part.lengths, base.dtype)), part
+            self.windows[known] = base, self.trace.builder.placeholder(ArrayType(part.lengths, base.dtype)), part
         return self.windows[known][1]
 
     def _shaped_part(self, value: Value, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
@@ -611,7 +608,7 @@ class RepeatedBodyLoop(CompiledLoop):
             self._refuse("it reads what turns before have written", ROUTINE)
         found = self.late.setdefault((id(x), number), [])
         type = ArrayType(self.parts[id(x)][number].lengths, x.dtype)
-        found += [placeholder(self.trace, type) for _ in range(late - len(found))]
+        found += [self.trace.builder.placeholder(type) for _ in range(late - len(found))]
         return found[late - 1]
 
     def _values_of_turns_before_first(self, store: StackedStore) -> list[Value]:
@@ -748,7 +745,7 @@ class RepeatedBodyLoop(CompiledLoop):
         for root in self.roots.values():
             write_array_value_with_journal(trace, root, next(values))
         for root in self.spoiled.values():  # nobody may look at what they hold now
-            write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
+            write_array_value_with_journal(trace, root, trace.builder.placeholder(root._held.type))
         for store in once.stores:
             whole, part = next(values), store.part
             (axis,) = (a for a, move in enumerate(part.moves) if move)

@@ -72,9 +72,10 @@ class Tree:
 LEAF = Tree(None)
 
 
-class SameContainer:
-    """The kind of a place where what has a number is met again: containers are counted as they are made; opened
-    arguments' leaves and holders as they are met."""
+class MetAgain:
+    """The kind of a place where something counted is met again.
+
+    Containers are counted when they are whole, an opened argument's leaves and holders when they are met."""
 
 
 def flatten(
@@ -95,7 +96,7 @@ def flatten(
         leaves.append(value)
         return LEAF
     if met is not None and id(value) in met:
-        return Tree(SameContainer, (met[id(value)],))
+        return Tree(MetAgain, (met[id(value)],))
     inside = (*above, id(value))
 
     def flatten_parts(parts: Collection[Any]) -> list[Tree]:
@@ -204,7 +205,7 @@ def _rebuild_pytree(tree: Tree, rest: Iterator[Any], made: list[Any], make: Make
     kind = tree.kind
     if kind is None:
         return next(rest)
-    if kind is SameContainer:
+    if kind is MetAgain:
         return made[tree.names[0]]  # type: ignore[call-overload]
     found = make(kind, tree.names, [_rebuild_pytree(child, rest, made, make) for child in tree.children])
     if is_counted_container(kind):

@@ -37,9 +37,10 @@ def copy_of_array(x: Array) -> Array:
     return made(x)  # type: ignore[no-any-return]
 
 
-def copy_where_written(x: Array) -> Array:
-    """The values as they are now, whoever else has the array: a copy where its memory may be written to, else the same
-    memory. Assignment leaves that alone, and another library that takes it from a GPU gets a copy."""
+def snapshot_or_copy(x: Array) -> Array:
+    """The values as they are now, in the same memory if nobody can write to it.
+
+    Assignment leaves that memory alone, and another library that takes it from a GPU gets a copy."""
     if not (x._device.host_memory or lend_memory(x._memory)):
         return copy_of_array(x)
     return snapshot(x)  # type: ignore[no-any-return]
@@ -74,7 +75,7 @@ def fill_target_of_pull(target: Any, stored: Array) -> None:
     """Write a value to a target that was checked."""
     if isinstance(target, Array):
         near = on_device(stored, target._device)
-        replace_memory(target, copy_where_written(near) if near is stored else near)
+        replace_memory(target, snapshot_or_copy(near) if near is stored else near)
     else:
         np.copyto(target, stored.numpy())
 

@@ -28,7 +28,7 @@ from ...runtime.engine.communicator import (
     EngineCommunicator,
     rank_agreement_on_collective,
 )
-from ...runtime.program.world import CONTENT_BYTES, JOINS, Host, World
+from ...runtime.program.world import CONTENT_BYTES, JOINS, Host, World, bytes_of_array
 from ...runtime.worlds.alone import SingleRankWorld
 from ...runtime.worlds.launched import claim_rank, is_launched, mark_rank
 from ...runtime.worlds.threads import run_ranks_as_threads
@@ -201,9 +201,9 @@ def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
     communicator, given = current(), _contiguous_array_for_ranks(x)
     world = communicator.world
-    own, result = _bytes_of_rank_array(given), np.zeros((world.size, *given.shape), given.dtype)
+    own, result = bytes_of_array(given), np.zeros((world.size, *given.shape), given.dtype)
     agreement = rank_agreement_on_collective("kg.distributed.all_gather", given.dtype, given.shape)
-    all_ranks = _bytes_of_rank_array(result)
+    all_ranks = bytes_of_array(result)
     if result.nbytes <= CONTENT_BYTES:
         all_ranks.reshape(world.size, own.size)[world.rank] = own
         communicator.run(agreement, None, all_ranks, all_ranks, np.bitwise_or)
@@ -219,7 +219,7 @@ def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
         raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
     result = np.array(given)
     agreement = rank_agreement_on_collective(f"kg.distributed.broadcast from {root}", given.dtype, given.shape)
-    own = _bytes_of_rank_array(result)
+    own = bytes_of_array(result)
     if given.nbytes <= CONTENT_BYTES:
         own *= communicator.world.rank == root
         communicator.run(agreement, None, own, own, np.bitwise_or)
@@ -246,10 +246,6 @@ def _contiguous_array_for_ranks(x: Any) -> Host:
     if given.dtype.hasobject:
         raise DTypeError(f"ranks exchange arrays of numbers; {given.dtype} holds objects of this process")
     return given
-
-
-def _bytes_of_rank_array(array: Host) -> Host:
-    return array.reshape(-1).view(np.uint8)
 
 
 def shrink() -> None:

@@ -638,9 +638,9 @@ class Environment:
         """`file.py:LINE` where traced code assigns to an attribute of this name, or deletes it; empty if nowhere."""
         return user_line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), name)
 
-    def line_of_call(self, kind: str, methods: Sequence[str]) -> str:
-        """`file.py:LINE` where traced code names one of these methods of a class; empty if nowhere."""
-        found = (user_line_of_name(self._codes, ("LOAD_ATTR", "LOAD_METHOD"), name, kind) for name in methods)
+    def line_of_dict_call(self, methods: Sequence[str]) -> str:
+        """`file.py:LINE` where traced code names one of these methods of `dict`; empty if nowhere."""
+        found = (user_line_of_name(self._codes, ("LOAD_ATTR", "LOAD_METHOD"), name, "dict") for name in methods)
         return next(filter(None, found), "")
 
     # the end

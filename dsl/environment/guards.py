@@ -53,8 +53,8 @@ class Guard:
         """What native code can watch in its place: see `watched_words_of_object_aspect`."""
         if self.how == "attribute" and (self.same is None or self.value is None):
             return _OF_FUNCTIONS.get(self.key)
-        by_items = self.how == "item" and self.key not in ("state", "contents") and _is_watched_container(self.value)
-        return self.how if by_items or self.how in ("type", "classes", "size", "bare") else None
+        is_watched = self.how == "item" and self.key not in ("state", "contents") and _is_watched_container(self.value)
+        return self.how if is_watched or self.how in ("type", "classes", "size", "bare") else None
 
     @property
     def is_item_of_dict(self) -> bool:
@@ -192,13 +192,13 @@ def _same_container_predicate_of_guard(value: Any, above: tuple[int, ...], apart
     return is_container_as_guarded
 
 
+_WATCHED = (list, dict)
+
+
 def _is_watched_container(value: Any) -> bool:
     """Whether it is a list or dict of what is as it was while it is the same, or of such lists and dicts."""
     parts = walk_objects(value, lambda held: contents_of_object(held) if type(held) in _WATCHED else ())
     return type(value) in _WATCHED and all(type(x) in _WATCHED or _is_guarded_by_identity(x) for x in parts)
-
-
-_WATCHED = (list, dict)
 
 
 def _is_guarded_by_identity(value: Any) -> bool:

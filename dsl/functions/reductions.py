@@ -215,7 +215,12 @@ def mean(
     axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     wanted = _accumulation_dtype_of_mean(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
-    result = _divide_sum_by_count(total, _reduced_element_count(x, axes, keepdims, where))
+    return _mean_of_total(x, total, _reduced_element_count(x, axes, keepdims, where), dtype, out)
+
+
+def _mean_of_total(x: Tracer, total: Tracer, count: Any, dtype: Any, out: Any) -> Tracer:
+    """A sum over a count; of halves, which are summed in float32, a half."""
+    result = _divide_sum_by_count(total, count)
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign_to_tracer(out, result)
@@ -280,10 +285,7 @@ def var(
         divisor: Any = apply("maximum", apply("subtract", count, less), 0)
     else:
         divisor = _count_at_least_zero(count - less)
-    result = _divide_sum_by_count(total, divisor)
-    if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
-        result = cast(result, x.dtype)
-    return result if out is None else assign_to_tracer(out, result)
+    return _mean_of_total(x, total, divisor, dtype, out)
 
 
 def _count_at_least_zero(n: Any) -> Any:

@@ -124,7 +124,7 @@ class CustomVJP(_CustomDerivative[P, R]):
             raise ArgumentsError(f"the forward function of {name} returns {type(pair).__name__}; return (result, kept)")
         part = _FlattenedDerivativeCall(args, pair[0])
         first = len(trace.builder.nodes)
-        stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
+        stand_ins = [trace.builder.placeholder(v.type) for v in part.moving_results]
         with _trace_custom_derivative_rule(trace):
             found = backward(pair[1], part.like_result([_tracer_in_custom_derivative(v) for v in stand_ins]))
         if not isinstance(found, (tuple, list)) or len(found) != len(args):
@@ -153,7 +153,7 @@ class CustomJVP(_CustomDerivative[P, R]):
         rule = _custom_rule_in_environment(trace, self._rules[0])
         given = _FlattenedDerivativeCall(args, ())
         first = len(trace.builder.nodes)
-        stand_ins = [_placeholder_like_value(trace, v) for v in given.inputs]
+        stand_ins = [trace.builder.placeholder(v.type) for v in given.inputs]
         with _trace_custom_derivative_rule(trace):
             pair = rule(args, given.like_arguments([_tracer_in_custom_derivative(v) for v in stand_ins]))
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -182,7 +182,7 @@ class Checkpoint(_CustomDerivative[P, R]):
         part = _FlattenedDerivativeCall(kept, function(*args))
         _check_arguments_of_custom_derivative(name, args, kept)
         first, builder = len(trace.builder.nodes), trace.builder
-        stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
+        stand_ins = [trace.builder.placeholder(v.type) for v in part.moving_results]
         if not stand_ins or not part.inputs:
             return unflatten(part.tree, [new_traced_result(v) for v in part.results])
         after = builder.slice(builder.reshape(stand_ins[0], (-1,)), (0,), (1,), (1,))
@@ -313,10 +313,6 @@ def _trace_custom_derivative_rule(trace: Trace) -> Iterator[None]:
 def _custom_rule_in_environment(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
     found: Callable[..., Any] = trace.world.proxy_of(function)
     return found
-
-
-def _placeholder_like_value(trace: Trace, like: Value) -> Value:
-    return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
 
 
 def _check_arguments_of_custom_derivative(name: str, args: Any, kept: Any) -> None:

@@ -309,7 +309,7 @@ def _vjp_in_trace(
         given: list[Any] = []
         if flatten(cotangent, given, results=True) != tree:
             raise ArgumentsError(f"the cotangent is of another structure than the result, which is {tree}")
-        seeds = [_cotangent_of_leaf("cotangent", x, graph, leaf) for x, leaf in zip(given, leaves, strict=True)]
+        seeds = [_cotangent_of_leaf(x, graph, leaf) for x, leaf in zip(given, leaves, strict=True)]
         found = region.inlined(trace_in_progress("vjp"), derived_graph, [s for s in seeds if s is not None])[count:]
         return tuple(region.like_arguments([new_traced_result(v) for v in found]))
 
@@ -329,12 +329,12 @@ def _has_gradient_output_tangent(graph: Any, output: int) -> bool:
     return is_differentiable_dtype(graph.nodes[graph.outputs[output]].dtype)
 
 
-def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
+def _cotangent_of_leaf(given: Any, graph: Any, leaf: Any) -> Value | None:
     """A cotangent of one leaf of the result, of its type. Raises ShapeError, DTypeError."""
     if type(leaf) is not RegionOutput or not _has_gradient_output_tangent(graph, leaf.number):
         return None
     (wanted,) = _types_of_gradient_outputs(graph, [leaf.number])
-    return _cotangent_of_type(what, given, wanted)
+    return _cotangent_of_type("cotangent", given, wanted)
 
 
 def _cotangent_of_type(what: str, given: Any, type: Any) -> Value:

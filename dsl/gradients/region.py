@@ -126,7 +126,7 @@ def trace_region(
                     value = Value(value.number, row)
                 else:
                     values.append(Value(value.number, value.type))
-                stand_ins.append(trace.builder.add("placeholder", (), value.type, (("id", len(trace.builder.nodes)),)))
+                stand_ins.append(trace.builder.placeholder(value.type))
                 held = Value(stand_ins[-1].number, value.type, value.weak)
                 layout = _memory_layout_of_region_leaf(leaf) if axis is None else None
                 scalar = value.shape == () and (axis is not None or _is_number_leaf_of_region(leaf))

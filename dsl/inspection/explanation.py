@@ -12,7 +12,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
 from ..array.devices import kernel_target_of_device_kind
-from ..core.pytree import SameContainer, Tree
+from ..core.pytree import MetAgain, Tree
 from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..jit.traced_function import SpecializationEvent
 from ..report.text import duration_as_text, text_shortened_for_report
@@ -234,7 +234,7 @@ def why_lines(log: Iterable[SpecializationEvent], parameters: tuple[str, ...]) -
 def _structure_in_words(tree: Tree) -> str:
     """What a value that is no leaf is, beside what it holds."""
     assert tree.kind is not None
-    if tree.kind is SameContainer:
+    if tree.kind is MetAgain:
         return "one that is also elsewhere"
     return with_article(tree.kind.__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
 from ...runtime.core.readable_text import byte_count_in_words
-from ...runtime.core.settings import PREFIX, TABLE, settings, unknown_variables
+from ...runtime.core.settings import PREFIX, TABLE, allowed_cores, settings, unknown_variables
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
 
@@ -70,7 +70,7 @@ def _package_version(name: str) -> str | None:
 
 
 def _cpu_info_of_machine(problems: list[str]) -> dict[str, Any]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = allowed_cores()
     found: dict[str, Any] = {"name": _cpu_name(), "cores": cores, "threads": settings.threads or cores}
     try:
         found |= {"vector bytes": jit_vector_register_bytes(), "vector mathematics": widest_vector_libm_of_cpu()}

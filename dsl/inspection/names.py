@@ -22,9 +22,9 @@ def names_within_tree(tree: Tree, name: str) -> Iterator[tuple[str, Tree]]:
         yield from names_within_tree(child, name + part)
 
 
-def names_of_tree_leaves(tree: Tree, name: str) -> Iterator[str]:
-    """A name for each leaf of what `name` holds."""
-    return (part for part, inside in names_within_tree(tree, name) if inside.kind is None)
+def names_of_result_leaves(tree: Tree) -> Iterator[str]:
+    """A name for each leaf of a result."""
+    return (part for part, inside in names_within_tree(tree, "result") if inside.kind is None)
 
 
 def names_within_call_arguments(tree: Tree, parameters: tuple[str, ...]) -> Iterator[tuple[str, Tree]]:
@@ -51,7 +51,7 @@ def names_of_program_outputs(inspection: CompiledCall) -> list[str]:
     """A name for each output of the program: what is returned, then arguments that are assigned to."""
     captured = inspection.captured
     names = [""] * len(inspection.stages.program.outputs)
-    for name, (kind, place) in zip(names_of_tree_leaves(captured.tree, "result"), captured.results, strict=False):
+    for name, (kind, place) in zip(names_of_result_leaves(captured.tree), captured.results, strict=False):
         if kind == "array":
             names[place] = name.removeprefix("result") if name.startswith("result[") else name
     arguments = names_of_call_arguments(inspection.tree, inspection.parameters)

@@ -32,9 +32,9 @@ class LabelledKind:
     own: frozenset[str] = DIVISIONS
 
 
-def _values_of_dtype(values: Any, dtypes: set[Any], kinds: str = NUMBERS) -> np.ndarray[Any, Any] | None:
+def _values_of_dtype(values: Any, dtypes: set[Any]) -> np.ndarray[Any, Any] | None:
     """The array, if all parts are of one dtype of NumPy's numbers."""
-    same = len(dtypes) == 1 and all(isinstance(d, np.dtype) and d.kind in kinds for d in dtypes)
+    same = len(dtypes) == 1 and all(isinstance(d, np.dtype) and d.kind in NUMBERS for d in dtypes)
     return np.asarray(values) if same else None
 
 

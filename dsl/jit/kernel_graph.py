@@ -977,4 +977,4 @@ def _decorator_or_decorated(function: Callable[..., Any] | None, options: Any) -
     return KernelGraph(function, **options)
 
 
-setattr(kernel_graph, "__signature__", signature_with_options("function"))  # noqa: B010  # mypy knows no such attribute
+setattr(kernel_graph, "__signature__", signature_with_options())  # noqa: B010  # mypy knows no such attribute

@@ -56,7 +56,7 @@ from ..core.python_text import (
     lines_in_try,
     tuple_text,
 )
-from ..core.pytree import LEAF, SameContainer, Tree, is_counted_container, rebuild_container
+from ..core.pytree import LEAF, MetAgain, Tree, is_counted_container, rebuild_container
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.argument_writes import ArgumentWrite
@@ -275,7 +275,7 @@ class _LauncherWriter(PythonText):
         super().__init__()
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
         self.device, self.on_cpu = device, device.host_memory
-        self.repeats = any(node.kind is SameContainer for node in captured.tree.nodes())
+        self.repeats = any(node.kind is MetAgain for node in captured.tree.nodes())
         self.counted = 0  # containers in the result so far
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = call_waits(captured, device, leaves, arrays)
@@ -815,7 +815,7 @@ class _LauncherWriter(PythonText):
             if kind == "item":
                 return f"s{x[0]}[{x[1]}]"
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
-        if tree.kind is SameContainer:
+        if tree.kind is MetAgain:
             return f"same{tree.names[0]}"
         parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:

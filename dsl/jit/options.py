@@ -67,10 +67,10 @@ OPTION_DEFAULTS: dict[str, Any] = {
 }
 
 
-def signature_with_options(parameter: str) -> inspect.Signature:
+def signature_with_options() -> inspect.Signature:
     """Of a function that takes one thing by position, and the options by name: for editors and `help`."""
     kinds = inspect.Parameter
-    first = kinds(parameter, kinds.POSITIONAL_ONLY, default=None)
+    first = kinds("function", kinds.POSITIONAL_ONLY, default=None)
     named = [kinds(name, kinds.KEYWORD_ONLY, default=value) for name, value in OPTION_DEFAULTS.items()]
     return inspect.Signature([first, *named])
 
@@ -100,7 +100,7 @@ def checked_kernel_graph_options(**given: Any) -> Options:
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
-    fastmath, precision = _checked_bool_option("fastmath", values["fastmath"]), values["precision"]
+    fastmath, precision = _checked_fastmath(values["fastmath"]), values["precision"]
     if precision is not None:
         checked_precision(precision)
     return Options(devices, streams, memory, tuple(static), fastmath, precision, untraceable)
@@ -119,7 +119,7 @@ def _device_ids_of_option(given: Any) -> tuple[tuple[str, int], ...]:
     return places
 
 
-def _checked_bool_option(name: str, value: object) -> bool:
+def _checked_fastmath(value: object) -> bool:
     if value not in (True, False):
-        raise OptionError(f"{name}={value!r} is neither True nor False")
+        raise OptionError(f"fastmath={value!r} is neither True nor False")
     return bool(value)

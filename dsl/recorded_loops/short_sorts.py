@@ -35,7 +35,7 @@ def sorting_network(n: int, exchange: Callable[[int, int], None]) -> None:
 
 
 def call_in_short_windows(recorder: Recorder, function: str, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-    """What a call of the host gives of short windows. Raises LoopNotRecordable for other functions and arrays."""
+    """A sort, its order or a median of short windows. Raises LoopNotRecordable for all else."""
     row, x = ROWS.get(function), recorder.light(recorder.lift(arrays[0]))
     if row is None or not isinstance(x, LoopArray) or x.dtype.kind not in "iuf" or options.get("keepdims"):
         raise LoopNotRecordable(f"np.{function} is called in it")
@@ -57,7 +57,7 @@ def sorted_numbers(recorder: Recorder, items: Sequence[Any]) -> Any:
         raise LoopNotRecordable(f"a list is sorted of more than {MOST} numbers, or of several types")
     nan = recorder.truth(METHODS["any"](recorder.map("not_equal", array, array)))
     _leave_to_numpy(recorder, nan, "sorted() of NaN")
-    return LoopList(recorder, _in_order(recorder, array, (0,), {"is_of_python": True}).section, kinds.pop(), 1)
+    return LoopList(recorder, _write_rows(recorder, array, 0, False, True).section, kinds.pop(), 1)
 
 
 def _leave_to_numpy(recorder: Recorder, condition: KernelValue, what: str) -> None:
@@ -110,7 +110,7 @@ def _are_same(a: KernelValue, b: KernelValue) -> KernelValue:
 
 
 def _in_order(recorder: Recorder, x: LoopArray, axes: Sequence[int], options: dict[str, Any]) -> Any:
-    return _write_rows(recorder, x, axes[0], False, "is_of_python" in options)
+    return _write_rows(recorder, x, axes[0], False, False)
 
 
 def _places_in_order(recorder: Recorder, x: LoopArray, axes: Sequence[int], options: dict[str, Any]) -> Any:
@@ -122,7 +122,7 @@ def _places_in_order(recorder: Recorder, x: LoopArray, axes: Sequence[int], opti
 
 
 def _write_rows(recorder: Recorder, x: LoopArray, axis: int, gives_places: bool, is_stable: bool) -> Any:
-    """The rows along an axis in order, or their places."""
+    """The rows along an axis in order, or their places. is_stable: equal elements keep theirs."""
     shape, body = x.expression.shape, recorder.body
     last = np.nan if x.dtype.kind == "f" else np.iinfo(x.dtype).max
     section = recorder.temporary(shape, INT64 if gives_places else x.dtype)

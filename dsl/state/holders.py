@@ -26,7 +26,7 @@ from ..core.object_model import (
     members_of_class,
     put_parts,
 )
-from ..core.pytree import LEAF, SameContainer, Tree
+from ..core.pytree import LEAF, MetAgain, Tree
 
 Contents = Callable[[Any], tuple[tuple[Hashable, ...], list[Any]] | None]
 _ARRAYS = frozenset({"__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__"})
@@ -78,14 +78,14 @@ def open_holders_of_argument(
     if kind is MethodType and contents(value.__self__) is not None:
         return Tree(kind, (value.__func__,), open_each([value.__self__]))
     if kind is np.ndarray or kind is Array:
-        known[id(value)] = Tree(SameContainer, (len(leaves) + len(holders),))
+        known[id(value)] = Tree(MetAgain, (len(leaves) + len(holders),))
         leaves.append(value)
         return LEAF
     held = contents(value)
     if held is None:
         leaves.append(value)
         return LEAF
-    known[id(value)] = Tree(SameContainer, (len(leaves) + len(holders),))
+    known[id(value)] = Tree(MetAgain, (len(leaves) + len(holders),))
     holders.append(value)
     names, values = held
     return Tree(kind, names, open_each(values))
@@ -125,7 +125,7 @@ def _rebuild_holders(
     if kind is None:
         made.append(next(leaves))
         return made[-1]
-    if kind is SameContainer:
+    if kind is MetAgain:
         return made[tree.names[0]]  # type: ignore[call-overload]
 
     def rebuild_each() -> list[Any]:

@@ -105,7 +105,7 @@ class OpenedArguments:
                 raise TraceError(
                     "an OrderedDict was changed past its class, so that it does not list what it holds; write "
                     "o[key] = value, or del o[key]",
-                    self._world.line_of_call("dict", mutators_of_class(dict)) or None,
+                    self._world.line_of_dict_call(mutators_of_class(dict)) or None,
                 )
 
 

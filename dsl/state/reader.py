@@ -21,7 +21,7 @@ from ..core.python_text import (
     lines_in_try,
     tuple_text,
 )
-from ..core.pytree import SameContainer, Tree
+from ..core.pytree import MetAgain, Tree
 from .opening import OpenedTree, opened_attributes_of_class
 
 Fast = Callable[..., Any]
@@ -53,7 +53,7 @@ class _NestedArgumentReaderWriter(PythonText):
         if kind is None:
             self.leaves.append(value)
             self.met.append(value)
-        elif kind is SameContainer:
+        elif kind is MetAgain:
             yield _reader_line_not_taken(f"{value} is {self.met[_leaf_number_of_nested_argument(tree)]}")
         else:
             yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")

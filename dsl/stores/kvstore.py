@@ -26,10 +26,10 @@ from ..devices.collectives import all_gather, all_reduce
 from ..devices.copies import (
     check_targets_of_pull,
     copy_of_array,
-    copy_where_written,
     fill_target_of_pull,
     first_copy_of_array,
     is_laid_out_as_stored,
+    snapshot_or_copy,
 )
 from ..devices.distributed import broadcast, current, reduce_arrays_of_ranks
 from ..devices.mesh import Mesh, Sharded
@@ -678,7 +678,7 @@ class KVStore:
             for part in parts:
                 if values.latest(part).value._device.host_memory:
                     values.settled(part)
-        return [copy_where_written(values.latest(part).value) for part in parts]
+        return [snapshot_or_copy(values.latest(part).value) for part in parts]
 
     def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
@@ -771,7 +771,7 @@ def _replaced_value(part: Part, pushed: Array | tuple[Array, ...], stored: Store
         return StoredValue(from_numpy(pushed, before._device))
     if pushed.dtype != before.dtype:
         return StoredValue(pushed.astype(before.dtype))
-    return StoredValue(pushed if own else copy_where_written(pushed))
+    return StoredValue(pushed if own else snapshot_or_copy(pushed))
 
 
 def _spec_of_sum(spec: Spec) -> Spec:

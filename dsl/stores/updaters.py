@@ -220,14 +220,14 @@ class StoreUpdater:
 def updater_that_replaces() -> StoreUpdater:
     """What stores have that were given no other: the sum is the new value."""
 
-    def replace(key: Any, pushed: Any, stored: Any) -> None:
+    def keep_sum(key: Any, pushed: Any, stored: Any) -> None:
         stored[...] = pushed
 
-    return StoreUpdater(replace, 0)
+    return StoreUpdater(keep_sum, 0)
 
 
 def sum_on_device(parts: Sequence[Any], home: Device) -> Array:
-    """In their order."""
+    """The sum of arrays in their order, on a device."""
     found: Array = _program_of_sum(name_of(home))(*[on_device(x, home) for x in parts])
     return found
 

@@ -249,11 +249,11 @@ def to_axis_of_operand(axis: Any, ndim: int, name: str = "axis") -> int:
     return number % ndim
 
 
-def to_axis_number_of_operand(axis: Any, name: str = "axis") -> int:
+def to_axis_number_of_operand(axis: Any) -> int:
     """An int, in range or not. Raises DTypeError, for a bool too: NumPy's reductions do not take it."""
     if type(axis) is bool:
-        raise DTypeError(f"{name}: an integer is required, not {axis}; write int({axis})")
-    return to_index(axis, name)
+        raise DTypeError(f"axis: an integer is required, not {axis}; write int({axis})")
+    return to_index(axis, "axis")
 
 
 def to_axes_of_operand(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:

@@ -123,7 +123,7 @@ class _ElfLoading:
         for section in parsed.sections:
             if section.type == _SHT_RELA and section.info in self._place:
                 self._apply_relocations(section)
-        _set_code_page_protection(self._base, code_end, 5)
+        _make_pages_executable(self._base, code_end)
         self.functions = {
             s.name: self._base + self._place[s.section] + s.value
             for s in parsed.symbols
@@ -183,10 +183,10 @@ class _ElfLoading:
         return self._slots[target]
 
 
-def _set_code_page_protection(address: int, length: int, protection: int) -> None:
+def _make_pages_executable(address: int, length: int) -> None:
     mprotect = ctypes.CDLL(None, use_errno=True).mprotect
     mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    if length and mprotect(address, length, protection):
+    if length and mprotect(address, length, mmap.PROT_READ | mmap.PROT_EXEC):
         raise UnsupportedObjectFile(f"executable memory refused (errno {ctypes.get_errno()})")
 
 

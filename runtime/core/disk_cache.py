@@ -153,12 +153,12 @@ def require_cache_file_is_ours(status: os.stat_result, kind: Any) -> None:
         raise OSError("not ours alone")
 
 
-def open_cache_file_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+def open_cache_file_in_folder(folder: int | str, name: str, flags: int) -> int:
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no key")
     if isinstance(folder, int):
-        return os.open(name, flags | _NOFOLLOW, mode, dir_fd=folder)
-    return os.open(os.path.join(folder, name), flags | _NOFOLLOW, mode)
+        return os.open(name, flags | _NOFOLLOW, 0o600, dir_fd=folder)
+    return os.open(os.path.join(folder, name), flags | _NOFOLLOW, 0o600)
 
 
 def _read_cache_file(folder: int | str, name: str) -> bytes:

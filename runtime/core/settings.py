@@ -291,3 +291,8 @@ def override(**values: Any) -> Iterator[Settings]:
     finally:
         for name, value in before.items():
             setattr(settings, name, value)
+
+
+def allowed_cores() -> int:
+    """The processor's cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

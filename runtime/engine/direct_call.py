@@ -96,8 +96,9 @@ def _empty_function_dict_words(holder: Any, value: Any) -> Words | None:
 
 
 def _words_of_containers(holder: Any, value: Any) -> Words | None:
-    """Of a list or dict and those within: how long they are, what they hold. Those within come later: they live until
-    then."""
+    """Of a list or dict, and those within: how long they are, and what they hold.
+
+    Those within come later: while all before is as it was, they live."""
     words: list[tuple[int, int]] = []
     met = {id(value): value} if containers_lie_as_expected() else {}
     todo = [*met.values()]
@@ -117,7 +118,7 @@ def _words_of_list(held: list[Any]) -> Iterator[tuple[int, int]]:
 
 
 def _words_of_dict(held: dict[Any, Any]) -> Iterator[tuple[int, int]]:
-    """Its length, where its table is, that no other dict shares this, and each key and value in it."""
+    """Its length, where its table is, that it is no table of keys alone, and each key and value there."""
     table = read_memory_word(id(held) + HEAD + 16)
     yield from ((id(held) + HEAD, len(held)), (id(held) + HEAD + 16, table), (id(held) + HEAD + 24, 0))
     if read_memory_word(id(held) + HEAD + 24):

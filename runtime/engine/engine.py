@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from ..codegen import elf_loader, llvm_jit, word_language
 from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
-from ..core.settings import settings
+from ..core.settings import allowed_cores, settings
 from . import unread_errors  # noqa: F401  # tells at exit, after the engine has stopped
 from .deferred_interrupt import SIGNALS_AT, call_with_interrupt_deferred
 from .words import calls as native_calls
@@ -102,7 +102,7 @@ def native_engine_thread_count() -> int:
 @cache
 def _engine_cores_allowed_by_system() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = allowed_cores()
     with contextlib.suppress(OSError, ValueError):
         with open("/sys/fs/cgroup/cpu.max") as file:
             quota, period = file.read().split()

@@ -6,6 +6,7 @@ Tasks are numbered 0, 1, ... and predecessors have smaller numbers. A set of tas
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -41,6 +42,32 @@ def transposed_bitmasks(masks: Sequence[int], columns: Sequence[int]) -> list[in
         bits = np.unpackbits(np.frombuffer(rows, np.uint8).reshape(-1, length), axis=1, bitorder="little")
         parts.append(np.packbits(bits[:, columns], axis=0, bitorder="little"))
     return [int.from_bytes(column.tobytes(), "little") for column in np.concatenate(parts).T] if parts else []
+
+
+def followers_in_dag(preds: Sequence[Collection[int]]) -> list[list[int]]:
+    """For each task those that it precedes, smallest first."""
+    followers: list[list[int]] = [[] for _ in preds]
+    for v, sources in enumerate(preds):
+        for p in sources:
+            followers[p].append(v)
+    return followers
+
+
+def nearest_order_of_dag(preds: Sequence[Collection[int]], preferred: Sequence[int]) -> list[int]:
+    """An order that keeps `preds`, as near to the preferred one as that allows. Predecessors may have any number."""
+    place = {v: i for i, v in enumerate(preferred)}
+    followers, missing = followers_in_dag(preds), [len(sources) for sources in preds]
+    ready = [(place[v], v) for v, count in enumerate(missing) if not count]
+    heapify(ready)
+    order = []
+    while ready:
+        _, v = heappop(ready)
+        order.append(v)
+        for w in followers[v]:
+            missing[w] -= 1
+            if not missing[w]:
+                heappush(ready, (place[w], w))
+    return order
 
 
 def transitive_predecessors_in_dag(preds: Sequence[Collection[int]]) -> list[int]:

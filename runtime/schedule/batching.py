@@ -9,10 +9,10 @@ one kernel become one launch of it with the option `pack_small_launches`; each m
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from ..core.frozen import replace
+from ..program.dag import nearest_order_of_dag
 from ..program.program import Kernel, Library, Program, Region, Task, task_dependences_of_program
 from .cost_model import MachineModel, machine_share_of_task
 
@@ -138,7 +138,7 @@ def _merge_tasks_of_one_level(
     group_of = {number: g for g, numbers in enumerate(members) for number in numbers}
     before = [{group_of[p] for number in numbers for p in preds[number]} for numbers in members]
     tasks = []
-    for g in _nearest_linear_extension_of_tasks(before):
+    for g in nearest_order_of_dag(before, range(len(before))):
         numbers = members[g]
         each = [program.tasks[number] for number in numbers]
         tasks.append(each[0] if len(each) == 1 else joined(each))
@@ -150,23 +150,3 @@ def _even_parts(numbers: list[int], most: int) -> list[list[int]]:
     count = -(-len(numbers) // most)
     ends = [len(numbers) * i // count for i in range(count + 1)]
     return [numbers[a:b] for a, b in pairwise(ends)]
-
-
-def _nearest_linear_extension_of_tasks(before: Sequence[set[int]]) -> list[int]:
-    """A linear extension as near to the numbers' own order as there is one."""
-    missing = [len(sources) for sources in before]
-    after: list[list[int]] = [[] for _ in before]
-    for g, sources in enumerate(before):
-        for p in sources:
-            after[p].append(g)
-    ready = [g for g, count in enumerate(missing) if not count]
-    heapify(ready)
-    order = []
-    while ready:
-        g = heappop(ready)
-        order.append(g)
-        for following in after[g]:
-            missing[following] -= 1
-            if not missing[following]:
-                heappush(ready, following)
-    return order

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from ..core.frozen import frozen, replace
+from ..core.settings import allowed_cores
 from ..program.device import H200, GpuProperties
 from ..program.program import Library, Task
 from .surroundings import TaskSend, scheduled_end_of_sends
@@ -40,14 +40,10 @@ class MachineModel:
     batches: bool = False
 
 
-def _cpu_cores_for_cost_model() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 # Measured: a hand-over between spinning native workers 0.06 us, a parked one some 5 us; H200: a kernel in a chain
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
-    "cpu": MachineModel("cpu", _cpu_cores_for_cost_model(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
+    "cpu": MachineModel("cpu", allowed_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
     "cuda": MachineModel("cuda", 0, 0, 0, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
     "fake": MachineModel("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }

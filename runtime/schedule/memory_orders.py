@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from heapq import heapify, heappop, heappush
 
 from ..core.frozen import frozen, replace
-from ..program.dag import depth_first_order_of_dag, members_of_bitmask, transitive_predecessors_in_dag
+from ..program.dag import (
+    depth_first_order_of_dag,
+    followers_in_dag,
+    members_of_bitmask,
+    nearest_order_of_dag,
+    transitive_predecessors_in_dag,
+)
 from ..program.program import Library, Program
 from ..program.report import AddedDependence
 from .antichain import HeaviestAntichains
@@ -60,7 +65,7 @@ def add_memory_saving_orders(
         result,
         replace(
             assignment,
-            order=_nearest_topological_task_order(_with_stream_predecessors(result, assignment), assignment.order),
+            order=tuple(nearest_order_of_dag(_with_stream_predecessors(result, assignment), assignment.order)),
         ),
         needed,
     )
@@ -170,31 +175,10 @@ def _drop_implied_memory_orders(
     for edge in added:
         full[edge.after].add(edge.before)
     above = [0] * len(full)
-    for v in _nearest_topological_task_order(full, assignment.order):
+    for v in nearest_order_of_dag(full, assignment.order):
         for p in full[v]:
             above[v] |= above[p] | 1 << p
     return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
-
-
-def _nearest_topological_task_order(preds: Preds, preferred: Sequence[int]) -> tuple[int, ...]:
-    """An order that keeps `preds`, as near to the preferred one as that allows."""
-    place = {v: i for i, v in enumerate(preferred)}
-    followers: list[list[int]] = [[] for _ in preds]
-    for v, sources in enumerate(preds):
-        for p in sources:
-            followers[p].append(v)
-    missing = [len(sources) for sources in preds]
-    ready = [(place[v], v) for v, count in enumerate(missing) if not count]
-    heapify(ready)
-    order = []
-    while ready:
-        _, v = heappop(ready)
-        order.append(v)
-        for w in followers[v]:
-            missing[w] -= 1
-            if not missing[w]:
-                heappush(ready, (place[w], w))
-    return tuple(order)
 
 
 def _reorder_stream_for_least_memory(
@@ -221,10 +205,7 @@ def _reorder_stream_for_least_memory(
 def _least_memory_growth_order(preds: Preds, temps: Temporaries) -> list[int]:
     """Next is always the task after which the fewest bytes are alive."""
     n, users = len(preds), temps.users
-    followers: list[list[int]] = [[] for _ in range(n)]
-    for v, sources in enumerate(preds):
-        for p in sources:
-            followers[p].append(v)
+    followers = followers_in_dag(preds)
     touched: list[list[int]] = [[] for _ in range(n)]
     for b, mask in enumerate(users):
         for v in members_of_bitmask(mask):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.frozen import frozen, replace
 from ..core.gc_pause import paused_garbage_collection
-from ..program.dag import critical_path_ranks_of_dag, transitive_predecessors_in_dag
+from ..program.dag import critical_path_ranks_of_dag, followers_in_dag, transitive_predecessors_in_dag
 from ..program.plan import Plan, happens_before_relation_of_plan, nested_plans, plan_boundary
 from ..program.program import Program, task_dependences_of_program
 from ..program.report import AddedDependence, Report, SyncCount
@@ -81,12 +81,11 @@ def schedule_alternative_plans(
     *,
     machine: MachineModel,
     most: int = 4,
-    within: float = 2.0,
     keep: Collection[str] = (),
 ) -> tuple[Plan, ...]:
     """The plan of `schedule`, then others that may in truth be as fast.
 
-    Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
+    Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most twice
     as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
     work, found, placed = _assignment_options_with_memory(program, streams, memory, machine, thorough=True)
@@ -94,7 +93,7 @@ def schedule_alternative_plans(
     known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
         summary, same = each.option.summary, _tasks_by_stream(each.option.assignment)
-        near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
+        near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * 2
         if same not in known and ((near and len(plans) < most) or summary.name in keep):
             known.append(same)
             plans.append(_build_scheduled_plan(program, work, found, each, memory, True))
@@ -258,10 +257,7 @@ def _critical_stream(
     """The stream that runs most of the critical path, if there are several streams."""
     if assignment.streams <= 1:
         return frozenset()
-    followers: list[list[int]] = [[] for _ in preds]
-    for v, sources in enumerate(preds):
-        for p in sources:
-            followers[p].append(v)
+    followers = followers_in_dag(preds)
     spent: dict[int, float] = {}
     critical: int | None = max(range(len(preds)), key=lambda u: rank[u])
     while critical is not None:

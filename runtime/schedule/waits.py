@@ -13,6 +13,8 @@ from ..core.frozen import frozen, replace
 from ..program.dag import bitmask_of_members, members_of_bitmask
 from ..program.plan import Launch, Record, Step, Wait
 
+MOST_SOURCES = 64  # sets of sources that are tried for a join point
+
 
 @frozen
 class StreamOrder:
@@ -87,10 +89,9 @@ def replace_waits_by_join_points(nodes: StreamOrder, waits: StreamWaits) -> tupl
             return nodes, waits
 
 
-def _wait_bicliques(
-    nodes: StreamOrder, waits: StreamWaits, limit: int = 64
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Sources and sinks that a join point might serve, most waits saved first (at most `limit` source sets)."""
+def _wait_bicliques(nodes: StreamOrder, waits: StreamWaits) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Sources and sinks that a join point might serve, most waits saved first (of not many more sets
+    than `MOST_SOURCES`)."""
     waiting = [v for v in nodes.order if len(waits.needed[v]) >= 2]
     if not waiting:
         return []
@@ -112,7 +113,7 @@ def _wait_bicliques(
         for b in distinct[: i + 1]:
             if (common := a & b) & (common - 1):
                 masks[common] = None
-        if len(masks) >= limit:
+        if len(masks) >= MOST_SOURCES:
             break
     found = []
     for mask in masks:

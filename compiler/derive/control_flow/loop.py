@@ -24,11 +24,10 @@ from ...graph.control_flow import (
     memory_argument_count_of_node,
 )
 from ...graph.graph import Graph, Value, Values
-from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
+from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent, zeros_for_none
 from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
 from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents
 from ..rules.assignment import add_cotangents_at_places
-from .branch import zeros_for_missing_body_derivatives
 from .snapshots import ReversedIterations, Stretch, kept_loop_snapshots, snapshot_levels_within_budget
 
 
@@ -82,13 +81,13 @@ class ReverseLoopIteration:
         self.state = [i for i in moving if i < self.carried]
         outputs = [self.new[o] for o in loop.body.outputs]
         results = [*(outputs[i] for i in self.state), *(outputs[i] for i in seeded)]
-        self.seeds = [self._seed_placeholder(v.type) for v in results]
+        self.seeds = [self.builder.placeholder(v.type) for v in results]
         self.replaced: dict[int, int] = {}
         pulled = call.walks.pull_back(
             self.builder, results, self.seeds, [self.inputs[i] for i in moving], self.replaced
         )
         by_input = dict(zip(moving, pulled, strict=True))
-        self.next = zeros_for_missing_body_derivatives(
+        self.next = zeros_for_none(
             self.builder, [by_input[i] for i in self.state], [self.inputs[i] for i in self.state]
         )
         split = self.carried + self.windows
@@ -96,9 +95,6 @@ class ReverseLoopIteration:
         self.of_windows = [(i, v) for i, v in rest if i < split]
         self.of_invariants = [(i, v) for i, v in rest if i >= split]
         self.saved, self.read = self._nodes_kept_for_reverse()
-
-    def _seed_placeholder(self, type: ArrayType) -> Value:
-        return self.builder.add("placeholder", (), type, (("id", len(self.builder.nodes)),))
 
     @property
     def cotangent_results(self) -> list[Value]:
@@ -353,13 +349,13 @@ def _loop_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
     moving = differentiated_loop_inputs(call)
     builder, new = builder_with_inlined_graph(body)
     sources, outputs = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
-    given = {i: builder.add("placeholder", (), v.type, (("id", i),)) for i, v in zip(moving, sources, strict=True)}
+    given = {i: builder.placeholder(v.type) for i, v in zip(moving, sources, strict=True)}
     wanted = [i for i in moving if i < loop.carried]
     stacked = [i for i in range(loop.carried, len(outputs)) if rule_can_differentiate_value(outputs[i])]
     targets = [outputs[i] for i in (*wanted, *stacked)]
     replaced: dict[int, int] = {}
     found = call.walks.push_forward(builder, sources, [*given.values()], targets, replaced)
-    pushed = zeros_for_missing_body_derivatives(builder, found, targets)
+    pushed = zeros_for_none(builder, found, targets)
     split = loop.carried + len(loop.windows)
     made = GraphBuilder(body.name)
     known: dict[int, Value] = {}

@@ -105,6 +105,17 @@ def zero_cotangent(builder: GraphBuilder, like: Value) -> Value:
     return builder.broadcast(builder.const(0, like.dtype), like.shape)
 
 
+def copied_tangents(call: RuleCall, tangents: Sequence[Value | None]) -> dict[int, Value | None]:
+    """The same operation of the only tangent."""
+    (t,) = tangents
+    return {0: None if t is None else call.copy(t)}
+
+
+def zeros_for_none(builder: GraphBuilder, values: Sequence[Value | None], like: Values) -> list[Value]:
+    """The values, zeros in the place of None."""
+    return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
+
+
 def conjugated_cotangent(builder: GraphBuilder, value: Value) -> Value:
     """The conjugate of complex numbers; real ones as they are."""
     if value.dtype.kind != "c":

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...graph.builder import GraphBuilder, nodes_to_copy
 from ...graph.graph import Graph, Node, Value, Values
+from .call import RuleWalks, zeros_for_none
 
 
 def inline_graph_into_builder(builder: GraphBuilder, graph: Graph, inputs: Values, numbers: Values = ()) -> list[Value]:
@@ -57,6 +58,28 @@ def builder_with_inlined_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]
     builder.inputs = [new[i].number for i in graph.inputs]
     builder.numbers = [new[i].number for i in graph.numbers]
     return builder, new
+
+
+def graph_of_walk(
+    walks: RuleWalks,
+    graph: Graph,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    reverse: bool,
+    keeps_results: bool = False,
+) -> Graph:
+    """The cotangents of these inputs, given those of these outputs behind the graph's own inputs; or tangents forward.
+
+    keeps_results: the graph's own results come first."""
+    builder, new = builder_with_inlined_graph(graph)
+    results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
+    targets = [results[i] for i in outputs]
+    given, wanted = (targets, sources) if reverse else (sources, targets)
+    walk = walks.pull_back if reverse else walks.push_forward
+    replaced: dict[int, int] = {}
+    found = walk(builder, given, [builder.input(v.type) for v in given], wanted, replaced)
+    own = results if keeps_results else []
+    return graph_with_replaced_builder_nodes(builder, [*own, *zeros_for_none(builder, found, wanted)], replaced)
 
 
 def graph_with_replaced_builder_nodes(builder: GraphBuilder, outputs: Values, replaced: Mapping[int, int]) -> Graph:

@@ -22,20 +22,11 @@ def gather_rule_element_numbers(call: RuleCall) -> Value:
     shape = call.node.shape
     along = dict(zip(call.attr("axes"), indices, strict=True))
     rest = iter(call.attr("rest"))
-    found: Value | None = None
+    every = []
     for axis, n in enumerate(a.shape):
-        if axis in along:
-            index = along[axis]
-            if call.attr("checked"):
-                negative = builder.map("less", index, np.int64(0))
-                index = builder.map("where", negative, builder.map("add", index, np.int64(n)), index)
-        else:
-            index = builder.index(shape, next(rest))
-        step = math.prod(a.shape[axis + 1 :])
-        index = builder.map("multiply", index, np.int64(step)) if step != 1 else index
-        found = index if found is None else builder.map("add", found, index)
-    if found is None:
-        found = builder.const(np.int64(0), INT64)
+        index = along[axis] if axis in along else builder.index(shape, next(rest))
+        every.append(builder.from_front(index, n) if axis in along and call.attr("checked") else index)
+    found = builder.element_numbers(a.shape, every)
     return builder.reshape(builder.broadcast(found, shape), (-1,) if math.prod(shape) else (0,))
 
 
@@ -140,22 +131,12 @@ def _put_along_axis_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Mayb
     if axis is None:
         size = ct.size
         flat = builder.cast(builder.reshape(indices, (-1,)), INT64)
-        places = builder.map(
-            "where", builder.map("less", flat, np.int64(0)), builder.map("add", flat, np.int64(size)), flat
-        )
+        places = builder.from_front(flat, size)
         return _assignment_cotangents(call, cts, places, places.shape)
     shape = tuple(indices.shape[axis] if i == axis else n for i, n in enumerate(ct.shape))
-    found: Value | None = None
-    for i, n in enumerate(ct.shape):
-        index = builder.index(shape, i)
-        if i == axis:
-            index = builder.cast(builder.broadcast(indices, shape), INT64)
-            negative = builder.map("less", index, np.int64(0))
-            index = builder.map("where", negative, builder.map("add", index, np.int64(n)), index)
-        step = math.prod(ct.shape[i + 1 :])
-        index = builder.map("multiply", index, np.int64(step)) if step != 1 else index
-        found = index if found is None else builder.map("add", found, index)
-    assert found is not None
+    every = [builder.index(shape, i) for i in range(ct.ndim)]
+    every[axis] = builder.from_front(builder.cast(builder.broadcast(indices, shape), INT64), ct.shape[axis])
+    found = builder.element_numbers(ct.shape, every)
     return _assignment_cotangents(call, cts, builder.reshape(found, (-1,)), shape)
 
 
@@ -236,7 +217,7 @@ def _put_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     elif mode == "clip":
         at = builder.map("minimum", builder.map("maximum", at, np.int64(0)), np.int64(n - 1))
     else:
-        at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
+        at = builder.from_front(at, n)
     kept = are_last_assigned_in_rule(builder, at, n)
     zero = builder.const(0, a.dtype)
     base = call.copy(cts[0], indices, zero_cotangent(builder, values)) if call.active[0] else None

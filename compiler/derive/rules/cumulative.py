@@ -11,7 +11,7 @@ import numpy as np
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import RuleCall
+from ..core.call import RuleCall, copied_tangents
 from ..core.kinds import Choice, Cotangents, Linear, Maybe, Refused, Rule, Tangents, Written
 
 
@@ -21,11 +21,6 @@ def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
     starts = [n - 1 if i == axis else 0 for i, n in enumerate(shape)]
     steps = [-1 if i == axis else 1 for i in range(len(shape))]
     return builder.slice(value, starts, steps, shape) if value.size else value
-
-
-def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
-    (t,) = tangents
-    return {0: None if t is None else call.copy(t)}
 
 
 def _cumsum_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -118,7 +113,7 @@ def _reduceat_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
     builder, (x, indices), ct, axis = call.builder, call.args, cts[0], call.options.get("axis", 0)
     (m,), n = indices.shape, x.shape[axis]
     at = builder.cast(indices, INT64)
-    at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
+    at = builder.from_front(at, n)
     every = builder.index((n,), 0)
     (place,) = builder.host("searchsorted", [at, every], [ArrayType((n,), INT64)], side="right")
     place = builder.map("subtract", place, np.int64(1))
@@ -165,7 +160,7 @@ def _scan_rule_by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
 
 
 _SUM, _PRODUCT = (
-    Linear(_cumsum_tangents, _cumsum_cotangents),
+    Linear(copied_tangents, _cumsum_cotangents),
     Written(lambda call: _rewrite_scan_for_derivative(call, "multiply")),
 )
 _ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")

@@ -14,8 +14,8 @@ import numpy as np
 from ...core.types import ArrayType, complex_dtype, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
-from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Tangents, Written
+from ..core.call import RuleCall, conjugated_cotangent, copied_tangents, cotangent_fitted_to
+from ..core.kinds import Choice, Cotangents, Linear, Maybe, Rule, Written
 
 # a transform -> the one in the other direction
 _ONE = {"fft": "ifft", "ifft": "fft", "rfft": "irfft", "irfft": "rfft"}
@@ -46,11 +46,6 @@ def _fourier_rule_lengths(call: RuleCall) -> list[int]:
     if _fourier_rule_function_name(call).startswith("irfft") and "s" not in options:
         found[-1] = 2 * (shape[axes[-1]] - 1)
     return found
-
-
-def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> Tangents:
-    (t,) = tangents
-    return {0: None if t is None else call.copy(t)}
 
 
 def _fourier_cotangents(call: RuleCall, cts: Cotangents) -> Sequence[Maybe]:
@@ -130,7 +125,7 @@ def _rewrite_hermitian_fft_for_derivative(call: RuleCall) -> dict[int, Value]:
     return {0: conjugated_cotangent(builder, builder.host("fft.rfft", [a], [call.node.type], **given)[0])}
 
 
-_TRANSFORM = Linear(_fourier_tangents, _fourier_cotangents)
+_TRANSFORM = Linear(copied_tangents, _fourier_cotangents)
 
 
 def _fourier_transform_rule(call: RuleCall) -> Rule:

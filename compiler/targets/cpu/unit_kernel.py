@@ -8,13 +8,7 @@ from contextlib import contextmanager
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import DType
 from ...layout.operands import StridedBufferArray
-from .llvm_ir import (
-    METADATA,
-    LlvmFunction,
-    LlvmModule,
-    LlvmValue,
-    emit_llvm_masked_load,
-)
+from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, emit_llvm_masked_load
 from .primitives import llvm_register_type
 
 RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
@@ -108,7 +102,7 @@ class UnitKernelWriter:
 
 
 def sum_of_llvm_lanes(total: LlvmValue) -> LlvmValue:
-    """By halves."""
+    """The sum of a vector's lanes, by halves."""
     while total.lanes > 1:
         half = total.lanes // 2
         total = total.shuffle(list(range(half))) + total.shuffle(list(range(half, 2 * half)))

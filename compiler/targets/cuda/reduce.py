@@ -74,7 +74,7 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
         text.depth -= 1
         text.known, inner = None, nest.axes - 1
         text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, m{inner})")
-        context = _cuda_row_body_context(text, {}, "start", "at", "mask", "v")
+        context = _cuda_row_body_context(text, {}, "start", "at", "mask")
         for k in sums:
             text.set(f"at{k}", f"bid_x() * m{inner}")
             text.add(text.store(k, [f"sum{k}"], context))
@@ -82,7 +82,7 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
 
 
 def _cuda_row_body_context(
-    text: CudaKernelText, outer: dict[int, str], start: str, base: str, mask: str | None, prefix: str
+    text: CudaKernelText, outer: dict[int, str], start: str, base: str, mask: str | None
 ) -> BodyContext:
     """The lanes from element `start` of a row, in operands that begin at `base` + operand number."""
     nest, shape, inner = text.nest, text.shape, text.nest.axes - 1
@@ -107,7 +107,7 @@ def _cuda_row_body_context(
             return f"i64({outer[axis]})"
         return f"lanes_{shape.length}x{shape.groups}({start}, step, one)"
 
-    return BodyContext(operand_place, axis_index, mask, prefix=prefix)
+    return BodyContext(operand_place, axis_index, mask, prefix="v")
 
 
 def _print_cuda_resident_row(text: CudaKernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
@@ -126,7 +126,7 @@ def _print_cuda_resident_row(text: CudaKernelText, phase: Phase, number: int, ou
     for head, mask in (("if full:", None), ("else:", "mask")):
         text.known, finished = dict(before), []
         with text.block(head):
-            context = _cuda_row_body_context(text, outer, "start", "base", mask, "v")
+            context = _cuda_row_body_context(text, outer, "start", "base", mask)
             names = text.phase(phase, context, keep=False, late=shared)
             for r, reduction in enumerate(phase.reductions):
                 values = cuda_masked_lane_values(
@@ -170,7 +170,7 @@ def _print_cuda_looped_row(text: CudaKernelText, phase: Phase, number: int, oute
     text.set("span", f"step * {shape.groups}")
     text.set("i", "start")
     text.set("whole", f"length - (step * {shape.groups - 1} + {shape.length - 1})")
-    body = _cuda_row_body_context(text, scope, "i", base, None, "v")
+    body = _cuda_row_body_context(text, scope, "i", base, None)
     if chunked:
         with text.block("while i < whole:"):
             parts = print_cuda_initial_totals(text, phase, number, "part", shape.lanes)
@@ -295,7 +295,7 @@ def print_cuda_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
     for operand in range(len(nest.operands)):
         text.set(f"base{operand}", text.offset(operand, [*outer.items(), (inner, "i")]))
         text.set(f"origin{operand}", text.offset(operand, list(outer.items())))
-    point = _cuda_column_body_context(text, outer, {}, "base", 1, "v")
+    point = _cuda_column_body_context(text, outer, {}, 1, "v")
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, replace(point, guard="y == 0"), keep=True)
@@ -306,7 +306,7 @@ def print_cuda_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
 
 
 def _cuda_column_body_context(
-    text: CudaKernelText, outer: dict[int, str], rows: dict[int, str], base: str, groups: int, prefix: str
+    text: CudaKernelText, outer: dict[int, str], rows: dict[int, str], groups: int, prefix: str
 ) -> BodyContext:
     """The lanes of `length` columns and, from reduced indices `rows`, `groups` rows that are `ways` apart."""
     nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
@@ -314,7 +314,7 @@ def _cuda_column_body_context(
     def operand_place(operand: int) -> LanePlace:
         along = text.stride(operand, inner)
         row = text.stride(operand, nest.axes - 1) if rows else "zero"
-        origin = base if along != "zero" else "origin"
+        origin = "base" if along != "zero" else "origin"
         first = f"{text.ix}({text.offset(operand, list(rows.items()), f'{origin}{operand}')})"
         many = groups if row != "zero" else 1
         group = "zero" if many == 1 else "ways" if row == "one" else f"ways * {row}"
@@ -348,7 +348,7 @@ def _print_cuda_looped_column(
     if shape.groups > 1:
         many = print_cuda_initial_totals(text, phase, number, "many", shape.lanes)
         with text.block(f"while r + ways * {shape.groups - 1} < total:"):
-            context = _cuda_column_body_context(text, outer, {reduced[0]: "r"}, "base", shape.groups, "v")
+            context = _cuda_column_body_context(text, outer, {reduced[0]: "r"}, shape.groups, "v")
             _print_cuda_accumulation(text, phase, context, many, mask=False)
             text.set("r", f"r + ways * {shape.groups}")
         for reduction, total, part in zip(phase.reductions, totals, many, strict=True):
@@ -357,9 +357,7 @@ def _print_cuda_looped_column(
             )
     with text.block("while r < total:"):
         rows = dict(text.split("r", reduced, "q"))
-        _print_cuda_accumulation(
-            text, phase, _cuda_column_body_context(text, outer, rows, "base", 1, "w"), totals, mask=False
-        )
+        _print_cuda_accumulation(text, phase, _cuda_column_body_context(text, outer, rows, 1, "w"), totals, mask=False)
         text.set("r", "r + ways")
     return totals
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.passes import stacked_parts
 from kernelgraph.compiler.passes.stacked_parts import compute_stacks_in_parts
 from kernelgraph.compiler.pipeline import run_pipeline_stages
@@ -57,6 +59,18 @@ def test_stacks_that_others_read_are_stored() -> None:
     ):
         graph = kg.kernel_graph(device="fake")(function).graph(x)
         assert compute_stacks_in_parts(graph) is graph
+
+
+@pytest.mark.parametrize(("length", "depth", "steps"), [(2, 20, 1), (8, 5, 1), (8, 2, 80)])
+def test_nests_of_many_parts_are_stored(length: int, depth: int, steps: int) -> None:
+    builder = GraphBuilder("nest")
+    value = builder.input(ArrayType((stacked_parts.LEAST,), np.dtype("f4")))
+    for _ in range(depth):
+        value = builder.concat([builder.reshape(value, (1, *value.shape))] * length, 0)
+    for _ in range(steps):
+        value = builder.map("sin", value)
+    graph = builder.finish([value])
+    assert compute_stacks_in_parts(graph) is graph
 
 
 def test_random_graphs_reach_it() -> None:

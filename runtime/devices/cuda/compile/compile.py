@@ -24,6 +24,7 @@ from ....core.errors import CompileError
 from ....core.frozen import replace
 from ....core.gc_pause import paused_garbage_collection
 from ....core.progress import progress_counter
+from ....core.settings import allowed_cores
 from ....program.program import Kernel
 from ..modules.ptx_kernels import ptx_text_of_kernel
 from .numba_parts import numba_cuda_package_version
@@ -169,8 +170,8 @@ def _compile_cubins_in_parallel(kernels: Sequence[Kernel], cc: tuple[int, int]) 
         waiting: SimpleQueue[int] = SimpleQueue()
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
-        here = min(_cores_for_cuda_compilation(), len(kernels), THREADS)
-        others = min(_cores_for_cuda_compilation(), max(0, sum(len(k.source) for k in kernels) // TEXT - 1))
+        here = min(allowed_cores(), len(kernels), THREADS)
+        others = min(allowed_cores(), max(0, sum(len(k.source) for k in kernels) // TEXT - 1))
         if here > 1:
             ways = [_compile_cubins_in_this_process] * here
             ways[1:1] = [_compile_cubins_in_helper_process] * others
@@ -203,11 +204,6 @@ def _compile_cubins_in_this_process(
                         waiting.get_nowait()
                 raise
             done()
-
-
-def _cores_for_cuda_compilation() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _compile_cubins_in_helper_process(

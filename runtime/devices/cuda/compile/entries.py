@@ -50,7 +50,7 @@ def _kernel_entry_calling_function(kernel: Kernel, function: NumbaFunction) -> i
     b.call(ir.Function(entry.module, function.type, function.name), [b.alloca(place.pointee), *values])
     b.ret_void()
     if blocks := options.get("cluster"):  # that run side by side at the same time, however it is launched
-        _annotate_kernel(entry, "cluster_dim_x", blocks)
+        _note_cluster_size(entry, blocks)
     return entry
 
 
@@ -94,7 +94,7 @@ def _advance_argument(b: ir.IRBuilder, value: Value, move: int, iteration: Value
     return b.add(value, b.mul(iteration, value.type(move)))
 
 
-def _annotate_kernel(entry: ir.Function, name: str, value: int) -> None:
+def _note_cluster_size(entry: ir.Function, blocks: int) -> None:
     module: Any = entry.module
-    row = module.add_metadata((entry, ir.MetaDataString(module, name), I32(value)))
+    row = module.add_metadata((entry, ir.MetaDataString(module, "cluster_dim_x"), I32(blocks)))
     module.add_named_metadata("nvvm.annotations").add(row)
