@@ -299,12 +299,12 @@ def test_elsewhere_gives_the_same() -> None:
 
 def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
-    monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 3)
+    monkeypatch.setattr(cuda_compile, "allowed_cores", lambda: 3)
     monkeypatch.setattr(cuda_compile, "TEXT", 200)
     kernels = [cuda_kernel_of_nest(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
     assert cuda_compile._compile_cubins_in_parallel(kernels, CC) == [compile_cubin(k, CC) for k in kernels]
     wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
-    monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 1)
+    monkeypatch.setattr(cuda_compile, "allowed_cores", lambda: 1)
     monkeypatch.setattr(cuda_compile, "compile_cubin", lambda k, cc: begun.append(k) or compile_cubin(k, cc))
     with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
         cuda_compile._compile_cubins_in_parallel([*kernels, wrong], CC)
