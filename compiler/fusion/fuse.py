@@ -363,14 +363,22 @@ class GraphFuser(FusionCover):
 
     def _begin_sums_where_rows_are(self) -> None:
         """A kernel of rows that has what another one adds up over the other axes begins those sums."""
-        alive = [g for g in self.groups if g.number not in self.merged and g.kind == "kernel" and not g.gathers]
-        for sums in alive:
-            fit = (rows for rows in alive if rows.domain == sums.domain)
-            for rows in (g for g in fit if may_begin_with_rows(g.domain, g.reduced, sums.reduced, self.model)):
-                needs = self._needs_of_sums(sums)
-                if needs and self._can_begin_sums(rows, sums, needs):
+        for sums in [g for g in self.groups if g.reduced and self.model.summed_row]:
+            if not self._is_plain_kernel(sums) or not (needs := self._needs_of_sums(sums)):
+                continue
+            size = math.prod(sums.domain)
+            whole = [n for n in needs - sums.computes if self.type_of(n).size == size]
+            near = {r for n in whole for r in self.readers_of(n)}
+            near |= {self.find(self.home[n]) for n in whole if n in self.home}
+            for rows in map(self.groups.__getitem__, sorted(near)):
+                fit = rows.domain == sums.domain and self._is_plain_kernel(rows)
+                fit = fit and may_begin_with_rows(rows.domain, rows.reduced, sums.reduced, self.model)
+                if fit and self._can_begin_sums(rows, sums, needs):
                     self._begin_sums(rows, sums, needs)
                     break
+
+    def _is_plain_kernel(self, group: OpenFusionGroup) -> bool:
+        return group.number not in self.merged and group.kind == "kernel" and not group.gathers
 
     def _needs_of_sums(self, sums: OpenFusionGroup) -> set[int]:
         """What a group adds up in float32 and all that is made of: computed there, loaded, or seen through views. Empty
@@ -390,13 +398,11 @@ class GraphFuser(FusionCover):
         return needs if dtypes == [[FLOAT32]] * len(reductions) and not more else set()
 
     def _can_begin_sums(self, rows: OpenFusionGroup, sums: OpenFusionGroup, needs: set[int]) -> bool:
-        """Whether a kernel of rows loads or computes some of that, and all else is there before it."""
+        """Whether a kernel of rows that loads or computes some of that has room, and all else is there before it."""
         homes = {self.find(self.home[n]) for n in needs - rows.computes if n in self.home}
         late = self.reaches(sums.number, rows.number) or any(self.reaches(rows.number, home) for home in homes)
-        size = math.prod(rows.domain)
-        known = any(n in rows.maps and self.type_of(n).size == size for n in needs - sums.computes)
         count = len(rows.sums) + sum(self.graph.nodes[n].kind == "reduce" for n in sums.computes)
-        return known and not late and len(rows.computes | needs) <= MAX_NODES and count <= MAX_SUMS
+        return not late and len(rows.computes | needs) <= MAX_NODES and count <= MAX_SUMS
 
     def _begin_sums(self, rows: OpenFusionGroup, sums: OpenFusionGroup, needs: set[int]) -> None:
         rows.sums |= {n for n in sums.computes if self.graph.nodes[n].kind == "reduce"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.fusion import sweeps
+from kernelgraph.compiler.fusion import fuse, sweeps
 from kernelgraph.compiler.fusion.sweeps import reduce_axis_by_axis
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
@@ -328,6 +328,19 @@ def test_sums_that_begin_where_rows_are(op: str, data: st.DataObject) -> None:
                 assert got.dtype == want.dtype
                 got, want = np.float64(got), np.float64(want)
                 np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-4 * (1 + np.abs(want).max()))
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_rows_for_sums_are_looked_for_among_those_that_share_an_array(count: int) -> None:
+    """Work grows with the graph, not with its square."""
+    b, asked = GraphBuilder("many"), []
+    two, xs = b.const(2, np.float32), [b.input(ArrayType((600, 8), np.dtype("f4"))) for _ in range(count)]
+    graph = b.finish([b.reduce("sum", b.map("multiply", x, two), (0,)) for x in xs])
+    with pytest.MonkeyPatch.context() as patch:
+        ask = fuse.may_begin_with_rows
+        patch.setattr(fuse, "may_begin_with_rows", lambda *args: asked.append(args) or ask(*args))
+        pipeline.compile_graph_to_program(graph, "cuda")
+    assert len(asked) <= count
 
 
 def layer(x, w, b):
